@@ -1,0 +1,55 @@
+# Every target sets up what it needs in .venv; a second run finds it there.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+DATA ?= ../shared/data
+
+.PHONY: demo test test-slow lint types bench format clean
+
+demo: $(VENV)/.installed
+	$(BIN)/python -m gigagp.demo
+
+test: lint types
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.bench
+	$(BIN)/python benchmarks/run.py --data $(DATA)
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "GigaGP needs Python 3.11 or newer; give one with: make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	@echo "installing gigagp into $(VENV) ..."
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+	@echo "installing gigagp and its development tools into $(VENV) ..."
+	$(PIP) -e ".[dev]"
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/.bench: pyproject.toml | $(VENV)/bin/python
+	@echo "installing gigagp and the benchmarks' needs into $(VENV) ..."
+	$(PIP) -e ".[bench]"
+	@touch $@ $(VENV)/.installed
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +

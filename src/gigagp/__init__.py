@@ -1,0 +1,7 @@
+"""GigaGP: Gaussian process regression for millions of rows, by a hierarchy of exact GP experts."""
+
+from gigagp.errors import GigaGPError, InvalidInput, InvalidParameter, NotPositiveDefinite
+from gigagp.estimator import HGPRegressor
+
+__version__ = "0.1.0"
+__all__ = ["GigaGPError", "HGPRegressor", "InvalidInput", "InvalidParameter", "NotPositiveDefinite", "__version__"]

@@ -1,0 +1,42 @@
+"""Rules that combine the experts' predictions."""
+
+from gigagp.combine.barycentre import Barycentre
+from gigagp.combine.base import LAWS, Message, Opinion, Prediction, Rule
+from gigagp.combine.bcm import BCM
+from gigagp.combine.blend import Blend
+from gigagp.combine.gpoe import GPoE
+from gigagp.combine.grbcm import GRBCM
+from gigagp.combine.healed import Healed
+from gigagp.combine.npae import NPAE
+from gigagp.combine.poe import PoE
+from gigagp.combine.rbcm import RBCM
+from gigagp.errors import choose
+
+__all__ = [
+    "BCM",
+    "GRBCM",
+    "LAWS",
+    "NPAE",
+    "RBCM",
+    "RULES",
+    "Barycentre",
+    "Blend",
+    "GPoE",
+    "Healed",
+    "Message",
+    "Opinion",
+    "PoE",
+    "Prediction",
+    "Rule",
+    "rule",
+]
+
+RULES: dict[str, type[Rule]] = {r.name: r for r in (PoE, GPoE, BCM, RBCM, GRBCM, Healed, Barycentre, NPAE, Blend)}
+
+
+def rule(combine: str | Rule, local: bool) -> Rule:
+    """The rule of that name, or the object itself; "auto" is blend for local experts and healed for the others."""
+    if isinstance(combine, Rule):
+        return combine
+    made: Rule = choose("combine", combine, {**RULES, "auto": Blend if local else Healed})()
+    return made

@@ -1,0 +1,20 @@
+"""Blend: a generalised product of the nearest experts that changes continuously from place to place."""
+
+from gigagp.combine.base import Array, Message, Opinion, Prediction, Rule, natural, weighted_average
+
+
+class Blend(Rule):
+    """gPoE with partition-of-unity weights: beta_j ~ 1 - (d_j / d_{k+1})^2, d_j the distance from the query to expert j's centre.
+
+    An expert enters and leaves the circle of the k nearest with weight zero, so mean and variance are continuous in
+    the query. Where all experts are asked there is no circle, and it is gPoE.
+    """
+
+    name = "blend"
+    laws = frozenset({"exact_with_one_leaf", "returns_to_prior", "invariant_to_tree", "continuous"})
+
+    def message(self, said: Opinion) -> Message:
+        return natural(said.closeness, said.mean, said.variance)
+
+    def finish(self, total: Message, prior: Array, communication: Prediction | None) -> Prediction:
+        return weighted_average(total)

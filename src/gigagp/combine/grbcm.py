@@ -1,0 +1,31 @@
+"""Generalised robust Bayesian committee machine."""
+
+import numpy as np
+
+from gigagp.combine.base import Array, Message, Opinion, Prediction, Rule, natural
+
+
+class GRBCM(Rule):
+    """Every expert also holds the data of one communication expert c, whose prediction takes the prior's place.
+
+    beta_1 = 1, beta_i = (ln s_c^2 - ln s_+i^2)/2; P = sum beta_i/s_+i^2 + (1 - sum beta)/s_c^2;
+    mean = (1/P) [sum beta_i m_+i/s_+i^2 + (1 - sum beta) m_c/s_c^2]. Liu et al. 2018. (There the experts are numbered
+    from 2, c being the first.)
+    """
+
+    name = "grbcm"
+    laws = frozenset({"exact_with_one_leaf", "returns_to_prior", "invariant_to_tree"})
+    needs_communication = True
+
+    def message(self, said: Opinion) -> Message:
+        assert said.communication is not None and said.communication.variance is not None and said.first is not None
+        # More data can only lower the variance; what rounding says otherwise has no weight.
+        gain = 0.5 * np.log(np.maximum(said.communication.variance / said.variance, 1))
+        return natural(np.where(said.first, 1.0, gain), said.mean, said.variance)
+
+    def finish(self, total: Message, prior: Array, communication: Prediction | None) -> Prediction:
+        assert communication is not None and communication.variance is not None
+        weight, precision, precision_mean = total.terms
+        rest = (1 - weight) / communication.variance
+        corrected = precision + rest
+        return Prediction((precision_mean + rest * communication.mean) / corrected, 1 / corrected)

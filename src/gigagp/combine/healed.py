@@ -1,0 +1,29 @@
+"""Healed product of experts: the confident speak louder."""
+
+import numpy as np
+
+from gigagp.combine.base import Array, Message, Opinion, Prediction, Rule, natural, weighted_average
+from gigagp.errors import InvalidParameter
+
+
+class Healed(Rule):
+    """gPoE with beta_k = softmax(T (ln kappa - ln s_k^2)/2). Cohen et al. 2020.
+
+    The larger the temperature T (as they write it), the more the most certain expert decides alone. The softmax's
+    denominator is a sum over experts like the others, carried with a common scale so that it cannot overflow.
+    """
+
+    name = "healed"
+    laws = frozenset({"exact_with_one_leaf", "returns_to_prior", "invariant_to_tree"})
+
+    def __init__(self, temperature: float = 100.0) -> None:
+        if not (np.isfinite(temperature) and temperature >= 0):
+            raise InvalidParameter(f"Healed's temperature must be finite and at least 0; got {temperature!r}")
+        self.temperature = float(temperature)
+
+    def message(self, said: Opinion) -> Message:
+        log_weight = 0.5 * self.temperature * np.log(said.prior / said.variance).astype(float)
+        return natural(1.0, said.mean, said.variance, log_weight)
+
+    def finish(self, total: Message, prior: Array, communication: Prediction | None) -> Prediction:
+        return weighted_average(total)

@@ -1,0 +1,35 @@
+"""Nested pointwise aggregation of experts: the best linear combination of their means."""
+
+from typing import Any
+
+import numpy as np
+
+from gigagp.combine.base import Array, Message, Opinion, Prediction, Rule
+
+_JITTER = 1e-9  # of kappa, on A's diagonal: experts that hold the same data are linearly dependent
+
+
+class NPAE(Rule):
+    """a_i = k_i C_i k_i^T, A_ij = k_i C_i K_ij C_j k_j^T (C_i = (K_i + noise I)^-1, K_ij with the noise of shared
+    points); mean a^T A^-1 m, variance kappa - a^T A^-1 a. Rulliere et al. 2018.
+
+    It needs the covariance between every two experts asked, at each query, so what climbs the tree is the experts
+    themselves and not a sum: use it with a few experts per query.
+    """
+
+    name = "npae"
+    laws = frozenset({"exact_with_one_leaf", "returns_to_prior", "invariant_to_tree"})
+
+    def message(self, said: Opinion) -> Message:
+        raise TypeError("NPAE combines experts jointly; it has no message of a single one")
+
+    def finish(self, total: Message, prior: Array, communication: Prediction | None) -> Prediction:
+        raise TypeError("NPAE combines experts jointly; it has no sum of messages")
+
+    def combine(self, means: Array, covariances: Array, prior: Array) -> Prediction:
+        """means (q, k), covariances (q, k, k) of the experts' means A, whose diagonal is a; prior (q,)."""
+        a = np.diagonal(covariances, axis1=1, axis2=2)
+        eye = np.eye(means.shape[1])
+        regular = covariances + (_JITTER * prior)[:, None, None] * eye
+        weights: Any = np.linalg.solve(regular, a[:, :, None])[:, :, 0]
+        return Prediction((weights * means).sum(axis=1), prior - (weights * a).sum(axis=1))

@@ -1,0 +1,23 @@
+"""Robust Bayesian committee machine."""
+
+import numpy as np
+
+from gigagp.combine.base import Array, Message, Opinion, Prediction, Rule, natural
+
+
+class RBCM(Rule):
+    """P = sum beta_k/s_k^2 + (1 - sum beta)/kappa, beta_k = (ln kappa - ln s_k^2)/2. Deisenroth & Ng 2015.
+
+    Not exact with one leaf: beta is an entropy difference, not one.
+    """
+
+    name = "rbcm"
+    laws = frozenset({"returns_to_prior", "invariant_to_tree"})
+
+    def message(self, said: Opinion) -> Message:
+        return natural(0.5 * np.log(said.prior / said.variance), said.mean, said.variance)
+
+    def finish(self, total: Message, prior: Array, communication: Prediction | None) -> Prediction:
+        weight, precision, precision_mean = total.terms
+        corrected = precision + (1 - weight) / prior
+        return Prediction(precision_mean / corrected, 1 / corrected)

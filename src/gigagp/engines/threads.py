@@ -1,0 +1,42 @@
+"""Threads of this process. The compiled leaf holds no GIL, so they run side by side and share all memory."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from gigagp.engines.base import Engine
+from gigagp.linalg.workspace import Workspace
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class ThreadsEngine(Engine):
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="gigagp")
+        self._own = threading.local()
+
+    def map(self, function: Callable[[T, Workspace], R], tasks: Iterable[T]) -> Iterator[R]:
+        """Results in order; only a few tasks ahead of the reader are under way, so results do not pile up."""
+        ahead: deque[Future[R]] = deque()
+        try:
+            for task in tasks:
+                ahead.append(self._pool.submit(self._run, function, task))
+                if len(ahead) > 2 * self.workers:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            for future in ahead:
+                future.cancel()
+
+    def _run(self, function: Callable[[T, Workspace], R], task: T) -> R:
+        if not hasattr(self._own, "work"):
+            self._own.work = Workspace()
+        return function(task, self._own.work)
+
+    def close(self) -> None:
+        self._pool.shutdown()

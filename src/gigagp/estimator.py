@@ -1,0 +1,290 @@
+"""`HGPRegressor`: the model behind scikit-learn's interface."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Self
+
+import numpy as np
+from scipy.special import ndtri
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from gigagp import fitting, inference
+from gigagp.combine import Rule, rule
+from gigagp.data.scaling import Scaling
+from gigagp.data.validation import check_columns, check_finite
+from gigagp.engines import Engine, one_blas_thread, open_engine
+from gigagp.errors import InvalidInput, InvalidParameter, choose
+from gigagp.fit_report import FitReport
+from gigagp.fitting import Plan
+from gigagp.kernels import Kernel, SquaredExponential
+from gigagp.partition import Partitioner, Shape, partitioner
+from gigagp.tree import Tree
+
+Array = np.ndarray[Any, Any]
+
+_NEAREST = 4  # experts per query where they are local
+_START_NOISE = 0.1  # of the target's variance
+
+
+class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """Gaussian process regression by a hierarchy of exact GP experts.
+
+    The rows are split among experts (the leaves of a tree), each an exact GP; all share one theta, trained by
+    maximising the sum of their log marginal likelihoods; a prediction combines the experts' Gaussians. After Ng &
+    Deisenroth, "Hierarchical Mixture-of-Experts Model for Large-Scale Gaussian Process Regression" (2014).
+
+    Parameters
+    ----------
+    kernel : Kernel, default squared exponential with one length-scale a column
+        Covariance of the latent function. Its values are where training starts. It sees standardised inputs and
+        target (unless standardize=False), and its parameters are in those units.
+    partition : {"local", "stratified", "random"} or Partitioner
+        How rows are divided among experts. "local": cells of a KD-tree, neighbours together. "stratified": the
+        paper's, every expert sees all regions. "random".
+    leaf_size : int
+        Points in a leaf. Default 256 for local, 512 for the others.
+    levels, branching : int
+        Instead of leaf_size: a tree of `levels` levels, `branching` children (default 4) each.
+    sharing : number
+        How many experts read a row. Random and stratified: each row of a node goes to `sharing` of its children
+        (a whole number, default 1). Local: an expert predicts from `sharing` times its cell: the cell and the outside
+        points nearest to it (default 4, or 8 up to 50,000 rows).
+    combine : "auto", a name in gigagp.combine.RULES, or a Rule
+        How experts' predictions are combined. "auto": blend for local, healed for the others.
+    experts_per_query : "auto", int or None
+        How many experts answer a query: the nearest so many, or all (None). "auto": 4 for local, all for the others.
+    training : {"auto", "full", "progressive"}
+        "full": every expert at every evaluation. "progressive": growing random batches of experts, until the
+        expected loss is negligible. "auto" picks by the size of the work.
+    engine : {"threads", "serial"} or Engine
+        Where experts are computed. Results do not depend on it.
+    n_jobs : int
+        Workers; None or -1 for every core.
+    dtype : {"float64", "float32"}
+        Precision of the experts.
+    standardize : bool
+        Scale inputs and target to mean 0 and deviation 1 inside.
+    noise_bounds : (float, float)
+        Bounds of the noise variance, as shares of the target's variance. Equal bounds fix it.
+    n_restarts : int
+        Further starting points tried for theta.
+    random_state : int, Generator, RandomState or None
+    verbose : int
+        1 prints the stages of a fit.
+
+    Attributes
+    ----------
+    theta_ : log-parameters of kernel and noise, in standardised units
+    kernel_ : the kernel with trained values
+    noise_variance_ : of y, in the user's units
+    tree_, n_leaves_ : the hierarchy and its number of experts
+    report_ : FitReport
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel | None = None,
+        *,
+        partition: str | Partitioner = "local",
+        leaf_size: int | None = None,
+        levels: int | None = None,
+        branching: int | None = None,
+        sharing: float | None = None,
+        combine: str | Rule = "auto",
+        experts_per_query: int | str | None = "auto",
+        training: str = "auto",
+        engine: str | Engine = "threads",
+        n_jobs: int | None = None,
+        dtype: str = "float64",
+        standardize: bool = True,
+        noise_bounds: tuple[float, float] = (1e-6, 10.0),
+        n_restarts: int = 0,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.partition = partition
+        self.leaf_size = leaf_size
+        self.levels = levels
+        self.branching = branching
+        self.sharing = sharing
+        self.combine = combine
+        self.experts_per_query = experts_per_query
+        self.training = training
+        self.engine = engine
+        self.n_jobs = n_jobs
+        self.dtype = dtype
+        self.standardize = standardize
+        self.noise_bounds = noise_bounds
+        self.n_restarts = n_restarts
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Split the rows among experts and train the shared theta."""
+        parts = partitioner(self.partition)
+        dtype = np.dtype(choose("dtype", str(self.dtype), {"float64": "float64", "float32": "float32"}))
+        check_columns(X)
+        X, y = validate_data(
+            self, X, y, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False, y_numeric=True,
+            ensure_min_samples=2,
+        )  # fmt: skip
+        check_finite(X, "X", getattr(self, "feature_names_in_", None))
+        y = np.asarray(y, dtype=float)
+        check_finite(y, "y")
+        plan = self._plan(X, y, parts)
+        self._target_scaling = Scaling.standardising(y[:, None]) if self.standardize else Scaling.identity(1)
+        self._input_scaling = Scaling.standardising(X) if self.standardize else Scaling.identity(X.shape[1])
+        scaled_X = self._input_scaling.apply(X, dtype)
+        scaled_y = self._target_scaling.apply(y[:, None], dtype)[:, 0]
+        with one_blas_thread(), open_engine(self.engine, self.n_jobs) as engine:
+            self._committee, report, self._partition = fitting.fit(
+                scaled_X, scaled_y, plan, engine, _seed(self.random_state), self._say
+            )
+        self.report_: FitReport = report
+        self.theta_: Array = report.theta
+        self.kernel_: Kernel = plan.kernel.with_theta(report.theta[:-1])
+        self.noise_variance_ = float(np.exp(report.theta[-1])) * float(self._target_scaling.scale[0]) ** 2
+        self.tree_: Tree = self._partition.tree
+        self.n_leaves_: int = self._partition.n_leaves
+        self._warn(report)
+        return self
+
+    def predict(self, X: Any, return_std: bool = False, latent: bool = False) -> Any:
+        """Predicted mean, and with return_std the standard deviation of y (of the latent f with latent=True)."""
+        said, deviation = self._predict(X, return_std, latent)
+        return (said, deviation) if return_std else said
+
+    def predict_quantiles(self, X: Any, q: Any) -> Array:
+        """Quantiles q (numbers between 0 and 1) of the predictive distribution of y, one column each."""
+        levels = np.atleast_1d(np.asarray(q, dtype=float))
+        if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all():
+            raise InvalidParameter(f"q must be numbers between 0 and 1, both excluded; got {q!r}")
+        mean, deviation = self._predict(X, True, False)
+        assert deviation is not None
+        return np.asarray(mean[:, None] + deviation[:, None] * ndtri(levels))
+
+    def log_marginal_likelihood(self, theta: Array | None = None, eval_gradient: bool = False) -> Any:
+        """The experts' summed log marginal likelihood (eq. 5) of the standardised target, at theta (default theta_)."""
+        check_is_fitted(self)
+        theta = self.theta_ if theta is None else np.asarray(theta, dtype=float)
+        if theta.shape != self.theta_.shape:
+            raise InvalidParameter(f"theta must have {len(self.theta_)} log-parameters; got shape {theta.shape}")
+        c = self._committee
+        with one_blas_thread(), open_engine(self.engine, self.n_jobs) as engine:
+            evidence = fitting.summed_evidence(c.kernel, c.store, self._partition.cells, c.tree, engine)
+            total = evidence(theta, None)
+        return (total.value, total.gradient.copy()) if eval_gradient else total.value
+
+    def _plan(self, X: Array, y: Array, parts: Partitioner) -> Plan:
+        """Every setting resolved and checked before any work."""
+        shape = Shape(self.levels, self.branching, self.leaf_size, self._sharing(parts, len(X)))
+        chosen = rule(self.combine, parts.local)
+        self._check_experts_per_query()
+        choose("training", self.training, dict.fromkeys(("auto", "full", "progressive")))
+        if isinstance(self.n_restarts, bool) or not isinstance(self.n_restarts, int) or self.n_restarts < 0:
+            raise InvalidParameter(f"n_restarts must be a whole number of at least 0; got {self.n_restarts!r}")
+        spread = 1.0 if self.standardize else max(float(y.var()), np.finfo(float).tiny)
+        low, high = (float(b) * spread for b in self.noise_bounds)
+        if not 0 < low <= high < np.inf:
+            raise InvalidParameter(f"noise_bounds must be 0 < low <= high; got {self.noise_bounds!r}")
+        kernel = self._start_kernel(X, spread)
+        if parts.local and kernel.metric(kernel.theta) is None:
+            warnings.warn(
+                f'{kernel!r} has no metric, so partition="local" divides the rows in plain standardised units; '
+                'partition="stratified" or "random" assume no locality',
+                UserWarning, stacklevel=3,
+            )  # fmt: skip
+        return Plan(
+            kernel=kernel,
+            noise_start=float(np.clip(_START_NOISE * spread, low, high)),
+            noise_bounds=(low, high),
+            partitioner=parts,
+            shape=shape,
+            training=self.training,
+            restarts=self.n_restarts,
+            needs_communication=chosen.needs_communication,
+            train=bool(y.max() > y.min()),
+        )
+
+    def _sharing(self, parts: Partitioner, rows: int) -> float | None:
+        if self.sharing is None and parts.local:
+            return 8.0 if rows <= 50_000 else 4.0
+        return self.sharing
+
+    def _start_kernel(self, X: Array, spread: float) -> Kernel:
+        """The user's kernel, or a squared exponential of the target's variance whose length-scales span the data."""
+        D = X.shape[1]
+        if self.kernel is None:
+            if self.standardize:
+                return SquaredExponential(1.0, [D**0.5] * D)
+            width = np.where(X.std(axis=0) > 0, X.std(axis=0), 1.0)
+            return SquaredExponential(
+                spread, D**0.5 * width, variance_bounds=(1e-4 * spread, 1e4 * spread),
+                lengthscale_bounds=(1e-3 * float(width.min()), 1e3 * float(width.max())),
+            )  # fmt: skip
+        if not isinstance(self.kernel, Kernel):
+            raise InvalidParameter(f"kernel must be a gigagp.kernels.Kernel or None; got {self.kernel!r}")
+        return self.kernel.bind(D)
+
+    def _check_experts_per_query(self) -> None:
+        k = self.experts_per_query
+        whole = isinstance(k, (int, np.integer)) and not isinstance(k, bool) and k >= 1
+        if not (k is None or k == "auto" or whole):
+            raise InvalidParameter(f"experts_per_query must be 'auto', None (all) or a positive whole number; got {k!r}")
+
+    def _predict(self, X: Any, with_variance: bool, latent: bool) -> tuple[Array, Array | None]:
+        """Mean and deviation in the user's units."""
+        check_is_fitted(self)
+        check_columns(X)
+        X = validate_data(self, X, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False, reset=False)
+        check_finite(X, "X", getattr(self, "feature_names_in_", None))
+        parts = partitioner(self.partition)
+        chosen = rule(self.combine, parts.local)
+        self._check_experts_per_query()
+        if chosen.needs_communication and self._committee.communication is None:
+            raise InvalidParameter(f"{chosen!r} needs a communication expert; set combine before fit, and fit again")
+        k = self.experts_per_query
+        asked = (_NEAREST if parts.local else None) if isinstance(k, str) else k
+        Z = self._input_scaling.apply(X, self._committee.store.X.dtype)
+        with one_blas_thread(), open_engine(self.engine, self.n_jobs) as engine:
+            said = inference.predict(self._committee, Z, chosen, asked, engine, with_variance)
+        scale = float(self._target_scaling.scale[0])
+        mean = said.mean.astype(float) * scale + float(self._target_scaling.centre[0])
+        if said.variance is None:
+            return mean, None
+        noise = self._committee.noise
+        variance = said.variance.astype(float)
+        if chosen.target == "f" and not latent:
+            variance = variance + noise
+        elif chosen.target == "y" and latent:
+            variance = np.maximum(variance - noise, 0.0)  # a product over y may fall below the noise (FIELD: the paper)
+        return mean, np.sqrt(variance) * scale
+
+    def _say(self, line: str) -> None:
+        if self.verbose:
+            print(f"[gigagp] {line}", flush=True)
+
+    def _warn(self, report: FitReport) -> None:
+        for sentence in report.warnings:
+            warnings.warn(sentence, ConvergenceWarning, stacklevel=3)
+        if report.stages and not report.converged:
+            warnings.warn(
+                f"training did not converge after {report.iterations} iterations: {report.message}; "
+                "see report_, and try n_restarts or other start values in the kernel",
+                ConvergenceWarning, stacklevel=3,
+            )  # fmt: skip
+
+
+def _seed(random_state: Any) -> np.random.SeedSequence:
+    """A seed sequence from whatever scikit-learn users pass."""
+    if isinstance(random_state, np.random.Generator):
+        return np.random.SeedSequence(int(random_state.integers(2**32)))
+    if isinstance(random_state, np.random.RandomState):
+        return np.random.SeedSequence(int(random_state.randint(2**31 - 1)))
+    if random_state is None or (isinstance(random_state, int | np.integer) and random_state >= 0):
+        return np.random.SeedSequence(None if random_state is None else int(random_state))
+    raise InvalidInput(f"random_state must be None, a whole number of at least 0 or a generator; got {random_state!r}")

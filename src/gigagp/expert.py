@@ -1,0 +1,206 @@
+"""One expert: an exact GP on the points of one leaf. theta = (log kernel parameters, log noise variance)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gigagp.errors import NotPositiveDefinite
+from gigagp.kernels.base import Kernel
+from gigagp.linalg import cholesky
+from gigagp.linalg.compiled import compiled
+from gigagp.linalg.jitter import factor_noisy, largest_jitter
+from gigagp.linalg.workspace import Workspace
+
+Array = np.ndarray[Any, Any]
+
+QUERY_BLOCK = 512  # queries answered together: enough for GEMM, little memory
+_SMALLEST = 1e-12  # of the prior variance: what rounding leaves of a variance at a noise-free point
+
+
+class Evidence:
+    """What a leaf sends up in training, and what a node adds: sums over experts.
+
+    value: log marginal likelihood (eq. 6, with its constant); gradient: d value / d theta; scatter: sum of the
+    experts' gradient outer products, from which training learns how far a batch of experts can be trusted.
+    """
+
+    __slots__ = ("jitter", "sums")
+
+    def __init__(self, sums: Array, jitter: float = 0.0) -> None:
+        self.sums, self.jitter = sums, jitter
+
+    @classmethod
+    def of(cls, value: float, gradient: Array, points: int, jitter: float) -> Evidence:
+        sums = np.concatenate([[value, points, 1.0, jitter > 0], gradient, np.outer(gradient, gradient).ravel()])
+        return cls(sums, jitter)
+
+    def __add__(self, other: Evidence) -> Evidence:
+        return Evidence(self.sums + other.sums, max(self.jitter, other.jitter))
+
+    @property
+    def value(self) -> float:
+        return float(self.sums[0])
+
+    @property
+    def points(self) -> int:
+        return int(self.sums[1])
+
+    @property
+    def experts(self) -> int:
+        return int(self.sums[2])
+
+    @property
+    def jittered(self) -> int:
+        """How many experts needed jitter; `jitter` is the largest of it."""
+        return int(self.sums[3])
+
+    @property
+    def _size(self) -> int:
+        return int((np.sqrt(4 * len(self.sums) - 15) - 1) / 2 + 0.5)  # n + n^2 = len - 4
+
+    @property
+    def gradient(self) -> Array:
+        return self.sums[4 : 4 + self._size]
+
+    @property
+    def scatter(self) -> Array:
+        n = self._size
+        return self.sums[4 + n :].reshape(n, n)
+
+
+@dataclass(frozen=True)
+class Factor:
+    """What prediction needs of an expert: L L^T = K + noise I, the inverses of L's diagonal tiles, alpha = (K + noise I)^-1 y."""
+
+    X: Array
+    L: Array
+    D: Array
+    alpha: Array
+    jitter: float
+
+
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """Predictions of each of a leaf's own targets from all its others: mean and variance of y."""
+
+    mean: Array
+    variance: Array
+
+
+@compiled
+def _weights(alpha: Array, A: Array, p: int) -> float:
+    """Lower triangle of A := (alpha alpha^T - A) / 2, from A = (K + noise I)^-1. Returns the trace."""
+    half = A.dtype.type(0.5)
+    trace = 0.0
+    for i in range(p):
+        a = alpha[i]
+        for j in range(i + 1):
+            A[i, j] = half * (a * alpha[j] - A[i, j])
+        trace += A[i, i]
+    return trace
+
+
+@compiled
+def _reduce_variance(V: Array, p: int, q: int, variance: Array) -> None:
+    """variance[:q] -= column sums of V * V."""
+    for i in range(p):
+        for j in range(q):
+            variance[j] -= V[i, j] * V[i, j]
+
+
+def evidence(kernel: Kernel, theta: Array, X: Array, y: Array, work: Workspace, expert: int | None = None) -> Evidence:
+    """Log marginal likelihood of one leaf and its gradient for all of theta. Eq. 6.
+
+    ln p(y) = -y^T alpha / 2 - ln |K + noise I| / 2 - (p / 2) ln 2 pi,  alpha = (K + noise I)^-1 y;
+    d ln p / d theta_i = sum(W * dK / d theta_i),  W = (alpha alpha^T - (K + noise I)^-1) / 2.
+    """
+    p, noise = len(y), float(np.exp(theta[-1]))
+    K, L, D, jitter = _factor(kernel, theta, X, work, expert)
+    alpha = y.copy()
+    cholesky.solve_vector(L, alpha, p)
+    value = -0.5 * (float(y @ alpha) + cholesky.log_determinant(L, p) + p * np.log(2 * np.pi))
+    T = work.take("T", p, L.shape[1], L.dtype)
+    cholesky.inverse(L, D, T, work.take("panel", *D.shape, D.dtype), p)
+    trace = _weights(alpha, L, p)
+    gradient = np.append(kernel.pullback(theta[:-1], X, L, K), noise * trace)
+    return Evidence.of(value, gradient, p, jitter)
+
+
+def factor(
+    kernel: Kernel, theta: Array, X: Array, y: Array, work: Workspace, expert: int | None = None, keep: bool = False
+) -> Factor:
+    """The Cholesky factor and alpha of one leaf. Unless `keep`, L lives in `work` until the next leaf."""
+    _, L, D, jitter = _factor(kernel, theta, X, work, expert)
+    alpha = y.copy()
+    cholesky.solve_vector(L, alpha, len(y))
+    if keep:
+        L, D = L.copy(), D.copy()
+    return Factor(X, L, D, alpha, jitter)
+
+
+def posterior_mean(kernel: Kernel, theta: Array, leaf: Factor, Z: Array, work: Workspace) -> Array:
+    """E[f(z)] = k_*^T alpha for each row of Z. Eq. 3. No variance work is done."""
+    mean = np.empty(len(Z), Z.dtype)
+    for start in range(0, len(Z), QUERY_BLOCK):
+        block = Z[start : start + QUERY_BLOCK]
+        k = kernel.cross(theta[:-1], leaf.X, block, _cross_buffer(leaf, block, work))
+        mean[start : start + len(block)] = leaf.alpha @ k[: len(leaf.X), : len(block)]
+    return mean
+
+
+def posterior(kernel: Kernel, theta: Array, leaf: Factor, Z: Array, work: Workspace) -> tuple[Array, Array]:
+    """Mean (eq. 3) and variance (eq. 4) of the latent f at each row of Z; the variance is always positive.
+
+    var[f(z)] = k_** - |L^-1 k_*|^2.
+    """
+    p, q = len(leaf.X), len(Z)
+    mean, variance = np.empty(q, Z.dtype), np.empty(q, Z.dtype)
+    scratch = work.take("solve", leaf.D.shape[1], QUERY_BLOCK, Z.dtype)
+    for start in range(0, q, QUERY_BLOCK):
+        block = Z[start : start + QUERY_BLOCK]
+        n = len(block)
+        k = kernel.cross(theta[:-1], leaf.X, block, _cross_buffer(leaf, block, work))
+        mean[start : start + n] = leaf.alpha @ k[:p, :n]
+        cholesky.solve_lower(leaf.L, leaf.D, k, scratch, p, n)
+        prior = kernel.diagonal(theta[:-1], block)
+        left = prior.copy()
+        _reduce_variance(k, p, n, left)
+        floor = max(_SMALLEST, float(np.finfo(Z.dtype).eps)) * prior + np.finfo(Z.dtype).tiny
+        variance[start : start + n] = np.maximum(left, floor)
+    return mean, variance
+
+
+def leave_one_out(
+    kernel: Kernel, theta: Array, X: Array, y: Array, work: Workspace, expert: int | None = None
+) -> LeaveOneOut:
+    """Closed form (Rasmussen & Williams 2006, eq. 5.12): mean y_i - alpha_i / C_ii, variance 1 / C_ii, C = (K + noise I)^-1."""
+    p = len(y)
+    _, L, D, _ = _factor(kernel, theta, X, work, expert)
+    alpha = y.copy()
+    cholesky.solve_vector(L, alpha, p)
+    cholesky.inverse(L, D, work.take("T", p, L.shape[1], L.dtype), work.take("panel", *D.shape, D.dtype), p)
+    precision = np.diagonal(L)[:p].copy()
+    return LeaveOneOut(y - alpha / precision, 1 / precision)
+
+
+def _factor(
+    kernel: Kernel, theta: Array, X: Array, work: Workspace, expert: int | None
+) -> tuple[Array, Array, Array, float]:
+    """K (kept), L, D and the jitter used, in the worker's buffers."""
+    p, width = len(X), cholesky.tile_width(len(X))
+    K = kernel.gram(theta[:-1], X, work.take("K", p, cholesky.stride(p), X.dtype))
+    L = work.take("L", p, cholesky.stride(p), X.dtype)
+    D, panel = work.take("D", p, width, X.dtype), work.take("panel", p, width, X.dtype)
+    jitter = factor_noisy(K, float(np.exp(theta[-1])), L, D, panel, p)
+    if not np.isfinite(jitter):
+        names = (*kernel.names, "noise_variance")
+        values = dict(zip(names, (float(v) for v in np.exp(theta)), strict=True))
+        raise NotPositiveDefinite(expert, values, largest_jitter(X.dtype.name), X.dtype.name)
+    return K, L, D, jitter
+
+
+def _cross_buffer(leaf: Factor, block: Array, work: Workspace) -> Array:
+    return work.take("cross", len(leaf.X), QUERY_BLOCK, block.dtype)

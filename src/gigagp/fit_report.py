@@ -1,0 +1,80 @@
+"""What happened during a fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One optimisation: how many experts and points it saw, and how it ended."""
+
+    name: str
+    experts: int
+    points: int
+    iterations: int
+    evaluations: int
+    evidence_per_point: float
+    message: str
+    converged: bool
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """Iterations, evaluations, seconds per stage, traces, jitter and the optimiser's own words."""
+
+    rows: int
+    leaves: int
+    points_per_leaf: tuple[int, int]  # smallest and largest, for the evidence
+    points_per_expert: tuple[int, int]  # smallest and largest, for prediction
+    stages: tuple[Stage, ...]
+    seconds: dict[str, float]
+    evidence_trace: tuple[float, ...]  # log marginal likelihood per point at each evaluation
+    theta_trace: Array  # (evaluations, len(theta))
+    names: tuple[str, ...]
+    theta: Array
+    jitter: float
+    jittered_experts: int
+    warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def iterations(self) -> int:
+        return sum(s.iterations for s in self.stages)
+
+    @property
+    def evaluations(self) -> int:
+        return sum(s.evaluations for s in self.stages)
+
+    @property
+    def converged(self) -> bool:
+        return self.stages[-1].converged
+
+    @property
+    def message(self) -> str:
+        return self.stages[-1].message
+
+    def __repr__(self) -> str:
+        def span(pair: tuple[int, int]) -> str:
+            return f"{pair[0]:,}" if pair[0] == pair[1] else f"{pair[0]:,} to {pair[1]:,}"
+
+        lines = [
+            f"FitReport: {self.rows:,} rows, {self.leaves:,} leaves of {span(self.points_per_leaf)} points"
+            f" (experts predict from {span(self.points_per_expert)})",
+            f"  {'stage':<14}{'experts':>9}{'points':>12}{'iterations':>12}{'evaluations':>13}{'evidence/point':>16}",
+        ]
+        lines += [
+            f"  {s.name:<14}{s.experts:>9,}{s.points:>12,}{s.iterations:>12}{s.evaluations:>13}{s.evidence_per_point:>16.4f}"
+            for s in self.stages
+        ]
+        lines.append("  seconds: " + ", ".join(f"{name} {value:.2f}" for name, value in self.seconds.items()))
+        values = ", ".join(f"{n}={v:.3g}" for n, v in zip(self.names, np.exp(self.theta), strict=True))
+        lines.append(f"  theta: {values}")
+        jitter = f"{self.jitter:.1g} in {self.jittered_experts} experts" if self.jitter else "none"
+        lines.append(f"  jitter: {jitter}; {'converged' if self.converged else 'not converged'}: {self.message}")
+        lines += [f"  warning: {w}" for w in self.warnings]
+        return "\n".join(lines)

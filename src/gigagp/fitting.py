@@ -1,0 +1,195 @@
+"""The stages of a fit, from scaled rows to a committee of experts with a shared theta."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gigagp import expert
+from gigagp.data.store import ExpertStore
+from gigagp.engines import Engine
+from gigagp.expert import Evidence
+from gigagp.fit_report import FitReport
+from gigagp.inference import Committee
+from gigagp.kernels.base import Kernel
+from gigagp.linalg.workspace import Workspace
+from gigagp.partition import Partition, Partitioner, Shape
+from gigagp.partition.base import Groups
+from gigagp.partition.local import centres, share_nearest
+from gigagp.routing import Router
+from gigagp.training import Objective, Trace, Trained, bound_warnings, maximise, train_full, train_progressive
+from gigagp.tree import Tree
+
+Array = np.ndarray[Any, Any]
+
+_ROUGH_ROWS = 1000  # rows of the sample that the first rough theta is learnt from
+_ROUGH_ITERATIONS = 30
+_FULL_WORK = 5e9  # flops of one evaluation up to which "auto" trains on every expert every time
+_RESTART_SPREAD = 1.5  # standard deviation of restarts around the start, in log-parameters
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a fit is asked to do, all names resolved."""
+
+    kernel: Kernel  # bound to the number of columns; its values are where training starts
+    noise_start: float
+    noise_bounds: tuple[float, float]
+    partitioner: Partitioner
+    shape: Shape
+    training: str
+    restarts: int = 0
+    needs_communication: bool = False
+    train: bool = True  # False where the target is constant: there is nothing to learn
+
+    @property
+    def start(self) -> Array:
+        return np.append(self.kernel.theta, np.log(self.noise_start))
+
+    @property
+    def bounds(self) -> Array:
+        return np.vstack([self.kernel.bounds, np.log(self.noise_bounds)])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.kernel.names, "noise_variance")
+
+
+@dataclass
+class _Clock:
+    """Seconds per stage."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str, say: Callable[[str], None]) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+        say(f"{name}: {self.seconds[name]:.2f} s")
+
+
+def summed_evidence(kernel: Kernel, store: ExpertStore, cells: Groups, tree: Tree, engine: Engine) -> Objective:
+    """Eq. 5 as a function of theta, over all leaves or over some (which then hang from a tree of their own)."""
+
+    def evidence(theta: Array, leaves: Array | None) -> Evidence:
+        def of_leaf(position: int, work: Workspace) -> Evidence:
+            leaf = position if leaves is None else int(leaves[position])
+            X, y = store.read(cells, leaf)
+            return expert.evidence(kernel, theta, X, y, work, leaf)
+
+        return engine.sum(tree if leaves is None else Tree.balanced(len(leaves)), of_leaf)
+
+    return evidence
+
+
+def fit(
+    X: Array, y: Array, plan: Plan, engine: Engine, seed: np.random.SeedSequence, say: Callable[[str], None]
+) -> tuple[Committee, FitReport, Partition]:
+    """Rough theta, partition, store, training, sharing: a committee ready to answer."""
+    sample_rng, partition_rng, batch_rng, restart_rng = (np.random.default_rng(s) for s in seed.spawn(4))
+    clock, trace = _Clock(), Trace()
+    theta, stages = plan.start, []
+    if plan.partitioner.local and plan.train and len(X) > (plan.shape.leaf_size or 0):
+        with clock.stage("rough theta", say):
+            sample = np.sort(sample_rng.permutation(len(X))[:_ROUGH_ROWS])
+            rough = _one_expert(plan.kernel, X[sample], y[sample], engine)
+            found = maximise("rough theta", rough, None, theta, plan.bounds, trace, _ROUGH_ITERATIONS, 1e-5)
+            theta = found.theta
+            stages.append(found.stage)
+    with clock.stage("partition", say):
+        metric = _metric(plan.kernel, theta, X.shape[1])
+        scaled = X * metric.astype(X.dtype) if plan.partitioner.local else X
+        partition = plan.partitioner.split(scaled, plan.shape, partition_rng)
+        del scaled
+    with clock.stage("store", say):
+        store = ExpertStore.in_memory(X, y, partition.order)
+    if plan.train:
+        with clock.stage("training", say):
+            evidence = summed_evidence(plan.kernel, store, partition.cells, partition.tree, engine)
+            sizes = partition.cells.sizes
+            theta = _best_start(plan, evidence, theta, sizes, trace, restart_rng)
+            trained = _train(plan, evidence, theta, sizes, trace, batch_rng)
+            theta = trained.theta
+            stages.extend(trained.stages)
+    with clock.stage("sharing", say):
+        metric = _metric(plan.kernel, theta, X.shape[1])
+        experts = partition.experts
+        if plan.partitioner.local:
+            experts = share_nearest(store.X, metric, partition.cells, plan.shape.sharing or 1.0, engine)
+        router = Router(_centres(store.X, metric, partition, plan.partitioner.local), metric)
+        common = _communication_rows(experts, len(X), batch_rng) if plan.needs_communication else None
+    committee = Committee(plan.kernel, theta, store, experts, partition.tree, router, common)
+    warnings = bound_warnings(theta, plan.bounds, plan.names) if plan.train else []
+    report = FitReport(
+        rows=len(X),
+        leaves=partition.n_leaves,
+        points_per_leaf=(int(partition.cells.sizes.min()), int(partition.cells.sizes.max())),
+        points_per_expert=(int(experts.sizes.min()), int(experts.sizes.max())),
+        stages=tuple(stages),
+        seconds=clock.seconds,
+        evidence_trace=tuple(trace.evidence),
+        theta_trace=np.array(trace.theta).reshape(len(trace.theta), len(theta)),
+        names=plan.names,
+        theta=theta,
+        jitter=trace.jitter,
+        jittered_experts=trace.jittered,
+        warnings=tuple(warnings),
+    )
+    return committee, report, partition
+
+
+def _one_expert(kernel: Kernel, X: Array, y: Array, engine: Engine) -> Objective:
+    tree = Tree.regular(1, 1)
+
+    def evidence(theta: Array, leaves: Array | None) -> Evidence:
+        return engine.sum(tree, lambda _, work: expert.evidence(kernel, theta, X, y, work))
+
+    return evidence
+
+
+def _train(
+    plan: Plan, evidence: Objective, theta: Array, sizes: Array, trace: Trace, rng: np.random.Generator
+) -> Trained:
+    training = plan.training
+    if training == "auto":
+        training = "full" if float((sizes.astype(float) ** 3).sum()) <= _FULL_WORK else "progressive"
+    if training == "full":
+        return train_full(evidence, theta, plan.bounds, trace)
+    return train_progressive(evidence, theta, plan.bounds, trace, sizes, rng)
+
+
+def _best_start(
+    plan: Plan, evidence: Objective, theta: Array, sizes: Array, trace: Trace, rng: np.random.Generator
+) -> Array:
+    """Where training begins: `theta`, or the best end of as many short climbs as restarts were asked for."""
+    if plan.restarts == 0:
+        return theta
+    few = None if len(sizes) <= 8 else np.sort(rng.permutation(len(sizes))[:8])
+    starts = [theta, *(theta + _RESTART_SPREAD * rng.standard_normal((plan.restarts, len(theta))))]
+    climbs = [maximise("restart", evidence, few, s, plan.bounds, trace) for s in starts]
+    return max(climbs, key=lambda c: c.stage.evidence_per_point).theta
+
+
+def _metric(kernel: Kernel, theta: Array, n_features: int) -> Array:
+    """The kernel's metric, or the plain one where it has none."""
+    metric = kernel.metric(theta[:-1])
+    return np.ones(n_features) if metric is None else np.broadcast_to(metric, (n_features,)).astype(float)
+
+
+def _centres(X: Array, metric: Array, partition: Partition, local: bool) -> Array:
+    """The mean input of each leaf, in the kernel's metric."""
+    if local:
+        return centres(X, metric, partition.cells.starts)
+    means = [X[partition.experts.rows(leaf)].mean(axis=0, dtype=float) for leaf in range(partition.n_leaves)]
+    return np.array(means) * metric
+
+
+def _communication_rows(experts: Groups, n: int, rng: np.random.Generator) -> Array:
+    """A random sample of all rows, as large as an expert: the communication expert of GRBCM."""
+    return np.sort(rng.permutation(n)[: int(experts.sizes.mean())])

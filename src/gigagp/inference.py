@@ -1,0 +1,251 @@
+"""Prediction: queries are routed to experts, experts answer, messages add up, the rule has the last word."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gigagp import expert
+from gigagp.combine import NPAE, Message, Opinion, Prediction, Rule
+from gigagp.data.store import ExpertStore
+from gigagp.engines import Engine
+from gigagp.kernels.base import Kernel
+from gigagp.linalg import cholesky
+from gigagp.linalg.workspace import Workspace
+from gigagp.partition.base import Groups
+from gigagp.routing import Route, Router
+from gigagp.tree import Tree
+
+Array = np.ndarray[Any, Any]
+
+_QUERIES_AT_ONCE = 1 << 19  # bounds the memory of a prediction; factors are formed once for so many queries
+_JOINT_ENTRIES = 1 << 24  # entries of the joint rule's working arrays
+
+
+@dataclass(frozen=True, eq=False)
+class Committee:
+    """Everything prediction needs of a trained model: the experts, the shared theta, the tree and the router."""
+
+    kernel: Kernel
+    theta: Array
+    store: ExpertStore
+    experts: Groups
+    tree: Tree
+    router: Router
+    communication: Array | None = None  # storage rows of the communication expert (GRBCM)
+
+    @property
+    def noise(self) -> float:
+        return float(np.exp(self.theta[-1]))
+
+    def factor(self, leaf: int, work: Workspace, rule: Rule) -> expert.Factor:
+        """The factor of one leaf, with the communication expert's rows added where the rule wants them."""
+        if rule.needs_communication and self.communication is not None:
+            rows = np.union1d(self.experts[leaf], self.communication)
+            X, y = self.store.X[rows], self.store.y[rows]
+        else:
+            X, y = self.store.read(self.experts, leaf)
+        return expert.factor(self.kernel, self.theta, X, y, work, leaf)
+
+
+def predict(
+    committee: Committee, Z: Array, rule: Rule, experts_per_query: int | None, engine: Engine, with_variance: bool = True
+) -> Prediction:
+    """Mean and variance (of f, or of y where the rule's target is y) at scaled queries Z.
+
+    experts_per_query=None asks all experts, as the paper does; an integer asks the nearest so many.
+    """
+    n = len(committee.experts)
+    k = n if experts_per_query is None else min(experts_per_query, n)
+    parts = [
+        _predict_chunk(committee, Z[start : start + _QUERIES_AT_ONCE], rule, k, engine, with_variance)
+        for start in range(0, len(Z), _QUERIES_AT_ONCE)
+    ]
+    mean = np.concatenate([p.mean for p in parts]) if parts else np.empty(0, Z.dtype)
+    if not with_variance:
+        return Prediction(mean, None)
+    variances = [p.variance for p in parts if p.variance is not None]
+    return Prediction(mean, np.concatenate(variances) if variances else np.empty(0, Z.dtype))
+
+
+def _predict_chunk(
+    committee: Committee, Z: Array, rule: Rule, k: int, engine: Engine, with_variance: bool
+) -> Prediction:
+    prior = committee.kernel.diagonal(committee.theta[:-1], Z)
+    if isinstance(rule, NPAE):
+        return _bounded(_ask_jointly(committee, Z, prior, rule, k, engine), prior)
+    only_means = not with_variance and (k == 1 or not rule.mean_needs_variance)
+    if only_means and "exact_with_one_leaf" not in rule.laws:
+        only_means = False
+    communication = _communication(committee, Z, engine) if rule.needs_communication else None
+    ask = _Ask(committee, Z, prior, rule, communication, only_means)
+    total = _ask_all(ask, engine) if k == len(committee.experts) else _ask_nearest(ask, k, engine)
+    return _bounded(rule.finish(total, prior, communication), prior)
+
+
+def _bounded(said: Prediction, prior: Array) -> Prediction:
+    """A variance is never negative, NaN or infinite, whatever rounding did to a difference of precisions.
+
+    Rules that subtract the prior (BCM, rBCM, GRBCM, NPAE) may lose positivity where experts say less than it; the
+    prior is then the honest answer.
+    """
+    if said.variance is None:
+        return said
+    floor = np.finfo(said.variance.dtype).eps * prior
+    lost = ~np.isfinite(said.variance) | (said.variance < -floor) | ~np.isfinite(said.mean)
+    variance = np.where(lost, prior, np.maximum(said.variance, floor))
+    return Prediction(np.where(lost & ~np.isfinite(said.mean), 0.0, said.mean), variance)
+
+
+@dataclass(frozen=True, eq=False)
+class _Ask:
+    """One chunk of queries and how they are to be answered."""
+
+    committee: Committee
+    Z: Array
+    prior: Array
+    rule: Rule
+    communication: Prediction | None
+    only_means: bool
+
+    def answer(self, leaf: int, rows: Array | slice, closeness: Array, first: Array, work: Workspace) -> Message:
+        """The message of one leaf at some of the queries."""
+        c, Z = self.committee, self.Z[rows]
+        factor = c.factor(leaf, work, self.rule)
+        if self.only_means:  # no variance work: any variance gives the same mean
+            mean = expert.posterior_mean(c.kernel, c.theta, factor, Z, work)
+            variance = self.prior[rows]
+        else:
+            mean, variance = expert.posterior(c.kernel, c.theta, factor, Z, work)
+        common = self.communication
+        if common is not None and common.variance is not None:
+            common = Prediction(common.mean[rows], common.variance[rows])
+        return self.rule.message(Opinion(mean, variance, self.prior[rows], c.noise, closeness, common, first))
+
+
+def _ask_all(ask: _Ask, engine: Engine) -> Message:
+    """Every expert answers every query; messages add up the tree (section 3.3)."""
+    ones, every = np.ones(len(ask.Z), ask.Z.dtype), slice(None)
+
+    def leaf_message(leaf: int, work: Workspace) -> Message:
+        return ask.answer(leaf, every, ones, np.full(len(ask.Z), leaf == 0), work)
+
+    return engine.sum(ask.committee.tree, leaf_message)
+
+
+def _ask_nearest(ask: _Ask, k: int, engine: Engine) -> Message:
+    """Each query asks its k nearest experts; each expert is factored once and answers all who ask it."""
+    route = ask.committee.router.nearest(ask.Z, k)
+    visits = _Visits.of(route)
+    closeness = route.closeness.astype(ask.Z.dtype)
+    first = route.experts == route.experts.min(axis=1, keepdims=True)
+
+    def answer(visit: int, work: Workspace) -> Message:
+        leaf, rows, slots = visits[visit]
+        return ask.answer(leaf, rows, closeness[rows, slots], first[rows, slots], work)
+
+    collected: list[Array] = []
+    scales: list[Array | None] = []
+    for visit, message in enumerate(engine.map(answer, range(len(visits)))):
+        _, rows, slots = visits[visit]
+        if not collected:
+            collected = [np.zeros((len(message.terms), len(ask.Z)), message.terms.dtype) for _ in range(k)]
+            scales = [None if message.log_scale is None else np.zeros(len(ask.Z)) for _ in range(k)]
+        for slot in range(k):
+            here = slots == slot
+            collected[slot][:, rows[here]] = message.terms[:, here]
+            scale = scales[slot]
+            if scale is not None and message.log_scale is not None:
+                scale[rows[here]] = message.log_scale[here]
+    total = Message(collected[0], scales[0])
+    for slot in range(1, k):  # the nearest first, whichever worker answered
+        total = total + Message(collected[slot], scales[slot])
+    return total
+
+
+class _Visits:
+    """The experts that are asked anything, and who asks each of them: query rows and their slots."""
+
+    def __init__(self, leaves: Array, starts: Array, rows: Array, slots: Array) -> None:
+        self._leaves, self._starts, self._rows, self._slots = leaves, starts, rows, slots
+
+    @classmethod
+    def of(cls, route: Route) -> _Visits:
+        q, k = route.experts.shape
+        flat = route.experts.ravel()
+        order = np.argsort(flat, kind="stable")
+        leaves, first = np.unique(flat[order], return_index=True)
+        rows, slots = np.divmod(order, k)
+        return cls(leaves, np.append(first, q * k), rows, slots)
+
+    def __len__(self) -> int:
+        return len(self._leaves)
+
+    def __getitem__(self, visit: int) -> tuple[int, Array, Array]:
+        here = slice(self._starts[visit], self._starts[visit + 1])
+        return int(self._leaves[visit]), self._rows[here], self._slots[here]
+
+
+def _communication(committee: Committee, Z: Array, engine: Engine) -> Prediction:
+    """What the communication expert says at every query."""
+    rows = committee.communication
+    assert rows is not None, "the committee was built without a communication expert"
+
+    def ask(_: int, work: Workspace) -> tuple[Array, Array]:
+        factor = expert.factor(committee.kernel, committee.theta, committee.store.X[rows], committee.store.y[rows], work)
+        return expert.posterior(committee.kernel, committee.theta, factor, Z, work)
+
+    mean, variance = next(iter(engine.map(ask, [0])))
+    return Prediction(mean, variance)
+
+
+def _ask_jointly(committee: Committee, Z: Array, prior: Array, rule: NPAE, k: int, engine: Engine) -> Prediction:
+    """Queries that ask the same experts are answered together, with the covariances between those experts."""
+    route = committee.router.nearest(Z, k)
+    sets, member = np.unique(np.sort(route.experts, axis=1), axis=0, return_inverse=True)
+    order = np.argsort(member.ravel(), kind="stable")
+    ends = np.cumsum(np.bincount(member.ravel(), minlength=len(sets)))
+    points = int(committee.experts.sizes.max())
+    at_once = max(1, _JOINT_ENTRIES // (k * points))
+    tasks = [
+        (leaves, order[a : min(a + at_once, end)])
+        for leaves, start, end in zip(sets, [0, *ends[:-1]], ends, strict=True)
+        for a in range(start, end, at_once)
+    ]
+    mean, variance = np.empty(len(Z)), np.empty(len(Z))
+
+    def answer(task: tuple[Array, Array], work: Workspace) -> Prediction:
+        leaves, rows = task
+        means, covariances = _joint(committee, leaves, Z[rows], work)
+        return rule.combine(means, covariances, prior[rows].astype(float))
+
+    for (_, rows), said in zip(tasks, engine.map(answer, tasks), strict=True):
+        mean[rows], variance[rows] = said.mean, said.variance
+    return Prediction(mean.astype(Z.dtype), variance.astype(Z.dtype))
+
+
+def _joint(committee: Committee, leaves: Array, Z: Array, work: Workspace) -> tuple[Array, Array]:
+    """Means (q, k) of the experts and the covariances (q, k, k) of those means under the prior."""
+    kernel, theta, q = committee.kernel, committee.theta, len(Z)
+    data, weights = [], []  # per expert: its rows and inputs, and V_i = C_i k_i
+    means = np.empty((q, len(leaves)))
+    for i, leaf in enumerate(leaves):
+        X, y = committee.store.read(committee.experts, int(leaf))
+        factor = expert.factor(kernel, theta, X, y, work, int(leaf))
+        V = np.ascontiguousarray(kernel.cross(theta[:-1], X, Z)[: len(X), :q])
+        means[:, i] = factor.alpha @ V
+        scratch = np.empty((factor.D.shape[1], q), V.dtype)
+        cholesky.solve_lower(factor.L, factor.D, V, scratch, len(X), q)
+        cholesky.solve_lower_transposed(factor.L, factor.D, V, scratch, len(X), q)
+        data.append((committee.experts[int(leaf)], X))
+        weights.append(V)
+    covariances = np.empty((q, len(leaves), len(leaves)))
+    for i, (rows_i, X_i) in enumerate(data):
+        for j, (rows_j, X_j) in enumerate(data[: i + 1]):
+            K = kernel.cross(theta[:-1], X_i, X_j)
+            _, a, b = np.intersect1d(rows_i, rows_j, assume_unique=True, return_indices=True)
+            K[a, b] += committee.noise  # the same observation has the same noise in both
+            covariances[:, i, j] = covariances[:, j, i] = np.einsum("pq,pq->q", weights[i], K @ weights[j])
+    return means, covariances

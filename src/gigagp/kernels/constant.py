@@ -1,0 +1,30 @@
+"""The constant kernel."""
+
+from typing import Any
+
+import numpy as np
+
+from gigagp.kernels.base import Kernel, parameter, place
+
+Array = np.ndarray[Any, Any]
+
+
+class Constant(Kernel):
+    """k = value: an unknown offset when added, an amplitude when multiplied."""
+
+    def __init__(self, value: float = 1.0, *, bounds: tuple[float, float] = (1e-5, 1e5)) -> None:
+        self.parameters = (parameter("value", value, bounds),)
+
+    def gram(self, theta: Array, X: Array, out: Array | None = None) -> Array:
+        return self.cross(theta, X, X, out)
+
+    def cross(self, theta: Array, X: Array, Z: Array, out: Array | None = None) -> Array:
+        return place(np.full((len(X), len(Z)), np.exp(theta[0]), X.dtype), out)
+
+    def diagonal(self, theta: Array, X: Array) -> Array:
+        return np.full(len(X), np.exp(theta[0]), X.dtype)
+
+    def pullback(self, theta: Array, X: Array, W: Array, K: Array) -> Array:
+        p = len(X)
+        both = 2 * np.tril(W[:p, :p], -1).sum(dtype=float) + np.diagonal(W)[:p].sum(dtype=float)
+        return np.array([np.exp(theta[0]) * both])

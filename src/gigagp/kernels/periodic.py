@@ -1,0 +1,85 @@
+"""The periodic kernel (MacKay 1998), one period and one length-scale a column."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gigagp.kernels.base import Kernel, parameter
+from gigagp.linalg import stationary as passes
+from gigagp.linalg.compiled import compiled
+
+Array = np.ndarray[Any, Any]
+
+
+@compiled
+def _pull_periods(u: Array, x: Array, W: Array, K: Array, total: Array) -> None:
+    """total[d] := sum_ij W_ij K_ij (phi_id - phi_jd) sin(phi_id - phi_jd); u holds cos and sin of the phases x."""
+    D, p = x.shape
+    total[:] = 0
+    for i in range(p):
+        for d in range(D):
+            c, s, a = u[2 * d, i], u[2 * d + 1, i], x[d, i]
+            part = 0.0
+            for j in range(i):
+                part += W[i, j] * K[i, j] * (a - x[d, j]) * (s * u[2 * d, j] - c * u[2 * d + 1, j])
+            total[d] += 2 * part
+
+
+class Periodic(Kernel):
+    """k = variance * exp(-2 sum_d sin^2(pi (x_d - z_d) / period_d) / lengthscale_d^2).
+
+    A column is wound onto a circle, (cos phi, sin phi) with phi = 2 pi x / period; there the kernel is a
+    squared exponential, and its passes serve.
+    """
+
+    def __init__(
+        self,
+        variance: float = 1.0,
+        lengthscale: float | Sequence[float] = 1.0,
+        period: float | Sequence[float] = 1.0,
+        *,
+        variance_bounds: tuple[float, float] = (1e-4, 1e4),
+        lengthscale_bounds: tuple[float, float] = (1e-2, 1e2),
+        period_bounds: tuple[float, float] = (1e-2, 1e2),
+    ) -> None:
+        self.parameters = (
+            parameter("variance", variance, variance_bounds),
+            parameter("lengthscale", lengthscale, lengthscale_bounds, per_feature=True),
+            parameter("period", period, period_bounds, per_feature=True),
+        )
+
+    def _wound(self, theta: Array, X: Array) -> tuple[Array, Array, Array]:
+        """Points on their circles scaled by 1 / lengthscale (2D, p), unscaled, and the phases (D, p)."""
+        D = X.shape[1]
+        phases = np.ascontiguousarray((X * (2 * np.pi * np.exp(-theta[1 + D : 1 + 2 * D]))).T, dtype=X.dtype)
+        circles = np.empty((2 * D, len(X)), X.dtype)
+        circles[0::2], circles[1::2] = np.cos(phases), np.sin(phases)
+        scaled = circles * np.repeat(np.exp(-theta[1 : 1 + D]), 2).astype(X.dtype)[:, None]
+        return scaled, circles, phases
+
+    def gram(self, theta: Array, X: Array, out: Array | None = None) -> Array:
+        K = np.zeros((len(X), len(X)), X.dtype) if out is None else out
+        scaled, _, _ = self._wound(theta, X)
+        passes.gram(passes.SQUARED_EXPONENTIAL, scaled, float(np.exp(theta[0])), 1.0, K)
+        return K
+
+    def cross(self, theta: Array, X: Array, Z: Array, out: Array | None = None) -> Array:
+        K = np.empty((len(X), len(Z)), X.dtype) if out is None else out
+        x, z = self._wound(theta, X)[0], self._wound(theta, Z)[0]
+        passes.cross(passes.SQUARED_EXPONENTIAL, x, z, float(np.exp(theta[0])), 1.0, K)
+        return K
+
+    def diagonal(self, theta: Array, X: Array) -> Array:
+        return np.full(len(X), np.exp(theta[0]), X.dtype)
+
+    def pullback(self, theta: Array, X: Array, W: Array, K: Array) -> Array:
+        D = X.shape[1]
+        scaled, circles, phases = self._wound(theta, X)
+        gradient = np.empty(2 * D + 2)
+        passes.pullback(passes.SQUARED_EXPONENTIAL, scaled, float(np.exp(theta[0])), 1.0, W, K, gradient)
+        periods = np.empty(D)
+        _pull_periods(circles, phases, W, K, periods)
+        lengthscales = gradient[1:-1].reshape(D, 2).sum(axis=1)
+        # d(-2 sin^2(dphi / 2) / l^2) / d ln period = dphi sin(dphi) / l^2
+        return np.concatenate([gradient[:1], lengthscales, periods * np.exp(-2 * theta[1 : 1 + D])])

@@ -1,0 +1,97 @@
+"""e^x for x <= 0, written so that LLVM turns a loop over it into vector code.
+
+x = n ln 2 + r with |r| <= ln 2 / 2; e^r by its Taylor series (degree 12, or 7 in float32: below one unit
+in the last place); 2^n by writing n into the exponent bits. Adding 1.5 * 2^52 rounds to an integer and
+leaves it in the low bits, so no float-to-integer conversion (which AVX2 lacks) is needed.
+"""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic, overload
+
+from gigagp.linalg.compiled import compiled_strict
+
+_SHIFT64, _SHIFT32 = 6755399441055744.0, np.float32(12582912.0)
+_LOG2E = 1.4426950408889634
+_LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10
+_LN2_HIGH32, _LN2_LOW32 = np.float32(0.693359375), np.float32(-2.12194440e-4)
+_LOWEST64, _LOWEST32 = -708.0, np.float32(-87.0)
+
+
+@intrinsic
+def _bits(typingctx: Any, value: Any) -> Any:
+    """The bits of a float as an integer of the same width."""
+    integer, width = (types.int64, 64) if value == types.float64 else (types.int32, 32)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.IntType(width))
+
+    return integer(value), codegen
+
+
+@intrinsic
+def _float(typingctx: Any, value: Any) -> Any:
+    """The float whose bits are the given integer."""
+    kind, llvm = (types.float64, ir.DoubleType()) if value == types.int64 else (types.float32, ir.FloatType())
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], llvm)
+
+    return kind(value), codegen
+
+
+def _exp64(x: float) -> float:
+    x = max(x, _LOWEST64)
+    shifted = x * _LOG2E + _SHIFT64
+    n = shifted - _SHIFT64
+    r = (x - n * _LN2_HIGH) - n * _LN2_LOW
+    e = 1 / 479001600.0
+    e = e * r + 1 / 39916800.0
+    e = e * r + 1 / 3628800.0
+    e = e * r + 1 / 362880.0
+    e = e * r + 1 / 40320.0
+    e = e * r + 1 / 5040.0
+    e = e * r + 1 / 720.0
+    e = e * r + 1 / 120.0
+    e = e * r + 1 / 24.0
+    e = e * r + 1 / 6.0
+    e = e * r + 0.5
+    e = e * r + 1.0
+    e = e * r + 1.0
+    return e * _float(_bits(1.0) + (_bits(shifted) << 52))  # type: ignore[no-any-return]
+
+
+def _exp32(x: float) -> float:
+    f = np.float32
+    x = max(x, _LOWEST32)
+    shifted = x * f(_LOG2E) + _SHIFT32
+    n = shifted - _SHIFT32
+    r = (x - n * _LN2_HIGH32) - n * _LN2_LOW32
+    e = f(1 / 5040.0)
+    e = e * r + f(1 / 720.0)
+    e = e * r + f(1 / 120.0)
+    e = e * r + f(1 / 24.0)
+    e = e * r + f(1 / 6.0)
+    e = e * r + f(0.5)
+    e = e * r + f(1.0)
+    e = e * r + f(1.0)
+    return e * _float(np.int32(_bits(f(1.0)) + (_bits(shifted) << np.int32(23))))  # type: ignore[no-any-return]
+
+
+_exp64_compiled = compiled_strict(_exp64)
+_exp32_compiled = compiled_strict(_exp32)
+
+
+def exp_nonpositive(x: float) -> float:
+    """e^x for x <= 0; below e^-708 (e^-87 in float32) it stays there."""
+    return float(np.exp(x))
+
+
+@overload(exp_nonpositive, strict=False)
+def _choose_by_type(x: Any) -> Any:
+    if x == types.float32:
+        return lambda x: _exp32_compiled(x)
+    return lambda x: _exp64_compiled(np.float64(x))

@@ -1,0 +1,190 @@
+"""Compiled passes for kernels of the scaled distance: k(x, z) = variance * f(r^2), r^2 = sum_d (x_d - z_d)^2 / l_d^2.
+
+Points come transposed and scaled by 1/l, (D, p), so that the loop over points is the contiguous one. Each pass
+works a row at a time: distances, profile and sums while the row is in the nearest cache; lower triangles only;
+never a p x p x D tensor. `kind` names the profile f; its slope is -2 f'(r^2), so that
+    d k / d ln l_d = variance * slope(r^2) * (x_d - z_d)^2 / l_d^2.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from gigagp.linalg.compiled import compiled
+from gigagp.linalg.exponential import exp_nonpositive
+
+Array = np.ndarray[Any, Any]
+
+SQUARED_EXPONENTIAL, MATERN12, MATERN32, MATERN52, RATIONAL_QUADRATIC = range(5)
+_ROOT3, _ROOT5 = 3.0**0.5, 5.0**0.5
+
+
+@compiled
+def scaled_transposed(X: Array, scales: Array) -> Array:
+    """(D, p): column d of X times scales[d], as a row."""
+    p, D = X.shape
+    out = np.empty((D, p), X.dtype)
+    for d in range(D):
+        s = X.dtype.type(scales[d])
+        for i in range(p):
+            out[d, i] = X[i, d] * s
+    return out
+
+
+@compiled
+def _distances(x: Array, i: int, z: Array, row: Array, n: int) -> None:
+    """row[:n] := r^2 between point i of x and the first n points of z; four dimensions a sweep."""
+    D = x.shape[0]
+    for j in range(n):
+        row[j] = 0
+    d = 0
+    while d + 4 <= D:
+        a, b, c, e = x[d, i], x[d + 1, i], x[d + 2, i], x[d + 3, i]
+        for j in range(n):
+            s, t, u, v = z[d, j] - a, z[d + 1, j] - b, z[d + 2, j] - c, z[d + 3, j] - e
+            row[j] += (s * s + t * t) + (u * u + v * v)
+        d += 4
+    while d < D:
+        a = x[d, i]
+        for j in range(n):
+            s = z[d, j] - a
+            row[j] += s * s
+        d += 1
+
+
+@compiled
+def _profile(kind: int, row: Array, n: int, variance: float, shape: float) -> None:
+    """row[:n] := variance * f(r^2), from r^2."""
+    v = row.dtype.type(variance)
+    one, half = row.dtype.type(1), row.dtype.type(0.5)
+    if kind == SQUARED_EXPONENTIAL:
+        for j in range(n):
+            row[j] = v * exp_nonpositive(-half * row[j])
+    elif kind == MATERN12:
+        for j in range(n):
+            row[j] = v * exp_nonpositive(-np.sqrt(row[j]))
+    elif kind == MATERN32:
+        root = row.dtype.type(_ROOT3)
+        for j in range(n):
+            r = root * np.sqrt(row[j])
+            row[j] = v * (one + r) * exp_nonpositive(-r)
+    elif kind == MATERN52:
+        root, third = row.dtype.type(_ROOT5), row.dtype.type(1 / 3)
+        for j in range(n):
+            r = root * np.sqrt(row[j])
+            row[j] = v * (one + r + r * r * third) * exp_nonpositive(-r)
+    else:
+        for j in range(n):
+            row[j] = v * np.exp(-shape * np.log1p(np.float64(row[j]) / (2 * shape)))
+
+
+@compiled
+def _slope(kind: int, row: Array, n: int, variance: float, shape: float) -> None:
+    """row[:n] := variance * slope(r^2), from r^2."""
+    v = row.dtype.type(variance)
+    one = row.dtype.type(1)
+    if kind == MATERN12:
+        tiny = row.dtype.type(1e-30)
+        for j in range(n):
+            r = np.sqrt(row[j])
+            row[j] = v * exp_nonpositive(-r) / max(r, tiny)  # meets a factor that vanishes as r^2
+    elif kind == MATERN32:
+        root, three = row.dtype.type(_ROOT3), row.dtype.type(3)
+        for j in range(n):
+            row[j] = three * v * exp_nonpositive(-root * np.sqrt(row[j]))
+    elif kind == MATERN52:
+        root, factor = row.dtype.type(_ROOT5), row.dtype.type(5 / 3)
+        for j in range(n):
+            r = root * np.sqrt(row[j])
+            row[j] = factor * v * (one + r) * exp_nonpositive(-r)
+    else:
+        for j in range(n):
+            row[j] = v * np.exp(-(shape + 1) * np.log1p(np.float64(row[j]) / (2 * shape)))
+
+
+@compiled
+def gram(kind: int, x: Array, variance: float, shape: float, K: Array) -> None:
+    """Lower triangle of K := k(x, x)."""
+    p = x.shape[1]
+    for i in range(p):
+        row = K[i]
+        _distances(x, i, x, row, i)
+        _profile(kind, row, i, variance, shape)
+        row[i] = variance
+
+
+@compiled
+def cross(kind: int, x: Array, z: Array, variance: float, shape: float, K: Array) -> None:
+    """K[:p, :q] := k(x, z)."""
+    q = z.shape[1]
+    for i in range(x.shape[1]):
+        row = K[i]
+        _distances(x, i, z, row, q)
+        _profile(kind, row, q, variance, shape)
+
+
+@compiled
+def pull_lengthscales(x: Array, G: Array, i: int, total: Array) -> None:
+    """total[d] += sum_{j<i} G_j (x_id - x_jd)^2 for one row G of weights."""
+    D = x.shape[0]
+    d = 0
+    while d + 4 <= D:
+        a, b, c, e = x[d, i], x[d + 1, i], x[d + 2, i], x[d + 3, i]
+        zero = x.dtype.type(0)
+        sa, sb, sc, se = zero, zero, zero, zero
+        for j in range(i):
+            g = G[j]
+            s, t, u, v = x[d, j] - a, x[d + 1, j] - b, x[d + 2, j] - c, x[d + 3, j] - e
+            sa += g * s * s
+            sb += g * t * t
+            sc += g * u * u
+            se += g * v * v
+        total[d] += sa
+        total[d + 1] += sb
+        total[d + 2] += sc
+        total[d + 3] += se
+        d += 4
+    while d < D:
+        a, sa = x[d, i], x.dtype.type(0)
+        for j in range(i):
+            s = x[d, j] - a
+            sa += G[j] * s * s
+        total[d] += sa
+        d += 1
+
+
+@compiled
+def pullback(kind: int, x: Array, variance: float, shape: float, W: Array, K: Array, gradient: Array) -> None:
+    """gradient := [d/d ln variance, d/d ln l_1 .. l_D, d/d ln shape] of sum_ij W_ij K_ij, W symmetric, lower triangle read.
+
+    K is the gram matrix of this kernel. The last entry is meant for the rational quadratic only.
+    """
+    D, p = x.shape
+    gradient[:] = 0
+    total = np.zeros(D)
+    row = np.empty(p, x.dtype)
+    by_variance, by_shape = 0.0, 0.0
+    for i in range(p):
+        if kind == SQUARED_EXPONENTIAL:
+            part = x.dtype.type(0)
+            for j in range(i):
+                row[j] = W[i, j] * K[i, j]
+                part += row[j]
+        else:
+            _distances(x, i, x, row, i)
+            if kind == RATIONAL_QUADRATIC:
+                for j in range(i):
+                    half = 0.5 * np.float64(row[j])
+                    base = 1 + half / shape
+                    by_shape += 2 * W[i, j] * K[i, j] * (half / base - shape * np.log(base))
+            _slope(kind, row, i, variance, shape)
+            part = x.dtype.type(0)
+            for j in range(i):
+                part += W[i, j] * K[i, j]
+                row[j] *= W[i, j]
+        by_variance += 2 * np.float64(part) + W[i, i] * K[i, i]
+        pull_lengthscales(x, row, i, total)
+    gradient[0] = by_variance
+    for d in range(D):
+        gradient[1 + d] = 2 * total[d]
+    gradient[D + 1] = by_shape

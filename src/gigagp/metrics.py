@@ -1,0 +1,48 @@
+"""How good predictions are, and their uncertainty."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+Array = np.ndarray[Any, Any]
+
+
+def rmse(y: Array, mean: Array) -> float:
+    """Root of the mean squared error."""
+    return float(np.sqrt(np.mean((np.asarray(y) - mean) ** 2)))
+
+
+def nlpd(y: Array, mean: Array, std: Array) -> float:
+    """Mean negative log density of y under N(mean, std^2)."""
+    z = (np.asarray(y) - mean) / std
+    return float(np.mean(0.5 * z**2 + np.log(std) + 0.5 * np.log(2 * np.pi)))
+
+
+def coverage(y: Array, mean: Array, std: Array, level: float = 0.95) -> float:
+    """Share of y inside the central interval of the given level; an honest model gives `level`."""
+    return float(np.mean(np.abs(np.asarray(y) - mean) <= ndtri(0.5 + level / 2) * std))
+
+
+def crps(y: Array, mean: Array, std: Array) -> float:
+    """Mean continuous ranked probability score of N(mean, std^2), in y's units (Gneiting & Raftery 2007, eq. 21)."""
+    z = (np.asarray(y) - mean) / std
+    density = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
+    return float(np.mean(std * (z * (2 * ndtr(z) - 1) + 2 * density - 1 / np.sqrt(np.pi))))
+
+
+def kl_divergence(mean: Array, std: Array, other_mean: Array, other_std: Array) -> Array:
+    """KL(N(mean, std^2) || N(other_mean, other_std^2)), query by query."""
+    ratio = (np.asarray(std) / other_std) ** 2
+    shift = (np.asarray(mean) - other_mean) / other_std
+    return np.asarray(0.5 * (ratio - 1 - np.log(ratio) + shift**2))
+
+
+def likelihood_ratio(mean: Array, std: Array, other_mean: Array, other_std: Array) -> float:
+    """The paper's likelihood ratio exp(-KL) (appendix) of another predictive to a reference, averaged over queries.
+
+    The reference comes first. 1 means the other predictive is the reference's equal.
+    """
+    return float(np.mean(np.exp(-kl_divergence(mean, std, other_mean, other_std))))

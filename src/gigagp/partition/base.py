@@ -1,0 +1,119 @@
+"""What a partition is: which rows each expert reads, and the tree above the experts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gigagp.errors import InvalidParameter
+from gigagp.tree import Tree
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Lists of row numbers, one a group: group g is indices[starts[g] : starts[g + 1]]. A row may stand in several."""
+
+    starts: Array
+    indices: Array
+
+    @classmethod
+    def consecutive(cls, starts: Array) -> Groups:
+        return cls(starts, np.arange(starts[-1]))
+
+    @classmethod
+    def of(cls, lists: list[Array]) -> Groups:
+        return cls(np.concatenate([[0], np.cumsum([len(rows) for rows in lists])]), np.concatenate(lists))
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def sizes(self) -> Array:
+        return np.diff(self.starts)
+
+    def __getitem__(self, group: int) -> Array:
+        return self.indices[self.starts[group] : self.starts[group + 1]]
+
+    def rows(self, group: int) -> slice | Array:
+        """What to index the data with: a slice (no copy) where the rows are consecutive."""
+        rows = self[group]
+        first, last = int(rows[0]), int(rows[-1])
+        if last - first + 1 == len(rows) and self._ascending[group]:
+            return slice(first, last + 1)
+        return rows
+
+    @property
+    def _ascending(self) -> Array:
+        known = self.__dict__.get("_known")
+        if known is None:
+            step = np.ones(len(self.indices), bool)
+            step[1:] = np.diff(self.indices) == 1
+            step[self.starts[:-1]] = True
+            known = np.logical_and.reduceat(step, self.starts[:-1])
+            self.__dict__["_known"] = known
+        return known
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """Rows in storage order (`order`: storage position -> row of the data), sorted by the first leaf that reads them.
+
+    cells: the rows each leaf's evidence is formed of; experts: the rows it predicts from; both are storage positions.
+    """
+
+    order: Array
+    cells: Groups
+    experts: Groups
+    tree: Tree
+
+    @property
+    def n_leaves(self) -> int:
+        return len(self.cells)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The hierarchy a user asks for: levels and branching, or leaf_size; None is left to the partition."""
+
+    levels: int | None = None
+    branching: int | None = None
+    leaf_size: int | None = None
+    sharing: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("levels", 1), ("branching", 2), ("leaf_size", 2)):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or int(value) != value or value < least):
+                raise InvalidParameter(f"{name} must be a whole number of at least {least}, or None; got {value!r}")
+        if self.sharing is not None and not (np.isfinite(self.sharing) and self.sharing >= 1):
+            raise InvalidParameter(f"sharing must be at least 1 (each row in one expert), or None; got {self.sharing!r}")
+        if self.levels is not None and self.leaf_size is not None:
+            raise InvalidParameter(
+                f"give levels and branching, or leaf_size, not both; got levels={self.levels}, leaf_size={self.leaf_size}"
+            )
+        if self.branching is not None and self.levels is None:
+            raise InvalidParameter(f"branching={self.branching} needs levels too; give levels, or leaf_size instead of both")
+
+
+class Partitioner(ABC):
+    """A way to divide the rows among experts."""
+
+    local = False  # whether an expert's rows are neighbours, so that a query is best asked of the nearest experts
+
+    @abstractmethod
+    def split(self, X: Array, shape: Shape, rng: np.random.Generator) -> Partition:
+        """Divide the rows of X (scaled by the kernel's metric where the partition is local)."""
+
+
+def check_leaf(points: float, shape: Shape, rows: int) -> None:
+    """Refuse a hierarchy that leaves less than two points in a leaf."""
+    if points < 2:
+        raise InvalidParameter(
+            f"levels={shape.levels}, branching={shape.branching}, sharing={shape.sharing} leave {points:.3g} of "
+            f"{rows} rows in a leaf; a leaf needs at least 2: use fewer levels or a smaller branching"
+        )

@@ -1,0 +1,81 @@
+"""Dealing a node's rows to its children, as random and stratified partitions both do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gigagp.errors import InvalidParameter
+from gigagp.partition.base import Groups, Partition, Shape, check_leaf
+from gigagp.tree import Tree
+
+Array = np.ndarray[Any, Any]
+
+DEFAULT_LEAF = 512
+# A node's rows, in the order in which they are to be dealt like cards.
+Shuffle = Callable[[Array, int], Array]
+
+
+def deal_tree(n: int, shape: Shape, shuffle: Shuffle) -> Partition:
+    """Deal n rows down the tree: each row of a node goes to `sharing` of its `branching` children.
+
+    With leaf_size the tree is derived: one level of dealing into as many leaves as it takes, and a balanced tree
+    above them.
+    """
+    sharing = _sharing(shape)
+    if shape.levels is None:
+        size = min(shape.leaf_size or DEFAULT_LEAF, n)
+        n_leaves = max(1, round(n * sharing / size))
+        if n_leaves < 2 or n_leaves < sharing:  # all rows in one expert
+            n_leaves, sharing = 1, 1
+        leaves = _deal(shuffle(np.arange(n), n_leaves), n_leaves, sharing)
+        return _store(leaves, Tree.balanced(n_leaves))
+    branching = shape.branching or 4
+    if sharing > branching:
+        raise InvalidParameter(
+            f"sharing must be at most branching (each row goes to `sharing` of the `branching` children); "
+            f"got sharing={sharing}, branching={branching}"
+        )
+    check_leaf(np.floor(n * (sharing / branching) ** shape.levels), shape, n)
+    leaves = [np.arange(n)]
+    for _ in range(shape.levels):
+        leaves = [child for rows in leaves for child in _deal(shuffle(rows, branching), branching, sharing)]
+    return _store(leaves, Tree.regular(shape.levels, branching))
+
+
+def _sharing(shape: Shape) -> int:
+    sharing = 1 if shape.sharing is None else shape.sharing
+    if int(sharing) != sharing:
+        raise InvalidParameter(f"sharing must be a whole number for this partition; got {sharing!r}")
+    return int(sharing)
+
+
+def _deal(rows: Array, children: int, sharing: int) -> list[Array]:
+    """Deal rows into as many groups as children; child c takes groups c, c + 1, .., c + sharing - 1, cyclically.
+
+    The groups that get one row more are spread evenly round the circle, so that the children's sizes differ by one
+    at most.
+    """
+    extra = np.diff(np.arange(children + 1) * (len(rows) % children) // children) == 1
+    seats = np.concatenate([np.flatnonzero(extra), np.flatnonzero(~extra)])
+    groups: list[Array] = [rows[:0]] * children
+    for position, seat in enumerate(seats):
+        groups[seat] = rows[position::children]
+    if sharing == 1:
+        return groups
+    return [np.concatenate([groups[(c + i) % children] for i in range(sharing)]) for c in range(children)]
+
+
+def _store(leaves: list[Array], tree: Tree) -> Partition:
+    """Rows sorted by the first leaf that reads them."""
+    groups = Groups.of(leaves)
+    _, first = np.unique(groups.indices, return_index=True)
+    order = groups.indices[np.sort(first)]
+    position = np.empty_like(order)
+    position[order] = np.arange(len(order))
+    stored = Groups(groups.starts, position[groups.indices])
+    for leaf in range(len(stored)):
+        stored.indices[stored.starts[leaf] : stored.starts[leaf + 1]].sort()
+    return Partition(order, stored, stored, tree)

@@ -1,0 +1,17 @@
+"""Random assignment of rows to experts (section 3.1: "fast and can work quite well")."""
+
+from typing import Any
+
+import numpy as np
+
+from gigagp.partition.base import Partition, Partitioner, Shape
+from gigagp.partition.dealing import deal_tree
+
+Array = np.ndarray[Any, Any]
+
+
+class RandomPartition(Partitioner):
+    """Each expert sees a random sample of the whole input space."""
+
+    def split(self, X: Array, shape: Shape, rng: np.random.Generator) -> Partition:
+        return deal_tree(len(X), shape, lambda rows, children: rng.permutation(rows))

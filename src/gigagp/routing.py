@@ -1,0 +1,42 @@
+"""Which experts answer a query: the k nearest, in the kernel's metric."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Route:
+    """For each query the experts asked, nearest first, (q, k), and their partition-of-unity weights."""
+
+    experts: Array
+    closeness: Array
+
+
+class Router:
+    """Finds nearest experts through a KD-tree of their centres: time hardly grows with their number."""
+
+    def __init__(self, centres: Array, metric: Array) -> None:
+        self.centres, self.metric = centres, metric
+        self._index = cKDTree(centres)
+
+    def nearest(self, Z: Array, k: int) -> Route:
+        """The k nearest experts of each query, and 1 - (d_j / d_{k+1})^2, which is 1 where there is no (k+1)-th."""
+        n = len(self.centres)
+        k = min(k, n)
+        points = Z.astype(float) * self.metric
+        if k == n:
+            return Route(np.tile(np.arange(n), (len(Z), 1)), np.ones((len(Z), n)))
+        distances, experts = self._index.query(points, k + 1)
+        limit = np.maximum(distances[:, -1:], np.finfo(float).tiny)
+        closeness = 1 - (distances[:, :k] / limit) ** 2
+        # Where all k + 1 are equally far, or on the spot, none is nearer than another.
+        tied = closeness.sum(axis=1) <= 1e-12
+        closeness[tied] = 1.0
+        return Route(experts[:, :k], closeness)

@@ -1,0 +1,155 @@
+"""Training: the shared theta maximises the summed evidence of the experts (eq. 5), by L-BFGS-B over log-parameters.
+
+full: every expert at every evaluation, as the paper. progressive: batches of experts, each batch containing the last,
+grown until what is still lost by not seeing all experts is negligible. The sum over a random batch, scaled up, is an
+unbiased estimate of the sum over all; its maximiser misses the full one by about H^-1 times the error of the batch's
+mean gradient, which costs, in evidence, half the trace of H^-1 times that error's covariance. Both are known from what
+the batch's leaves sent up anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+
+from gigagp.expert import Evidence
+from gigagp.fit_report import Stage
+
+Array = np.ndarray[Any, Any]
+# theta, leaves (None: all) -> summed evidence of those leaves
+Objective = Callable[[Array, Array | None], Evidence]
+
+NEGLIGIBLE = 2e-4  # evidence per point, in nats, that a batch may expect to lose
+_FIRST_POINTS = 8192  # points in the first batch
+_FIRST_EXPERTS = 8
+_ITERATIONS = 200
+
+
+@dataclass(eq=False)
+class Trace:
+    """All evaluations of a fit, in order."""
+
+    evidence: list[float] = field(default_factory=list)
+    theta: list[Array] = field(default_factory=list)
+    jitter: float = 0.0
+    jittered: int = 0
+
+    def record(self, theta: Array, seen: Evidence) -> None:
+        self.evidence.append(seen.value / seen.points)
+        self.theta.append(theta.copy())
+        self.jitter = max(self.jitter, seen.jitter)
+        self.jittered = max(self.jittered, seen.jittered)
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    theta: Array
+    stages: tuple[Stage, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Optimum:
+    theta: Array
+    seen: Evidence
+    stage: Stage
+    inverse_hessian: Array  # of minus the evidence per point
+
+
+def maximise(
+    name: str, evidence: Objective, leaves: Array | None, start: Array, bounds: Array, trace: Trace,
+    iterations: int = _ITERATIONS, tolerance: float = 1e-8,
+) -> _Optimum:  # fmt: skip
+    """L-BFGS-B on the evidence per point of some leaves."""
+    last: dict[bytes, Evidence] = {}
+
+    def loss(theta: Array) -> tuple[float, Array]:
+        seen = evidence(theta, leaves)
+        last[theta.tobytes()] = seen
+        trace.record(theta, seen)
+        return -seen.value / seen.points, -seen.gradient / seen.points
+
+    start = np.clip(start, bounds[:, 0], bounds[:, 1])
+    result = minimize(
+        loss, start, jac=True, method="L-BFGS-B", bounds=bounds,
+        options={"maxiter": iterations, "ftol": tolerance, "gtol": 1e-5, "maxcor": 20},
+    )  # fmt: skip
+    theta = np.asarray(result.x)
+    seen = last.get(theta.tobytes()) or evidence(theta, leaves)
+    message = result.message if isinstance(result.message, str) else result.message.decode()
+    stage = Stage(
+        name, seen.experts, seen.points, int(result.nit), int(result.nfev), seen.value / seen.points, message,
+        bool(result.success),
+    )  # fmt: skip
+    free = (theta > bounds[:, 0] + 1e-9) & (theta < bounds[:, 1] - 1e-9)
+    inverse = np.asarray(result.hess_inv.todense())
+    inverse[~free] = 0.0
+    inverse[:, ~free] = 0.0
+    return _Optimum(theta, seen, stage, inverse)
+
+
+def train_full(evidence: Objective, start: Array, bounds: Array, trace: Trace) -> Trained:
+    """Every expert at every evaluation."""
+    best = maximise("full", evidence, None, start, bounds, trace)
+    return Trained(best.theta, (best.stage,))
+
+
+def train_progressive(
+    evidence: Objective, start: Array, bounds: Array, trace: Trace, sizes: Array, rng: np.random.Generator
+) -> Trained:
+    """Nested random batches of experts, doubled until the expected loss is negligible or all experts are in."""
+    shuffled = rng.permutation(len(sizes))
+    count = max(_FIRST_EXPERTS, int(np.ceil(_FIRST_POINTS / sizes.mean())))
+    theta, stages = start, []
+    while True:
+        batch = np.sort(shuffled[:count])
+        whole = count >= len(sizes)
+        best = maximise("all experts" if whole else "batch", evidence, None if whole else batch, theta, bounds, trace)
+        theta = best.theta
+        stages.append(best.stage)
+        if whole or expected_loss(best.seen, best.inverse_hessian, len(sizes)) < NEGLIGIBLE:
+            break
+        count *= 2
+    if not whole:
+        check = np.sort(shuffled[count : 2 * count])
+        seen = evidence(theta, check)
+        trace.record(theta, seen)
+        stages.append(
+            Stage(
+                "check", seen.experts, seen.points, 0, 1, seen.value / seen.points,
+                f"{stages[-1].message}; evidence on experts not trained on", stages[-1].converged,
+            )  # fmt: skip
+        )
+    return Trained(theta, tuple(stages))
+
+
+def expected_loss(seen: Evidence, inverse_hessian: Array, n_experts: int) -> float:
+    """Expected evidence per point lost by training on a random batch of the experts: tr(H^-1 S) / 2.
+
+    S is the covariance of the batch's mean gradient (per point), from the scatter of the leaves' gradients, with the
+    correction for drawing without replacement; H the Hessian of minus the evidence per point, as L-BFGS learnt it.
+    """
+    m = seen.experts
+    if m < 2:
+        return np.inf
+    mean = seen.gradient / m
+    covariance = (seen.scatter / m - np.outer(mean, mean)) * m / (m - 1)
+    per_point = covariance * m / seen.points**2 * (1 - m / n_experts)
+    return 0.5 * float(np.sum(inverse_hessian * per_point))
+
+
+def bound_warnings(theta: Array, bounds: Array, names: tuple[str, ...]) -> list[str]:
+    """A sentence for each parameter that ended at a bound it was free to leave."""
+    said = []
+    for value, (low, high), name in zip(theta, bounds, names, strict=True):
+        if low == high:
+            continue
+        for bound, side in ((low, "lower"), (high, "upper")):
+            if abs(value - bound) < 1e-6:
+                said.append(
+                    f"{name} ended at its {side} bound {np.exp(bound):.3g}; widen the bound if that value is plausible"
+                )
+    return said

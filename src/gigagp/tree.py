@@ -1,0 +1,220 @@
+"""The hierarchy: who adds whose messages, in which order, and on which compute unit.
+
+Whatever climbs the tree adds, and addition is associative: depth and width never change the model (section 3.4).
+They decide only where the sums are formed. The order of the additions is fixed by the tree and by nothing else,
+so every engine, with any number of workers, gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, TypeVar
+
+import numpy as np
+
+from gigagp.errors import InvalidParameter
+
+Array = np.ndarray[Any, Any]
+
+
+class Addable(Protocol):
+    def __add__(self, other: Self, /) -> Self: ...
+
+
+V = TypeVar("V", bound=Addable)
+Nested = int | Sequence["Nested"]
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """Levels from the root down: levels[d][j] .. levels[d][j + 1] are the children, at depth d + 1, of node j at depth d.
+
+    All leaves are at the same depth; a leaf that hangs higher is drawn down by nodes with one child.
+    """
+
+    levels: tuple[Array, ...]
+
+    @classmethod
+    def regular(cls, levels: int, branching: int) -> Tree:
+        """`levels` levels of `branching` children each: branching^levels leaves."""
+        return cls(tuple(np.arange(branching**d + 1) * branching for d in range(levels)))
+
+    @classmethod
+    def balanced(cls, n_leaves: int, branching: int = 8) -> Tree:
+        """A tree over any number of leaves in which no node has more than `branching` children."""
+        counts = [n_leaves]
+        while counts[0] > branching:
+            counts.insert(0, -(-counts[0] // branching))
+        above = [1, *counts[:-1]]
+        return cls(tuple(np.arange(n + 1) * below // n for n, below in zip(above, counts, strict=True)))
+
+    @classmethod
+    def nested(cls, shape: Sequence[Nested]) -> Tree:
+        """From nested lists, an integer n standing for n leaves: [2, [3, 1]] is a root over two leaves and a node."""
+        depth = _depth(shape)
+        widths: list[list[int]] = [[] for _ in range(depth)]
+        _widths(shape, 0, depth, widths)
+        return cls(tuple(np.concatenate([[0], np.cumsum(w)]) for w in widths))
+
+    @property
+    def n_leaves(self) -> int:
+        return int(self.levels[-1][-1])
+
+    @property
+    def depth(self) -> int:
+        return len(self.levels)
+
+    @property
+    def root(self) -> Node:
+        return Node(self, 0, 0)
+
+    def width(self, depth: int) -> int:
+        """How many nodes there are at a depth."""
+        return 1 if depth == 0 else int(self.levels[depth - 1][-1])
+
+    def cut(self, at_least: int) -> list[Node]:
+        """The nodes of the highest level that has `at_least` of them (the leaves if none has): units of work."""
+        depth = next((d for d in range(self.depth + 1) if self.width(d) >= at_least), self.depth)
+        return [Node(self, depth, j) for j in range(self.width(depth))]
+
+    def __repr__(self) -> str:
+        widths = " -> ".join(f"{self.width(d):,}" for d in range(self.depth + 1))
+        return f"Tree({self.depth} levels: {widths} leaves)"
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """A node, or a leaf: both answer `evidence` and `message`, a node by adding what its children answer."""
+
+    tree: Tree
+    depth: int
+    index: int
+
+    @property
+    def is_leaf(self) -> bool:
+        return self.depth == self.tree.depth
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        if self.is_leaf:
+            return ()
+        first, end = self.tree.levels[self.depth][self.index : self.index + 2]
+        return tuple(Node(self.tree, self.depth + 1, j) for j in range(first, end))
+
+    @property
+    def leaves(self) -> range:
+        """The leaves below (or the leaf itself), always consecutive."""
+        first, end = self.index, self.index + 1
+        for level in self.tree.levels[self.depth :]:
+            first, end = int(level[first]), int(level[end])
+        return range(first, end)
+
+    def sum(self, leaf_value: Callable[[int], V], depth: int | None = None) -> V:
+        """The sum over the leaves below, or over the nodes at `depth`, added node by node, left to right."""
+        bottom = self.tree.depth if depth is None else depth
+        if self.depth == bottom:
+            return leaf_value(self.index)
+        children = iter(self.children)
+        total = next(children).sum(leaf_value, depth)
+        for child in children:
+            total = total + child.sum(leaf_value, depth)
+        return total
+
+    def evidence(self, of_leaf: Callable[[int], V]) -> V:
+        """Eq. 5: the evidence of a node is the sum of its children's."""
+        return self.sum(of_leaf)
+
+    def message(self, of_leaf: Callable[[int], V]) -> V:
+        """Eq. 7: the product of the children's Gaussians, as a sum of their natural parameters."""
+        return self.sum(of_leaf)
+
+
+@dataclass(frozen=True)
+class Owned:
+    """A subtree and the compute unit that holds it."""
+
+    node: Node
+    worker: int
+
+
+@dataclass(frozen=True)
+class SumAt:
+    """The sum at a node, the unit that forms it, and the units whose parts it receives."""
+
+    node: Node
+    worker: int
+    receives_from: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Division:
+    """Compute units divided among subtrees."""
+
+    owned: tuple[Owned, ...]
+    sums: tuple[SumAt, ...]
+
+    def leaves_of(self, worker: int) -> list[int]:
+        return [leaf for o in self.owned if o.worker == worker for leaf in o.node.leaves]
+
+
+def divide(tree: Tree, workers: int) -> Division:
+    """The paper's division of compute units (section 3.4, figure "arch").
+
+    From the root down, the units of a node are divided into one group per child, in proportion to the leaves below;
+    where children outnumber units, neighbours share one. It ends at a leaf or at a single unit, which then owns the
+    subtree. A node's sum is formed on the first unit of its group.
+    """
+    if workers < 1:
+        raise InvalidParameter(f"workers must be at least 1; got {workers}")
+    owned: list[Owned] = []
+    sums: list[SumAt] = []
+
+    def assign(node: Node, group: range) -> None:
+        if node.is_leaf or len(group) == 1:
+            owned.append(Owned(node, group[0]))
+            return
+        parts = list(_share_out([len(c.leaves) for c in node.children], group))
+        for child, part in zip(node.children, parts, strict=True):
+            assign(child, part)
+        others = dict.fromkeys(p[0] for p in parts if p[0] != group[0])
+        sums.append(SumAt(node, group[0], tuple(others)))
+
+    assign(tree.root, range(workers))
+    return Division(tuple(owned), tuple(sums))
+
+
+def _share_out(weights: list[int], group: range) -> Iterator[range]:
+    """A run of `group` for each weight: at least one unit each, or one unit for several neighbours."""
+    c, w = len(weights), len(group)
+    ends = np.cumsum(weights) / sum(weights)
+    if w <= c:
+        for start, end in zip([0.0, *ends[:-1]], ends, strict=True):
+            unit = group[min(int((start + end) / 2 * w), w - 1)]
+            yield range(unit, unit + 1)
+        return
+    cuts = [0, *(int(round(e * w)) for e in ends)]
+    for i in range(1, c + 1):  # every child gets a unit, and leaves one for each that follows
+        cuts[i] = min(max(cuts[i], cuts[i - 1] + 1), w - (c - i))
+    for a, b in zip(cuts[:-1], cuts[1:], strict=True):
+        yield range(group[a], group[b - 1] + 1)
+
+
+def _depth(shape: Nested) -> int:
+    if isinstance(shape, int):
+        return 0
+    if not shape:
+        raise InvalidParameter("a node of a tree must have children; got an empty list")
+    return 1 + max(_depth(child) for child in shape)
+
+
+def _widths(shape: Nested, depth: int, bottom: int, widths: list[list[int]]) -> None:
+    if isinstance(shape, int):
+        if depth < bottom:
+            widths[depth].append(1)
+            _widths(shape, depth + 1, bottom, widths)
+        return
+    flat = [leaf for child in shape for leaf in ([1] * child if isinstance(child, int) else [child])]
+    widths[depth].append(len(flat))
+    for child in flat:
+        _widths(child, depth + 1, bottom, widths)
