@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from gigagp.arrays import Array
 
 _BLOCK = 65_536  # rows made from one seed: the same rows whatever the batch size
 _LINKS = 8
@@ -20,10 +19,10 @@ _TARGET = np.array([0.5, 0.3, 0.4])
 
 
 def robot_arm(n: int, noise: float = 0.01, seed: int = 0) -> tuple[Array, Array]:
-    """n rows of an 8-link all-revolute robot arm: joint angles (n, 8), and the end effector's distance to a target (n,).
+    """n rows of an 8-link all-revolute robot arm: joint angles (n, 8) and the hand's distance to a target (n,).
 
     A forward-kinematics problem as kin40k was made of: smooth, nonlinear in all inputs, little noise (`noise` is its
-    standard deviation, in units of the arm's; the distance's own deviation is about 0.25).
+    standard deviation, in units of the arm's; the distance's own deviation is about 0.3).
     """
     batches = list(robot_arm_batches(n, noise, seed))
     if not batches:
@@ -31,9 +30,7 @@ def robot_arm(n: int, noise: float = 0.01, seed: int = 0) -> tuple[Array, Array]
     return np.concatenate([X for X, _ in batches]), np.concatenate([y for _, y in batches])
 
 
-def robot_arm_batches(
-    n: int, noise: float = 0.01, seed: int = 0, batch: int = _BLOCK
-) -> Iterator[tuple[Array, Array]]:
+def robot_arm_batches(n: int, noise: float = 0.01, seed: int = 0, batch: int = _BLOCK) -> Iterator[tuple[Array, Array]]:
     """The rows of `robot_arm(n, noise, seed)`, `batch` at a time, in bounded memory."""
     held_X, held_y, held = [], [], 0
     for block in range(-(-n // _BLOCK)):
@@ -57,7 +54,9 @@ def robot_arm_batches(
 def distance_to_target(angles: Array) -> Array:
     """Distance from the end effector to the target, by chaining the links' Denavit-Hartenberg transforms."""
     position = np.zeros((len(angles), 3))
-    for link in reversed(range(_LINKS)):  # from the hand back to the base: p -> Rot_z(theta) (Rot_x(twist) p + (a, 0, d))
+    for link in reversed(
+        range(_LINKS)
+    ):  # from the hand back to the base: p -> Rot_z(theta) (Rot_x(twist) p + (a, 0, d))
         x, y, z = position.T
         c, s = np.cos(_TWIST[link]), np.sin(_TWIST[link])
         x, y, z = x + _LENGTH[link], c * y - s * z, s * y + c * z + _OFFSET[link]

@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gigagp import fitting, inference
+from gigagp.arrays import Array
 from gigagp.combine import Rule, rule
 from gigagp.data.scaling import Scaling
 from gigagp.data.validation import check_columns, check_finite
@@ -22,8 +23,6 @@ from gigagp.fitting import Plan
 from gigagp.kernels import Kernel, SquaredExponential
 from gigagp.partition import Partitioner, Shape, partitioner
 from gigagp.tree import Tree
-
-Array = np.ndarray[Any, Any]
 
 _NEAREST = 4  # experts per query where they are local
 _START_NOISE = 0.1  # of the target's variance
@@ -82,6 +81,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     noise_variance_ : of y, in the user's units
     tree_, n_leaves_ : the hierarchy and its number of experts
     report_ : FitReport
+
     """
 
     def __init__(
@@ -234,7 +234,9 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         k = self.experts_per_query
         whole = isinstance(k, (int, np.integer)) and not isinstance(k, bool) and k >= 1
         if not (k is None or k == "auto" or whole):
-            raise InvalidParameter(f"experts_per_query must be 'auto', None (all) or a positive whole number; got {k!r}")
+            raise InvalidParameter(
+                f"experts_per_query must be 'auto', None (all) or a positive whole number; got {k!r}"
+            )
 
     def _predict(self, X: Any, with_variance: bool, latent: bool) -> tuple[Array, Array | None]:
         """Mean and deviation in the user's units."""

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from gigagp.arrays import Array
 from gigagp.errors import NotPositiveDefinite
 from gigagp.kernels.base import Kernel
 from gigagp.linalg import cholesky
 from gigagp.linalg.compiled import compiled
 from gigagp.linalg.jitter import factor_noisy, largest_jitter
 from gigagp.linalg.workspace import Workspace
-
-Array = np.ndarray[Any, Any]
 
 QUERY_BLOCK = 512  # queries answered together: enough for GEMM, little memory
 _SMALLEST = 1e-12  # of the prior variance: what rounding leaves of a variance at a noise-free point
@@ -73,7 +71,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Factor:
-    """What prediction needs of an expert: L L^T = K + noise I, the inverses of L's diagonal tiles, alpha = (K + noise I)^-1 y."""
+    """What prediction needs: L L^T = K + noise I, D the inverses of L's diagonal tiles, alpha = (K + noise I)^-1 y."""
 
     X: Array
     L: Array
@@ -123,7 +121,7 @@ def evidence(kernel: Kernel, theta: Array, X: Array, y: Array, work: Workspace, 
     cholesky.solve_vector(L, alpha, p)
     value = -0.5 * (float(y @ alpha) + cholesky.log_determinant(L, p) + p * np.log(2 * np.pi))
     T = work.take("T", p, L.shape[1], L.dtype)
-    cholesky.inverse(L, D, T, work.take("panel", *D.shape, D.dtype), p)
+    cholesky.inverse(L, D, T, work.take("panel", p, D.shape[1], D.dtype), p)
     trace = _weights(alpha, L, p)
     gradient = np.append(kernel.pullback(theta[:-1], X, L, K), noise * trace)
     return Evidence.of(value, gradient, p, jitter)
@@ -176,12 +174,12 @@ def posterior(kernel: Kernel, theta: Array, leaf: Factor, Z: Array, work: Worksp
 def leave_one_out(
     kernel: Kernel, theta: Array, X: Array, y: Array, work: Workspace, expert: int | None = None
 ) -> LeaveOneOut:
-    """Closed form (Rasmussen & Williams 2006, eq. 5.12): mean y_i - alpha_i / C_ii, variance 1 / C_ii, C = (K + noise I)^-1."""
+    """Mean y_i - alpha_i / C_ii, variance 1 / C_ii, C = (K + noise I)^-1 (Rasmussen & Williams 2006, eq. 5.12)."""
     p = len(y)
     _, L, D, _ = _factor(kernel, theta, X, work, expert)
     alpha = y.copy()
     cholesky.solve_vector(L, alpha, p)
-    cholesky.inverse(L, D, work.take("T", p, L.shape[1], L.dtype), work.take("panel", *D.shape, D.dtype), p)
+    cholesky.inverse(L, D, work.take("T", p, L.shape[1], L.dtype), work.take("panel", p, D.shape[1], D.dtype), p)
     precision = np.diagonal(L)[:p].copy()
     return LeaveOneOut(y - alpha / precision, 1 / precision)
 

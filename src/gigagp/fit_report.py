@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from gigagp.arrays import Array
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,8 @@ class FitReport:
             f"  {'stage':<14}{'experts':>9}{'points':>12}{'iterations':>12}{'evaluations':>13}{'evidence/point':>16}",
         ]
         lines += [
-            f"  {s.name:<14}{s.experts:>9,}{s.points:>12,}{s.iterations:>12}{s.evaluations:>13}{s.evidence_per_point:>16.4f}"
+            f"  {s.name:<14}{s.experts:>9,}{s.points:>12,}{s.iterations:>12}{s.evaluations:>13}"
+            f"{s.evidence_per_point:>16.4f}"
             for s in self.stages
         ]
         lines.append("  seconds: " + ", ".join(f"{name} {value:.2f}" for name, value in self.seconds.items()))

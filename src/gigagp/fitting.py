@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from gigagp import expert
+from gigagp.arrays import Array
 from gigagp.data.store import ExpertStore
 from gigagp.engines import Engine
 from gigagp.expert import Evidence
@@ -24,8 +24,6 @@ from gigagp.partition.local import centres, share_nearest
 from gigagp.routing import Router
 from gigagp.training import Objective, Trace, Trained, bound_warnings, maximise, train_full, train_progressive
 from gigagp.tree import Tree
-
-Array = np.ndarray[Any, Any]
 
 _ROUGH_ROWS = 1000  # rows of the sample that the first rough theta is learnt from
 _ROUGH_ITERATIONS = 30

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from gigagp import expert
+from gigagp.arrays import Array
 from gigagp.combine import NPAE, Message, Opinion, Prediction, Rule
 from gigagp.data.store import ExpertStore
 from gigagp.engines import Engine
@@ -17,8 +17,6 @@ from gigagp.linalg.workspace import Workspace
 from gigagp.partition.base import Groups
 from gigagp.routing import Route, Router
 from gigagp.tree import Tree
-
-Array = np.ndarray[Any, Any]
 
 _QUERIES_AT_ONCE = 1 << 19  # bounds the memory of a prediction; factors are formed once for so many queries
 _JOINT_ENTRIES = 1 << 24  # entries of the joint rule's working arrays
@@ -51,7 +49,12 @@ class Committee:
 
 
 def predict(
-    committee: Committee, Z: Array, rule: Rule, experts_per_query: int | None, engine: Engine, with_variance: bool = True
+    committee: Committee,
+    Z: Array,
+    rule: Rule,
+    experts_per_query: int | None,
+    engine: Engine,
+    with_variance: bool = True,
 ) -> Prediction:
     """Mean and variance (of f, or of y where the rule's target is y) at scaled queries Z.
 
@@ -194,7 +197,9 @@ def _communication(committee: Committee, Z: Array, engine: Engine) -> Prediction
     assert rows is not None, "the committee was built without a communication expert"
 
     def ask(_: int, work: Workspace) -> tuple[Array, Array]:
-        factor = expert.factor(committee.kernel, committee.theta, committee.store.X[rows], committee.store.y[rows], work)
+        factor = expert.factor(
+            committee.kernel, committee.theta, committee.store.X[rows], committee.store.y[rows], work
+        )
         return expert.posterior(committee.kernel, committee.theta, factor, Z, work)
 
     mean, variance = next(iter(engine.map(ask, [0])))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-Array = np.ndarray[Any, Any]
+from gigagp.arrays import Array
 
 
 def rmse(y: Array, mean: Array) -> float:

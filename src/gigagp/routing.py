@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.spatial import cKDTree
 
-Array = np.ndarray[Any, Any]
+from gigagp.arrays import Array
 
 
 @dataclass(frozen=True, eq=False)

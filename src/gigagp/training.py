@@ -11,15 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
 
+from gigagp.arrays import Array
 from gigagp.expert import Evidence
 from gigagp.fit_report import Stage
 
-Array = np.ndarray[Any, Any]
 # theta, leaves (None: all) -> summed evidence of those leaves
 Objective = Callable[[Array, Array | None], Evidence]
 
@@ -119,9 +118,15 @@ def train_progressive(
         trace.record(theta, seen)
         stages.append(
             Stage(
-                "check", seen.experts, seen.points, 0, 1, seen.value / seen.points,
-                f"{stages[-1].message}; evidence on experts not trained on", stages[-1].converged,
-            )  # fmt: skip
+                "check",
+                seen.experts,
+                seen.points,
+                0,
+                1,
+                seen.value / seen.points,
+                f"{stages[-1].message}; evidence on experts not trained on",
+                stages[-1].converged,
+            )
         )
     return Trained(theta, tuple(stages))
 

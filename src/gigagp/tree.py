@@ -7,15 +7,15 @@ so every engine, with any number of workers, gives the same bits.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 
+from gigagp.arrays import Array
 from gigagp.errors import InvalidParameter
-
-Array = np.ndarray[Any, Any]
 
 
 class Addable(Protocol):
@@ -28,7 +28,7 @@ Nested = int | Sequence["Nested"]
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """Levels from the root down: levels[d][j] .. levels[d][j + 1] are the children, at depth d + 1, of node j at depth d.
+    """Levels from the root down: the children of node j at depth d are levels[d][j] .. levels[d][j + 1] at depth d + 1.
 
     All leaves are at the same depth; a leaf that hangs higher is drawn down by nodes with one child.
     """
@@ -193,10 +193,10 @@ def _share_out(weights: list[int], group: range) -> Iterator[range]:
             unit = group[min(int((start + end) / 2 * w), w - 1)]
             yield range(unit, unit + 1)
         return
-    cuts = [0, *(int(round(e * w)) for e in ends)]
+    cuts = [0, *(round(e * w) for e in ends)]
     for i in range(1, c + 1):  # every child gets a unit, and leaves one for each that follows
         cuts[i] = min(max(cuts[i], cuts[i - 1] + 1), w - (c - i))
-    for a, b in zip(cuts[:-1], cuts[1:], strict=True):
+    for a, b in itertools.pairwise(cuts):
         yield range(group[a], group[b - 1] + 1)
 
 

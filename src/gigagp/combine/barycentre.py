@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from gigagp.combine.base import Array, Message, Opinion, Prediction, Rule
+from gigagp.arrays import Array
+from gigagp.combine.base import Message, Opinion, Prediction, Rule
 
 
 class Barycentre(Rule):

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from gigagp.arrays import Array
 
 
 @dataclass(frozen=True)

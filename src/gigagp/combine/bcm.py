@@ -1,6 +1,7 @@
 """Bayesian committee machine."""
 
-from gigagp.combine.base import Array, Message, Opinion, Prediction, Rule, natural
+from gigagp.arrays import Array
+from gigagp.combine.base import Message, Opinion, Prediction, Rule, natural
 
 
 class BCM(Rule):

@@ -1,10 +1,11 @@
 """Blend: a generalised product of the nearest experts that changes continuously from place to place."""
 
-from gigagp.combine.base import Array, Message, Opinion, Prediction, Rule, natural, weighted_average
+from gigagp.arrays import Array
+from gigagp.combine.base import Message, Opinion, Prediction, Rule, natural, weighted_average
 
 
 class Blend(Rule):
-    """gPoE with partition-of-unity weights: beta_j ~ 1 - (d_j / d_{k+1})^2, d_j the distance from the query to expert j's centre.
+    """gPoE with partition-of-unity weights: beta_j ~ 1 - (d_j / d_{k+1})^2, d_j the distance to expert j's centre.
 
     An expert enters and leaves the circle of the k nearest with weight zero, so mean and variance are continuous in
     the query. Where all experts are asked there is no circle, and it is gPoE.

@@ -1,6 +1,7 @@
 """Generalised product of experts."""
 
-from gigagp.combine.base import Array, Message, Opinion, Prediction, Rule, natural, weighted_average
+from gigagp.arrays import Array
+from gigagp.combine.base import Message, Opinion, Prediction, Rule, natural, weighted_average
 
 
 class GPoE(Rule):

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from gigagp.combine.base import Array, Message, Opinion, Prediction, Rule, natural
+from gigagp.arrays import Array
+from gigagp.combine.base import Message, Opinion, Prediction, Rule, natural
 
 
 class GRBCM(Rule):
@@ -18,13 +19,16 @@ class GRBCM(Rule):
     needs_communication = True
 
     def message(self, said: Opinion) -> Message:
-        assert said.communication is not None and said.communication.variance is not None and said.first is not None
+        assert said.communication is not None
+        assert said.communication.variance is not None
+        assert said.first is not None
         # More data can only lower the variance; what rounding says otherwise has no weight.
         gain = 0.5 * np.log(np.maximum(said.communication.variance / said.variance, 1))
         return natural(np.where(said.first, 1.0, gain), said.mean, said.variance)
 
     def finish(self, total: Message, prior: Array, communication: Prediction | None) -> Prediction:
-        assert communication is not None and communication.variance is not None
+        assert communication is not None
+        assert communication.variance is not None
         weight, precision, precision_mean = total.terms
         rest = (1 - weight) / communication.variance
         corrected = precision + rest

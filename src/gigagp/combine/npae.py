@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from gigagp.combine.base import Array, Message, Opinion, Prediction, Rule
+from gigagp.arrays import Array
+from gigagp.combine.base import Message, Opinion, Prediction, Rule
 
 _JITTER = 1e-9  # of kappa, on A's diagonal: experts that hold the same data are linearly dependent
 

@@ -1,6 +1,7 @@
 """Product of experts: the paper's rule."""
 
-from gigagp.combine.base import Array, Message, Opinion, Prediction, Rule, natural
+from gigagp.arrays import Array
+from gigagp.combine.base import Message, Opinion, Prediction, Rule, natural
 from gigagp.errors import InvalidParameter
 
 
@@ -17,7 +18,9 @@ class PoE(Rule):
 
     def __init__(self, target: str = "f") -> None:
         if target not in ("f", "y"):
-            raise InvalidParameter(f"PoE's target must be 'f' (the latent function) or 'y' (as the paper); got {target!r}")
+            raise InvalidParameter(
+                f"PoE's target must be 'f' (the latent function) or 'y' (as the paper); got {target!r}"
+            )
         self.target = target
 
     def message(self, said: Opinion) -> Message:

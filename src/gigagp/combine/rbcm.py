@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from gigagp.combine.base import Array, Message, Opinion, Prediction, Rule, natural
+from gigagp.arrays import Array
+from gigagp.combine.base import Message, Opinion, Prediction, Rule, natural
 
 
 class RBCM(Rule):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from gigagp.arrays import Array
 
 # A column whose deviation is below this share of its largest value is constant but for rounding.
 _CONSTANT = 1e-12

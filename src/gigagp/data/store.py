@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from gigagp.arrays import Array
 from gigagp.partition.base import Groups
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from gigagp.arrays import Array
 from gigagp.errors import InvalidInput
-
-Array = np.ndarray[Any, Any]
 
 
 def check_columns(X: Any) -> None:

@@ -15,7 +15,7 @@ def open_engine(engine: str | Engine, n_jobs: int | None) -> Engine:
     """The engine of that name; n_jobs=None or -1 means every core this process may use."""
     if isinstance(engine, Engine):
         return engine
-    makers = {"serial": lambda: SerialEngine(), "threads": lambda: ThreadsEngine(_workers(n_jobs))}
+    makers = {"serial": SerialEngine, "threads": lambda: ThreadsEngine(_workers(n_jobs))}
     made: Engine = choose("engine", engine, makers)()
     return made
 
@@ -25,5 +25,7 @@ def _workers(n_jobs: int | None) -> int:
     if n_jobs is None:
         return cores
     if isinstance(n_jobs, bool) or not isinstance(n_jobs, int) or n_jobs == 0:
-        raise InvalidParameter(f"n_jobs must be a positive number of workers, -1 for all cores, or None; got {n_jobs!r}")
+        raise InvalidParameter(
+            f"n_jobs must be a positive number of workers, -1 for all cores, or None; got {n_jobs!r}"
+        )
     return n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs)

@@ -36,7 +36,7 @@ class Engine(ABC):
         results = (value for values in self.map(add_up, bundles) for value in values)
         return tree.root.sum(lambda _: next(results), units[0].depth)
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 most engines hold nothing
         """Give back what the engine holds."""
 
     def __enter__(self) -> Self:

@@ -6,13 +6,12 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
+from gigagp.arrays import Array
 from gigagp.errors import InvalidParameter
 
-Array = np.ndarray[Any, Any]
 _BLOCK = 64
 
 
@@ -92,9 +91,9 @@ class Kernel(ABC):
     def bind(self, n_features: int) -> Kernel:
         """The kernel with one value per column wherever a parameter is per feature."""
         bound = []
-        for p in self.parameters:
-            if p.per_feature and len(p.values) == 1:
-                p = replace(p, values=p.values * n_features)
+        for given in self.parameters:
+            repeat = given.per_feature and len(given.values) == 1
+            p = replace(given, values=given.values * n_features) if repeat else given
             if p.per_feature and len(p.values) != n_features:
                 raise InvalidParameter(
                     f"{type(self).__name__} has {len(p.values)} values of {p.name} for {n_features} columns; "

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
+from gigagp.arrays import Array
 from gigagp.kernels.base import Kernel, Parameter, place
-
-Array = np.ndarray[Any, Any]
 
 
 class _Pair(Kernel):
@@ -46,7 +44,11 @@ class _Pair(Kernel):
         return np.asarray(np.sqrt(left**2 + right**2))
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and isinstance(other, _Pair) and (self.left, self.right) == (other.left, other.right)
+        return (
+            type(self) is type(other)
+            and isinstance(other, _Pair)
+            and (self.left, self.right) == (other.left, other.right)
+        )
 
     def __hash__(self) -> int:
         return hash((type(self).__name__, self.left, self.right))

@@ -1,12 +1,9 @@
 """The constant kernel."""
 
-from typing import Any
-
 import numpy as np
 
+from gigagp.arrays import Array
 from gigagp.kernels.base import Kernel, parameter, place
-
-Array = np.ndarray[Any, Any]
 
 
 class Constant(Kernel):

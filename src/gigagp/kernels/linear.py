@@ -1,13 +1,11 @@
 """The linear kernel."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from gigagp.arrays import Array
 from gigagp.kernels.base import Kernel, parameter, place
-
-Array = np.ndarray[Any, Any]
 
 
 class Linear(Kernel):
@@ -35,4 +33,4 @@ class Linear(Kernel):
         below = np.tril(W[: len(X), : len(X)], -1)
         by_column = 2 * ((below @ X) * X).sum(axis=0, dtype=float) + np.diagonal(W)[: len(X)] @ (X * X)
         pulled = np.exp(theta) * by_column
-        return pulled if len(theta) == X.shape[1] else pulled.sum(keepdims=True)
+        return np.asarray(pulled) if len(theta) == X.shape[1] else np.asarray(pulled.sum(keepdims=True))

@@ -1,15 +1,13 @@
 """The periodic kernel (MacKay 1998), one period and one length-scale a column."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from gigagp.arrays import Array
 from gigagp.kernels.base import Kernel, parameter
 from gigagp.linalg import stationary as passes
 from gigagp.linalg.compiled import compiled
-
-Array = np.ndarray[Any, Any]
 
 
 @compiled

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from gigagp.arrays import Array
 from gigagp.kernels.base import Kernel, parameter
 from gigagp.linalg import stationary as passes
-
-Array = np.ndarray[Any, Any]
 
 
 class Stationary(Kernel):
@@ -66,4 +64,4 @@ class Stationary(Kernel):
 
     def metric(self, theta: Array) -> Array | None:
         count = len(self.parameters[1].values)
-        return np.exp(-np.asarray(theta[1 : 1 + count], dtype=float))
+        return np.asarray(np.exp(-np.asarray(theta[1 : 1 + count], dtype=float)))

@@ -6,11 +6,14 @@ number that changes from process to process: that is what keeps Numba's on-disk 
 
 from typing import Any
 
-import scipy.linalg.cython_blas as cython_blas
 from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import get_cython_function_address, intrinsic
+from scipy.linalg import cython_blas
+
+from gigagp.arrays import Array
+from gigagp.linalg.compiled import compiled
 
 _SYMBOL = {types.float64: "gigagp_dgemm", types.float32: "gigagp_sgemm"}
 _LLVM = {types.float64: ir.DoubleType(), types.float32: ir.FloatType()}
@@ -82,3 +85,16 @@ def gemm(
         return context.get_dummy_value()
 
     return signature, codegen
+
+
+@compiled
+def multiply(
+    alpha: float, A: Array, ai: int, aj: int, ta: bool, B: Array, bi: int, bj: int, tb: bool,
+    beta: float, C: Array, ci: int, cj: int, m: int, n: int, k: int,
+) -> None:  # fmt: skip
+    """C[ci:, cj:] := alpha op(A[ai:, aj:]) op(B[bi:, bj:]) + beta C[ci:, cj:]; row-major, m x k by k x n."""
+    a, b, c = A.shape[1], B.shape[1], C.shape[1]
+    one = C.dtype.type
+    gemm(
+        tb, ta, n, m, k, one(alpha), B, bi * b + bj, b, A, ai * a + aj, a, one(beta), C, ci * c + cj, c
+    )  # fmt: skip

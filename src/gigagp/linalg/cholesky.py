@@ -10,14 +10,11 @@ of two would fall on the same cache sets. Only lower triangles are read and writ
 `D` is (p, width): the inverses of the diagonal tiles, stacked.
 """
 
-from typing import Any
-
 import numpy as np
 
-from gigagp.linalg.blas import gemm
+from gigagp.arrays import Array
+from gigagp.linalg.blas import multiply
 from gigagp.linalg.compiled import compiled
-
-Array = np.ndarray[Any, Any]
 
 _TILE = 16  # inner tile: small enough for the caches, large enough to feed GEMM
 
@@ -73,32 +70,27 @@ def _scale_panel(A: Array, D: Array, panel: Array, j: int, d: int, b: int, end: 
     rows = end - j - b
     if rows <= 0:
         return
-    one, zero = A.dtype.type(1), A.dtype.type(0)
-    lda, ldd = A.shape[1], D.shape[1]
     for i in range(rows):
         for c in range(b):
             panel[i, c] = A[j + b + i, j + c]
-    gemm(True, False, b, rows, b, one, D, j * ldd + d, ldd, panel, 0, panel.shape[1], zero, A, (j + b) * lda + j, lda)  # fmt: skip
+    multiply(1, panel, 0, 0, False, D, j, d, True, 0, A, j + b, j, rows, b, b)
 
 
 @compiled
 def _update_column(A: Array, start: int, j: int, b: int, end: int) -> None:
     """A[j:end, j:j+b] -= A[j:end, start:j] A[j:j+b, start:j]^T."""
     if j > start:
-        one, lda = A.dtype.type(1), A.shape[1]
-        gemm(True, False, b, end - j, j - start, -one, A, j * lda + start, lda, A, j * lda + start, lda, one, A, j * lda + j, lda)  # fmt: skip
+        multiply(-1, A, j, start, False, A, j, start, True, 1, A, j, j, end - j, b, j - start)
 
 
 @compiled
 def _invert_block(A: Array, D: Array, panel: Array, s: int, n: int) -> None:
     """Complete D[s:s+n, :n] from the inverses of its inner tiles to the inverse of the whole block."""
-    one, zero = A.dtype.type(1), A.dtype.type(0)
-    lda, ldd, ldp = A.shape[1], D.shape[1], panel.shape[1]
     for i in range(_TILE, n, _TILE):
         b = min(_TILE, n - i)
         for j in range(0, i, _TILE):
-            gemm(False, False, min(_TILE, i - j), b, i - j, one, D, (s + j) * ldd + j, ldd, A, (s + i) * lda + s + j, lda, zero, panel, j, ldp)  # fmt: skip
-        gemm(False, False, i, b, b, -one, panel, 0, ldp, D, (s + i) * ldd + i, ldd, zero, D, (s + i) * ldd, ldd)
+            multiply(1, A, s + i, s + j, False, D, s + j, j, False, 0, panel, 0, j, b, min(_TILE, i - j), i - j)
+        multiply(-1, D, s + i, i, False, panel, 0, 0, False, 0, D, s + i, 0, b, i, b)
 
 
 @compiled
@@ -162,50 +154,47 @@ def solve_vector(L: Array, b: Array, p: int) -> None:
 @compiled
 def solve_lower(L: Array, D: Array, B: Array, scratch: Array, p: int, q: int) -> None:
     """B[:p, :q] := L^-1 B. `scratch` has at least D's width rows of B's length."""
-    one, zero = L.dtype.type(1), L.dtype.type(0)
-    width, ldl, ldb, lds = D.shape[1], L.shape[1], B.shape[1], scratch.shape[1]
+    width = D.shape[1]
     for j in range(0, p, width):
         b = min(width, p - j)
         if j > 0:
-            gemm(False, False, q, b, j, -one, B, 0, ldb, L, j * ldl, ldl, one, B, j * ldb, ldb)
+            multiply(-1, L, j, 0, False, B, 0, 0, False, 1, B, j, 0, b, q, j)
         for i in range(b):
             for c in range(q):
                 scratch[i, c] = B[j + i, c]
-        gemm(False, False, q, b, b, one, scratch, 0, lds, D, j * width, width, zero, B, j * ldb, ldb)
+        multiply(1, D, j, 0, False, scratch, 0, 0, False, 0, B, j, 0, b, q, b)
 
 
 @compiled
 def solve_lower_transposed(L: Array, D: Array, B: Array, scratch: Array, p: int, q: int) -> None:
     """B[:p, :q] := L^-T B. `scratch` as in `solve_lower`."""
-    one, zero = L.dtype.type(1), L.dtype.type(0)
-    width, ldl, ldb, lds = D.shape[1], L.shape[1], B.shape[1], scratch.shape[1]
+    width = D.shape[1]
     last = ((p - 1) // width) * width
     for j in range(last, -1, -width):
         b = min(width, p - j)
         below = p - j - b
         if below > 0:
-            gemm(False, True, q, b, below, -one, B, (j + b) * ldb, ldb, L, (j + b) * ldl + j, ldl, one, B, j * ldb, ldb)  # fmt: skip
+            multiply(-1, L, j + b, j, True, B, j + b, 0, False, 1, B, j, 0, b, q, below)
         for i in range(b):
             for c in range(q):
                 scratch[i, c] = B[j + i, c]
-        gemm(False, True, q, b, b, one, scratch, 0, lds, D, j * width, width, zero, B, j * ldb, ldb)
+        multiply(1, D, j, 0, True, scratch, 0, 0, False, 0, B, j, 0, b, q, b)
 
 
 @compiled
 def inverse(L: Array, D: Array, T: Array, panel: Array, p: int) -> None:
     """L := lower triangle of (L L^T)^-1. T is scratch of L's shape, `panel` of D's."""
-    one, zero = L.dtype.type(1), L.dtype.type(0)
-    width, ld = D.shape[1], L.shape[1]
-    long = panel.size // width  # the panel seen as `width` rows
+    width = D.shape[1]
+    row = panel.reshape(width, panel.shape[0])  # one block row
     for i in range(0, p, width):  # T = L^-1, by block rows
         b = min(width, p - i)
         for r in range(b):
             for c in range(b):
                 T[i + r, i + c] = D[i + r, c]
         for j in range(0, i, width):
-            gemm(False, False, min(width, i - j), b, i - j, one, T, j * ld + j, ld, L, i * ld + j, ld, zero, panel, j, long)  # fmt: skip
+            multiply(1, L, i, j, False, T, j, j, False, 0, row, 0, j, b, min(width, i - j), i - j)
         if i > 0:
-            gemm(False, False, i, b, b, -one, panel, 0, long, T, i * ld + i, ld, zero, T, i * ld, ld)
+            multiply(-1, T, i, i, False, row, 0, 0, False, 0, T, i, 0, b, i, b)
     for i in range(0, p, width):  # A^-1 = T^T T, by block rows: row i needs only T's rows from i on
         b = min(width, p - i)
-        gemm(False, True, i + b, b, p - i, one, T, i * ld, ld, T, i * ld + i, ld, zero, L, i * ld, ld)
+        multiply(1, T, i, i, True, T, i, 0, False, 0, L, i, 0, b, i + b, p - i)

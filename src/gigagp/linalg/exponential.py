@@ -64,7 +64,7 @@ def _exp64(x: float) -> float:
     return e * _float(_bits(1.0) + (_bits(shifted) << 52))  # type: ignore[no-any-return]
 
 
-def _exp32(x: float) -> float:
+def _exp32(x: Any) -> Any:
     f = np.float32
     x = max(x, _LOWEST32)
     shifted = x * f(_LOG2E) + _SHIFT32
@@ -78,7 +78,7 @@ def _exp32(x: float) -> float:
     e = e * r + f(0.5)
     e = e * r + f(1.0)
     e = e * r + f(1.0)
-    return e * _float(np.int32(_bits(f(1.0)) + (_bits(shifted) << np.int32(23))))  # type: ignore[no-any-return]
+    return e * _float(np.int32(_bits(f(1.0)) + (_bits(shifted) << np.int32(23))))
 
 
 _exp64_compiled = compiled_strict(_exp64)
@@ -92,6 +92,10 @@ def exp_nonpositive(x: float) -> float:
 
 @overload(exp_nonpositive, strict=False)
 def _choose_by_type(x: Any) -> Any:
-    if x == types.float32:
-        return lambda x: _exp32_compiled(x)
-    return lambda x: _exp64_compiled(np.float64(x))
+    def single(x: Any) -> Any:
+        return _exp32_compiled(x)
+
+    def double(x: Any) -> Any:
+        return _exp64_compiled(np.float64(x))
+
+    return single if x == types.float32 else double

@@ -1,13 +1,10 @@
 """The jitter policy: nothing is added to a diagonal until a Cholesky factorisation has failed."""
 
-from typing import Any
-
 import numpy as np
 
+from gigagp.arrays import Array
 from gigagp.linalg import cholesky
 from gigagp.linalg.compiled import compiled
-
-Array = np.ndarray[Any, Any]
 
 # Jitter, relative to the mean of the diagonal: first try, growth, and the largest that is still honest.
 _FIRST = {"float64": 1e-12, "float32": 1e-6}

@@ -6,14 +6,11 @@ never a p x p x D tensor. `kind` names the profile f; its slope is -2 f'(r^2), s
     d k / d ln l_d = variance * slope(r^2) * (x_d - z_d)^2 / l_d^2.
 """
 
-from typing import Any
-
 import numpy as np
 
+from gigagp.arrays import Array
 from gigagp.linalg.compiled import compiled
 from gigagp.linalg.exponential import exp_nonpositive
-
-Array = np.ndarray[Any, Any]
 
 SQUARED_EXPONENTIAL, MATERN12, MATERN32, MATERN52, RATIONAL_QUADRATIC = range(5)
 _ROOT3, _ROOT5 = 3.0**0.5, 5.0**0.5
@@ -155,9 +152,9 @@ def pull_lengthscales(x: Array, G: Array, i: int, total: Array) -> None:
 
 @compiled
 def pullback(kind: int, x: Array, variance: float, shape: float, W: Array, K: Array, gradient: Array) -> None:
-    """gradient := [d/d ln variance, d/d ln l_1 .. l_D, d/d ln shape] of sum_ij W_ij K_ij, W symmetric, lower triangle read.
+    """gradient := [d/d ln variance, d/d ln l_1 .. l_D, d/d ln shape] of sum_ij W_ij K_ij, W symmetric.
 
-    K is the gram matrix of this kernel. The last entry is meant for the rational quadratic only.
+    K is the gram matrix of this kernel; lower triangles are read. The last entry is the rational quadratic's only.
     """
     D, p = x.shape
     gradient[:] = 0

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from gigagp.arrays import Array
 from gigagp.errors import InvalidParameter
 from gigagp.tree import Tree
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,13 +89,18 @@ class Shape:
             if value is not None and (isinstance(value, bool) or int(value) != value or value < least):
                 raise InvalidParameter(f"{name} must be a whole number of at least {least}, or None; got {value!r}")
         if self.sharing is not None and not (np.isfinite(self.sharing) and self.sharing >= 1):
-            raise InvalidParameter(f"sharing must be at least 1 (each row in one expert), or None; got {self.sharing!r}")
+            raise InvalidParameter(
+                f"sharing must be at least 1 (each row in one expert), or None; got {self.sharing!r}"
+            )
         if self.levels is not None and self.leaf_size is not None:
             raise InvalidParameter(
-                f"give levels and branching, or leaf_size, not both; got levels={self.levels}, leaf_size={self.leaf_size}"
+                f"give levels and branching, or leaf_size, not both; "
+                f"got levels={self.levels}, leaf_size={self.leaf_size}"
             )
         if self.branching is not None and self.levels is None:
-            raise InvalidParameter(f"branching={self.branching} needs levels too; give levels, or leaf_size instead of both")
+            raise InvalidParameter(
+                f"branching={self.branching} needs levels too; give levels, or leaf_size instead of both"
+            )
 
 
 class Partitioner(ABC):

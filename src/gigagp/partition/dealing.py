@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
+from gigagp.arrays import Array
 from gigagp.errors import InvalidParameter
 from gigagp.partition.base import Groups, Partition, Shape, check_leaf
 from gigagp.tree import Tree
-
-Array = np.ndarray[Any, Any]
 
 DEFAULT_LEAF = 512
 # A node's rows, in the order in which they are to be dealt like cards.

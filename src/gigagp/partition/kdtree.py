@@ -1,12 +1,9 @@
 """A KD-tree as an order of the rows: cells are consecutive runs."""
 
-from typing import Any
-
 import numpy as np
 
+from gigagp.arrays import Array
 from gigagp.linalg.compiled import compiled
-
-Array = np.ndarray[Any, Any]
 
 
 def cell_starts(n: int, cells: int) -> Array:

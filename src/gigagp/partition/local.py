@@ -8,19 +8,17 @@ worse theta; see docs/architecture.md.)
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from scipy.spatial import cKDTree
 
+from gigagp.arrays import Array
 from gigagp.engines import Engine
 from gigagp.linalg.compiled import compiled
 from gigagp.linalg.workspace import Workspace
 from gigagp.partition.base import Groups, Partition, Partitioner, Shape, check_leaf
 from gigagp.partition.kdtree import cell_starts, kd_order
 from gigagp.tree import Tree
-
-Array = np.ndarray[Any, Any]
 
 DEFAULT_LEAF = 256
 # Outside points are looked for in the nearest cells that together hold this many times the points wanted.

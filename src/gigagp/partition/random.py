@@ -1,13 +1,10 @@
 """Random assignment of rows to experts (section 3.1: "fast and can work quite well")."""
 
-from typing import Any
-
 import numpy as np
 
+from gigagp.arrays import Array
 from gigagp.partition.base import Partition, Partitioner, Shape
 from gigagp.partition.dealing import deal_tree
-
-Array = np.ndarray[Any, Any]
 
 
 class RandomPartition(Partitioner):

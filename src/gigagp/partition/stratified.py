@@ -5,15 +5,12 @@ partitioned into disjoint groups. Third, each data set contains exactly one grou
 the whole input space, evenly. With sharing, it takes `sharing` groups of each region.
 """
 
-from typing import Any
-
 import numpy as np
 
+from gigagp.arrays import Array
 from gigagp.partition.base import Partition, Partitioner, Shape
 from gigagp.partition.dealing import deal_tree
 from gigagp.partition.kdtree import cell_starts, kd_order
-
-Array = np.ndarray[Any, Any]
 
 
 class StratifiedPartition(Partitioner):
@@ -37,7 +34,8 @@ class StratifiedPartition(Partitioner):
 
 def region_starts(n: int, regions: int, children: int) -> Array:
     """Borders of regions whose sizes are multiples of the number of children (but the last), so that dealing goes round
-    whole: every child gets exactly one group of each region, and groups of a region are of equal size."""
+    whole: every child gets exactly one group of each region, and groups of a region are of equal size.
+    """
     starts = cell_starts(n, regions)
     starts[1:-1] = starts[1:-1] // children * children
     return np.unique(starts)
