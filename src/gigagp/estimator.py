@@ -15,13 +15,14 @@ from gigagp import fitting, inference
 from gigagp.arrays import Array
 from gigagp.combine import Rule, rule
 from gigagp.data.scaling import Scaling
-from gigagp.data.validation import check_columns, check_finite
+from gigagp.data.validation import check_columns, check_finite, check_target
 from gigagp.engines import Engine, one_blas_thread, open_engine
 from gigagp.errors import InvalidInput, InvalidParameter, choose
 from gigagp.fit_report import FitReport
 from gigagp.fitting import Plan
 from gigagp.kernels import Kernel, SquaredExponential
 from gigagp.partition import Partitioner, Shape, partitioner
+from gigagp.training import Precision
 from gigagp.tree import Tree
 
 _NEAREST = 4  # experts per query where they are local
@@ -126,15 +127,15 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> Self:
         """Split the rows among experts and train the shared theta."""
         parts = partitioner(self.partition)
-        dtype = np.dtype(choose("dtype", str(self.dtype), {"float64": "float64", "float32": "float32"}))
+        dtype = _precision(self.dtype)
         check_columns(X)
+        check_target(y)
         X, y = validate_data(
             self, X, y, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False, y_numeric=True,
             ensure_min_samples=2,
         )  # fmt: skip
         check_finite(X, "X", getattr(self, "feature_names_in_", None))
         y = np.asarray(y, dtype=float)
-        check_finite(y, "y")
         plan = self._plan(X, y, parts)
         self._target_scaling = Scaling.standardising(y[:, None]) if self.standardize else Scaling.identity(1)
         self._input_scaling = Scaling.standardising(X) if self.standardize else Scaling.identity(X.shape[1])
@@ -147,9 +148,11 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.report_: FitReport = report
         self.theta_: Array = report.theta
         self.kernel_: Kernel = plan.kernel.with_theta(report.theta[:-1])
-        self.noise_variance_ = float(np.exp(report.theta[-1])) * float(self._target_scaling.scale[0]) ** 2
+        with np.errstate(over="ignore", under="ignore"):  # a target around 1e300 has a variance beyond all numbers
+            self.noise_variance_ = float(np.exp(report.theta[-1]) * np.square(self._target_scaling.scale[0]))
         self.tree_: Tree = self._partition.tree
         self.n_leaves_: int = self._partition.n_leaves
+        self._local = parts.local
         self._warn(report)
         return self
 
@@ -182,6 +185,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def _plan(self, X: Array, y: Array, parts: Partitioner) -> Plan:
         """Every setting resolved and checked before any work."""
         shape = Shape(self.levels, self.branching, self.leaf_size, self._sharing(parts, len(X)))
+        parts.check(len(X), shape)
         chosen = rule(self.combine, parts.local)
         self._check_experts_per_query()
         choose("training", self.training, dict.fromkeys(("auto", "full", "progressive")))
@@ -191,6 +195,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         low, high = (float(b) * spread for b in self.noise_bounds)
         if not 0 < low <= high < np.inf:
             raise InvalidParameter(f"noise_bounds must be 0 < low <= high; got {self.noise_bounds!r}")
+        varies = bool(y.max() > y.min())
         kernel = self._start_kernel(X, spread)
         if parts.local and kernel.metric(kernel.theta) is None:
             warnings.warn(
@@ -200,14 +205,15 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             )  # fmt: skip
         return Plan(
             kernel=kernel,
-            noise_start=float(np.clip(_START_NOISE * spread, low, high)),
+            noise_start=float(np.clip(_START_NOISE * spread, low, high)) if varies else low,
             noise_bounds=(low, high),
             partitioner=parts,
             shape=shape,
             training=self.training,
+            precision=Precision.of(_precision(self.dtype).name),
             restarts=self.n_restarts,
             needs_communication=chosen.needs_communication,
-            train=bool(y.max() > y.min()),
+            train=varies,
         )
 
     def _sharing(self, parts: Partitioner, rows: int) -> float | None:
@@ -244,13 +250,12 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         check_columns(X)
         X = validate_data(self, X, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False, reset=False)
         check_finite(X, "X", getattr(self, "feature_names_in_", None))
-        parts = partitioner(self.partition)
-        chosen = rule(self.combine, parts.local)
+        chosen = rule(self.combine, self._local)
         self._check_experts_per_query()
         if chosen.needs_communication and self._committee.communication is None:
             raise InvalidParameter(f"{chosen!r} needs a communication expert; set combine before fit, and fit again")
         k = self.experts_per_query
-        asked = (_NEAREST if parts.local else None) if isinstance(k, str) else k
+        asked = (_NEAREST if self._local else None) if isinstance(k, str) else k
         Z = self._input_scaling.apply(X, self._committee.store.X.dtype)
         with one_blas_thread(), open_engine(self.engine, self.n_jobs) as engine:
             said = inference.predict(self._committee, Z, chosen, asked, engine, with_variance)
@@ -263,7 +268,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         if chosen.target == "f" and not latent:
             variance = variance + noise
         elif chosen.target == "y" and latent:
-            variance = np.maximum(variance - noise, 0.0)  # a product over y may fall below the noise (FIELD: the paper)
+            variance = np.maximum(variance - noise, 0.0)  # a product over y may fall below the noise
         return mean, np.sqrt(variance) * scale
 
     def _say(self, line: str) -> None:
@@ -279,6 +284,15 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
                 "see report_, and try n_restarts or other start values in the kernel",
                 ConvergenceWarning, stacklevel=3,
             )  # fmt: skip
+
+
+def _precision(dtype: Any) -> np.dtype[Any]:
+    """float64 or float32, by name or as NumPy's type."""
+    try:
+        name = np.dtype(dtype).name
+    except TypeError:
+        name = str(dtype)
+    return np.dtype(str(choose("dtype", name, {"float64": "float64", "float32": "float32"})))
 
 
 def _seed(random_state: Any) -> np.random.SeedSequence:

@@ -22,10 +22,20 @@ from gigagp.partition import Partition, Partitioner, Shape
 from gigagp.partition.base import Groups
 from gigagp.partition.local import centres, share_nearest
 from gigagp.routing import Router
-from gigagp.training import Objective, Trace, Trained, bound_warnings, maximise, train_full, train_progressive
+from gigagp.training import (
+    Objective,
+    Precision,
+    Trace,
+    Trained,
+    bound_warnings,
+    maximise,
+    train_full,
+    train_progressive,
+)
 from gigagp.tree import Tree
 
 _ROUGH_ROWS = 1000  # rows of the sample that the first rough theta is learnt from
+_ROUGH = Precision(change=1e-5, slope=1e-3)
 _ROUGH_ITERATIONS = 30
 _FULL_WORK = 5e9  # flops of one evaluation up to which "auto" trains on every expert every time
 _RESTART_SPREAD = 1.5  # standard deviation of restarts around the start, in log-parameters
@@ -41,6 +51,7 @@ class Plan:
     partitioner: Partitioner
     shape: Shape
     training: str
+    precision: Precision
     restarts: int = 0
     needs_communication: bool = False
     train: bool = True  # False where the target is constant: there is nothing to learn
@@ -97,7 +108,7 @@ def fit(
         with clock.stage("rough theta", say):
             sample = np.sort(sample_rng.permutation(len(X))[:_ROUGH_ROWS])
             rough = _one_expert(plan.kernel, X[sample], y[sample], engine)
-            found = maximise("rough theta", rough, None, theta, plan.bounds, trace, _ROUGH_ITERATIONS, 1e-5)
+            found = maximise("rough theta", rough, None, theta, plan.bounds, trace, _ROUGH, _ROUGH_ITERATIONS)
             theta = found.theta
             stages.append(found.stage)
     with clock.stage("partition", say):
@@ -158,8 +169,8 @@ def _train(
     if training == "auto":
         training = "full" if float((sizes.astype(float) ** 3).sum()) <= _FULL_WORK else "progressive"
     if training == "full":
-        return train_full(evidence, theta, plan.bounds, trace)
-    return train_progressive(evidence, theta, plan.bounds, trace, sizes, rng)
+        return train_full(evidence, theta, plan.bounds, trace, plan.precision)
+    return train_progressive(evidence, theta, plan.bounds, trace, plan.precision, sizes, rng)
 
 
 def _best_start(
@@ -170,7 +181,7 @@ def _best_start(
         return theta
     few = None if len(sizes) <= 8 else np.sort(rng.permutation(len(sizes))[:8])
     starts = [theta, *(theta + _RESTART_SPREAD * rng.standard_normal((plan.restarts, len(theta))))]
-    climbs = [maximise("restart", evidence, few, s, plan.bounds, trace) for s in starts]
+    climbs = [maximise("restart", evidence, few, s, plan.bounds, trace, plan.precision) for s in starts]
     return max(climbs, key=lambda c: c.stage.evidence_per_point).theta
 
 

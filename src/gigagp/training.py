@@ -26,6 +26,19 @@ NEGLIGIBLE = 2e-4  # evidence per point, in nats, that a batch may expect to los
 _FIRST_POINTS = 8192  # points in the first batch
 _FIRST_EXPERTS = 8
 _ITERATIONS = 200
+_ROUNDING = 100  # a line search that fails where the slope is below so many times the tolerance met only rounding
+
+
+@dataclass(frozen=True)
+class Precision:
+    """When to stop: relative change of the evidence per point, and its largest slope, that count as none."""
+
+    change: float = 1e-8
+    slope: float = 1e-5
+
+    @classmethod
+    def of(cls, dtype: str) -> Precision:
+        return cls() if dtype == "float64" else cls(1e-6, 1e-3)
 
 
 @dataclass(eq=False)
@@ -60,7 +73,7 @@ class _Optimum:
 
 def maximise(
     name: str, evidence: Objective, leaves: Array | None, start: Array, bounds: Array, trace: Trace,
-    iterations: int = _ITERATIONS, tolerance: float = 1e-8,
+    precision: Precision, iterations: int = _ITERATIONS,
 ) -> _Optimum:  # fmt: skip
     """L-BFGS-B on the evidence per point of some leaves."""
     last: dict[bytes, Evidence] = {}
@@ -74,14 +87,16 @@ def maximise(
     start = np.clip(start, bounds[:, 0], bounds[:, 1])
     result = minimize(
         loss, start, jac=True, method="L-BFGS-B", bounds=bounds,
-        options={"maxiter": iterations, "ftol": tolerance, "gtol": 1e-5, "maxcor": 20},
+        options={"maxiter": iterations, "ftol": precision.change, "gtol": precision.slope, "maxcor": 20},
     )  # fmt: skip
     theta = np.asarray(result.x)
     seen = last.get(theta.tobytes()) or evidence(theta, leaves)
-    message = result.message if isinstance(result.message, str) else result.message.decode()
+    message, converged = str(result.message).strip(" :"), bool(result.success)
+    if not converged and _projected_slope(theta, seen, bounds) < _ROUNDING * precision.slope:
+        message, converged = f"{message}: no better point within rounding", True
     stage = Stage(
         name, seen.experts, seen.points, int(result.nit), int(result.nfev), seen.value / seen.points, message,
-        bool(result.success),
+        converged,
     )  # fmt: skip
     free = (theta > bounds[:, 0] + 1e-9) & (theta < bounds[:, 1] - 1e-9)
     inverse = np.asarray(result.hess_inv.todense())
@@ -90,15 +105,22 @@ def maximise(
     return _Optimum(theta, seen, stage, inverse)
 
 
-def train_full(evidence: Objective, start: Array, bounds: Array, trace: Trace) -> Trained:
+def _projected_slope(theta: Array, seen: Evidence, bounds: Array) -> float:
+    """The steepest way up, per point, that the bounds leave open."""
+    uphill = seen.gradient / seen.points
+    return float(np.abs(np.clip(theta + uphill, bounds[:, 0], bounds[:, 1]) - theta).max())
+
+
+def train_full(evidence: Objective, start: Array, bounds: Array, trace: Trace, precision: Precision) -> Trained:
     """Every expert at every evaluation."""
-    best = maximise("full", evidence, None, start, bounds, trace)
+    best = maximise("full", evidence, None, start, bounds, trace, precision)
     return Trained(best.theta, (best.stage,))
 
 
 def train_progressive(
-    evidence: Objective, start: Array, bounds: Array, trace: Trace, sizes: Array, rng: np.random.Generator
-) -> Trained:
+    evidence: Objective, start: Array, bounds: Array, trace: Trace, precision: Precision, sizes: Array,
+    rng: np.random.Generator,
+) -> Trained:  # fmt: skip
     """Nested random batches of experts, doubled until the expected loss is negligible or all experts are in."""
     shuffled = rng.permutation(len(sizes))
     count = max(_FIRST_EXPERTS, int(np.ceil(_FIRST_POINTS / sizes.mean())))
@@ -106,7 +128,8 @@ def train_progressive(
     while True:
         batch = np.sort(shuffled[:count])
         whole = count >= len(sizes)
-        best = maximise("all experts" if whole else "batch", evidence, None if whole else batch, theta, bounds, trace)
+        name, leaves = ("all experts", None) if whole else ("batch", batch)
+        best = maximise(name, evidence, leaves, theta, bounds, trace, precision)
         theta = best.theta
         stages.append(best.stage)
         if whole or expected_loss(best.seen, best.inverse_hessian, len(sizes)) < NEGLIGIBLE:
@@ -154,7 +177,8 @@ def bound_warnings(theta: Array, bounds: Array, names: tuple[str, ...]) -> list[
             continue
         for bound, side in ((low, "lower"), (high, "upper")):
             if abs(value - bound) < 1e-6:
-                said.append(
-                    f"{name} ended at its {side} bound {np.exp(bound):.3g}; widen the bound if that value is plausible"
-                )
+                meaning = "widen the bound if that value is plausible"
+                if side == "upper" and "lengthscale" in name:
+                    meaning = "the model ignores that column"
+                said.append(f"{name} ended at its {side} bound {np.exp(bound):.3g}; {meaning}")
     return said

@@ -36,12 +36,18 @@ def _check_objects(X: Array) -> None:
                 )
 
 
+def check_target(y: Any) -> None:
+    """Refuse a target with NaN or infinity, naming the first place; its shape is scikit-learn's to check."""
+    values = np.asarray(y) if y is not None else np.empty(0)
+    check_finite(values, "y")
+
+
 def check_finite(values: Array, name: str, feature_names: Array | None = None) -> None:
     """Refuse NaN and infinity, naming the first place."""
     if values.dtype.kind != "f":
         return
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(values.sum(dtype=float)):
+        if np.isfinite(values.sum(dtype=float)):  # cheap, and nearly always enough
             return
     bad = ~np.isfinite(values)
     if not bad.any():

@@ -11,6 +11,8 @@ from gigagp.arrays import Array
 from gigagp.errors import InvalidParameter
 from gigagp.tree import Tree
 
+DEFAULT_BRANCHING = 4  # the paper's
+
 
 @dataclass(frozen=True, eq=False)
 class Groups:
@@ -107,6 +109,10 @@ class Partitioner(ABC):
     """A way to divide the rows among experts."""
 
     local = False  # whether an expert's rows are neighbours, so that a query is best asked of the nearest experts
+
+    @abstractmethod
+    def check(self, n: int, shape: Shape) -> None:
+        """Refuse, before any work, a shape that n rows cannot have."""
 
     @abstractmethod
     def split(self, X: Array, shape: Shape, rng: np.random.Generator) -> Partition:

@@ -8,12 +8,26 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.errors import InvalidParameter
-from gigagp.partition.base import Groups, Partition, Shape, check_leaf
+from gigagp.partition.base import DEFAULT_BRANCHING, Groups, Partition, Shape, check_leaf
 from gigagp.tree import Tree
 
 DEFAULT_LEAF = 512
 # A node's rows, in the order in which they are to be dealt like cards.
 Shuffle = Callable[[Array, int], Array]
+
+
+def check_dealing(n: int, shape: Shape) -> None:
+    """Refuse what cannot be dealt: fractions of rows, more shares than children, leaves of less than two rows."""
+    sharing = _sharing(shape)
+    if shape.levels is None:
+        return
+    branching = shape.branching or DEFAULT_BRANCHING
+    if sharing > branching:
+        raise InvalidParameter(
+            f"sharing must be at most branching (each row goes to `sharing` of the `branching` children); "
+            f"got sharing={sharing}, branching={branching}"
+        )
+    check_leaf(np.floor(n * (sharing / branching) ** shape.levels), shape, n)
 
 
 def deal_tree(n: int, shape: Shape, shuffle: Shuffle) -> Partition:
@@ -30,13 +44,8 @@ def deal_tree(n: int, shape: Shape, shuffle: Shuffle) -> Partition:
             n_leaves, sharing = 1, 1
         leaves = _deal(shuffle(np.arange(n), n_leaves), n_leaves, sharing)
         return _store(leaves, Tree.balanced(n_leaves))
-    branching = shape.branching or 4
-    if sharing > branching:
-        raise InvalidParameter(
-            f"sharing must be at most branching (each row goes to `sharing` of the `branching` children); "
-            f"got sharing={sharing}, branching={branching}"
-        )
-    check_leaf(np.floor(n * (sharing / branching) ** shape.levels), shape, n)
+    check_dealing(n, shape)
+    branching = shape.branching or DEFAULT_BRANCHING
     leaves = [np.arange(n)]
     for _ in range(shape.levels):
         leaves = [child for rows in leaves for child in _deal(shuffle(rows, branching), branching, sharing)]

@@ -16,7 +16,7 @@ from gigagp.arrays import Array
 from gigagp.engines import Engine
 from gigagp.linalg.compiled import compiled
 from gigagp.linalg.workspace import Workspace
-from gigagp.partition.base import Groups, Partition, Partitioner, Shape, check_leaf
+from gigagp.partition.base import DEFAULT_BRANCHING, Groups, Partition, Partitioner, Shape, check_leaf
 from gigagp.partition.kdtree import cell_starts, kd_order
 from gigagp.tree import Tree
 
@@ -28,12 +28,16 @@ _CANDIDATES = 6
 class LocalPartition(Partitioner):
     local = True
 
+    def check(self, n: int, shape: Shape) -> None:
+        if shape.levels is not None:
+            check_leaf(n / (shape.branching or DEFAULT_BRANCHING) ** shape.levels, replace(shape, sharing=None), n)
+
     def split(self, X: Array, shape: Shape, rng: np.random.Generator) -> Partition:
         n = len(X)
         if shape.levels is not None:
-            branching = shape.branching or 4
+            self.check(n, shape)
+            branching = shape.branching or DEFAULT_BRANCHING
             n_leaves = branching**shape.levels
-            check_leaf(n / n_leaves, replace(shape, sharing=None), n)
             tree = Tree.regular(shape.levels, branching)
         else:
             n_leaves = max(1, round(n / min(shape.leaf_size or DEFAULT_LEAF, n)))

@@ -9,7 +9,7 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.partition.base import Partition, Partitioner, Shape
-from gigagp.partition.dealing import deal_tree
+from gigagp.partition.dealing import check_dealing, deal_tree
 from gigagp.partition.kdtree import cell_starts, kd_order
 
 
@@ -18,6 +18,9 @@ class StratifiedPartition(Partitioner):
 
     def __init__(self, rows_per_group: int = 2) -> None:
         self.rows_per_group = rows_per_group
+
+    def check(self, n: int, shape: Shape) -> None:
+        check_dealing(n, shape)
 
     def split(self, X: Array, shape: Shape, rng: np.random.Generator) -> Partition:
         def shuffle(rows: Array, children: int) -> Array:

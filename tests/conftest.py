@@ -1,0 +1,17 @@
+"""Shared by all tests: small data, and hypothesis without deadlines (the first call may compile)."""
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+settings.register_profile("gigagp", deadline=None, max_examples=40)
+settings.load_profile("gigagp")
+
+
+@pytest.fixture(scope="session")
+def wave():
+    """600 rows of a smooth function of two columns, with a little noise."""
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-2, 2, (600, 2))
+    y = 3.0 + 2.0 * np.sin(1.5 * X[:, 0]) * np.cos(X[:, 1]) + 0.05 * rng.standard_normal(600)
+    return X, y
