@@ -122,7 +122,7 @@ def evidence(kernel: Kernel, theta: Array, X: Array, y: Array, work: Workspace, 
     fit = float(np.dot(y.astype(float), alpha.astype(float)))
     value = -0.5 * (fit + cholesky.log_determinant(L, p) + p * np.log(2 * np.pi))
     T = work.take("T", p, L.shape[1], L.dtype)
-    cholesky.inverse(L, D, T, work.take("panel", p, D.shape[1], D.dtype), p)
+    cholesky.inverse(L, D, T, work.take("S", p, L.shape[1], L.dtype), p)
     trace = _weights(alpha, L, p)
     gradient = np.append(kernel.pullback(theta[:-1], X, L, K), noise * trace)
     return Evidence.of(value, gradient, p, jitter)
@@ -180,7 +180,7 @@ def leave_one_out(
     _, L, D, _ = _factor(kernel, theta, X, work, expert)
     alpha = y.copy()
     cholesky.solve_vector(L, alpha, p)
-    cholesky.inverse(L, D, work.take("T", p, L.shape[1], L.dtype), work.take("panel", p, D.shape[1], D.dtype), p)
+    cholesky.inverse(L, D, work.take("T", p, L.shape[1], L.dtype), work.take("S", p, L.shape[1], L.dtype), p)
     precision = np.diagonal(L)[:p].copy()
     return LeaveOneOut(y - alpha / precision, 1 / precision)
 

@@ -188,7 +188,7 @@ def _best_start(
 def _metric(kernel: Kernel, theta: Array, n_features: int) -> Array:
     """The kernel's metric, or the plain one where it has none."""
     metric = kernel.metric(theta[:-1])
-    return np.ones(n_features) if metric is None else np.broadcast_to(metric, (n_features,)).astype(float)
+    return np.ones(n_features) if metric is None or not metric.any() else np.broadcast_to(metric, (n_features,)).astype(float)
 
 
 def _centres(X: Array, metric: Array, partition: Partition, local: bool) -> Array:

@@ -25,6 +25,7 @@ Objective = Callable[[Array, Array | None], Evidence]
 NEGLIGIBLE = 2e-4  # evidence per point, in nats, that a batch may expect to lose
 _FIRST_POINTS = 8192  # points in the first batch
 _FIRST_EXPERTS = 8
+_BATCH = (1e-7, 1e-3)  # a batch's own optimum is worth no more precision than this (change, slope)
 _ITERATIONS = 200
 _ROUNDING = 100  # a line search that fails where the slope is below so many times the tolerance met only rounding
 
@@ -129,7 +130,8 @@ def train_progressive(
         batch = np.sort(shuffled[:count])
         whole = count >= len(sizes)
         name, leaves = ("all experts", None) if whole else ("batch", batch)
-        best = maximise(name, evidence, leaves, theta, bounds, trace, precision)
+        stop = precision if whole else Precision(max(precision.change, _BATCH[0]), max(precision.slope, _BATCH[1]))
+        best = maximise(name, evidence, leaves, theta, bounds, trace, stop)
         theta = best.theta
         stages.append(best.stage)
         if whole or expected_loss(best.seen, best.inverse_hessian, len(sizes)) < NEGLIGIBLE:

@@ -11,7 +11,6 @@ from gigagp.combine import GRBCM, Healed, PoE
 from gigagp.kernels import SquaredExponential
 from gigagp.metrics import rmse
 
-
 AT_A_BOUND = pytest.mark.filterwarnings("ignore:.*bound")  # such data may drive a parameter there, and are told so
 
 

@@ -11,6 +11,8 @@ R = TypeVar("R")
 
 
 class SerialEngine(Engine):
+    """The caller's own thread."""
+
     def __init__(self) -> None:
         self._work = Workspace()
 

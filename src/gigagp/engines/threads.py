@@ -14,6 +14,8 @@ R = TypeVar("R")
 
 
 class ThreadsEngine(Engine):
+    """A pool of `workers` threads, each with a workspace of its own."""
+
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="gigagp")

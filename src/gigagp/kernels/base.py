@@ -46,6 +46,8 @@ def parameter(
 ) -> Parameter:
     """A Parameter from what a user writes: a number, or one number per column."""
     values = tuple(float(v) for v in np.atleast_1d(np.asarray(value, dtype=float)))
+    if len(values) != 1 and not per_feature:
+        raise InvalidParameter(f"{name} takes one value here; got {len(values)}")
     return Parameter(name, values, (float(bounds[0]), float(bounds[1])), per_feature)
 
 
@@ -110,6 +112,9 @@ class Kernel(ABC):
     def with_theta(self, theta: Array) -> Kernel:
         """The same kernel with other parameter values."""
         values = [float(v) for v in np.exp(np.asarray(theta, dtype=float))]
+        expected = sum(len(p.values) for p in self.parameters)
+        if len(values) != expected:
+            raise InvalidParameter(f"theta of {type(self).__name__} has {expected} entries; got {len(values)}")
         changed, at = [], 0
         for p in self.parameters:
             changed.append(replace(p, values=tuple(values[at : at + len(p.values)])))

@@ -21,6 +21,10 @@ class Constant(Kernel):
     def diagonal(self, theta: Array, X: Array) -> Array:
         return np.full(len(X), np.exp(theta[0]), X.dtype)
 
+    def metric(self, theta: Array) -> Array | None:
+        """No distance matters to it: what it is composed with decides."""
+        return np.zeros(1)
+
     def pullback(self, theta: Array, X: Array, W: Array, K: Array) -> Array:
         p = len(X)
         both = 2 * np.tril(W[:p, :p], -1).sum(dtype=float) + np.diagonal(W)[:p].sum(dtype=float)

@@ -1,29 +1,25 @@
-"""Cholesky factor, triangular solves and inverse of one leaf's matrix, blocked over GEMM.
+"""Cholesky factor, triangular solves and inverse of one leaf's matrix.
 
-LAPACK's potrf and potri run at a fifth to a third of GEMM's speed at the sizes of a leaf. Here every
-flop outside small diagonal tiles is a GEMM, and a tile's inverse replaces each triangular solve:
-    L_jj       = chol(A_jj - L_j L_j^T),  D_jj = L_jj^-1        (tiles)
-    L_ij       = (A_ij - L_i L_j^T) D_jj^T
-    T          = L^-1 by block rows,  A^-1 = T^T T by block rows.
-Matrices are row-major, square parts of arrays whose row length (`stride`) may exceed p: rows of a power
-of two would fall on the same cache sets. Only lower triangles are read and written, but for scratch.
+LAPACK's potrf and potri run at a fifth to a third of GEMM's speed at the sizes of a leaf. Here a schedule of block
+operations (see `schedule`) is followed, in which all but small diagonal tiles is GEMM.
+Matrices are row-major, square parts of arrays whose row length (`stride`) may exceed p: rows of a power of two would
+fall on the same cache sets. Only lower triangles are read and written, but for scratch inside tiles.
 `D` is (p, width): the inverses of the diagonal tiles, stacked.
 """
 
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.linalg import schedule
 from gigagp.linalg.blas import multiply
 from gigagp.linalg.compiled import compiled
 
-_TILE = 16  # inner tile: small enough for the caches, large enough to feed GEMM
+_TILE = 16  # inner tile, factored element by element
 
 
 def tile_width(p: int) -> int:
-    """The measured best outer block for a leaf of p points."""
-    if p <= 384:
-        return 32
-    return 48 if p <= 768 else 96
+    """The measured best tile for a leaf of p points."""
+    return 48 if p <= 256 else 32
 
 
 def stride(p: int) -> int:
@@ -111,20 +107,52 @@ def _factor_block(A: Array, D: Array, panel: Array, s: int, n: int) -> int:
 
 
 @compiled
+def _follow(operations: Array, matrices: tuple[Array, ...], q: int) -> int:
+    """Carry out a schedule. Returns 0, or 1 + the row at which a factorisation failed."""
+    A, T, D, panel = matrices[schedule.A], matrices[schedule.T], matrices[schedule.D], matrices[schedule.PANEL]
+    for o in operations:
+        if o[0] == schedule.MULTIPLY:
+            a, b, c = matrices[o[2]], matrices[o[6]], matrices[o[11]]
+            n = q if o[15] == schedule.ALL else o[15]
+            multiply(o[1], a, o[3], o[4], o[5] == 1, b, o[7], o[8], o[9] == 1, o[10], c, o[12], o[13], o[14], n, o[16])
+        elif o[0] == schedule.TO_PANEL:
+            block, row, column = matrices[o[1]], o[2], o[3]
+            n = q if o[5] == schedule.ALL else o[5]
+            for i in range(o[4]):
+                for j in range(n):
+                    panel[i, j] = block[row + i, column + j]
+        elif o[0] == schedule.TILE_INVERSE:
+            for i in range(o[1], o[1] + o[2]):
+                for j in range(o[2]):
+                    T[i, o[1] + j] = D[i, j]
+        else:
+            bad = _factor_block(A, D, panel, o[1], o[2])
+            if bad > 0:
+                return bad
+    return 0
+
+
 def factor(A: Array, D: Array, panel: Array, p: int) -> int:
-    """A := L in place, D := inverses of the diagonal blocks. Returns 0, or 1 + the row that failed.
+    """A := L in place, D := inverses of the diagonal tiles. Returns 0, or 1 + the row that failed.
 
     `panel` is scratch of D's shape.
     """
-    width = D.shape[1]
-    for j in range(0, p, width):
-        b = min(width, p - j)
-        _update_column(A, 0, j, b, p)
-        bad = _factor_block(A, D, panel, j, b)
-        if bad > 0:
-            return bad
-        _scale_panel(A, D, panel, j, 0, b, p)
-    return 0
+    return int(_follow(schedule.factoring(p, D.shape[1]), (A, A, A, D, panel, A), 0))
+
+
+def inverse(L: Array, D: Array, T: Array, S: Array, p: int) -> None:
+    """L := lower triangle of (L L^T)^-1. T and S are scratch of L's shape."""
+    _follow(schedule.inverting(p, D.shape[1]), (L, T, S, D, D, L), 0)
+
+
+def solve_lower(L: Array, D: Array, B: Array, scratch: Array, p: int, q: int) -> None:
+    """B[:p, :q] := L^-1 B. `scratch` has at least D's width rows of B's length."""
+    _follow(schedule.solving(p, D.shape[1], False), (L, L, L, D, scratch, B), q)
+
+
+def solve_lower_transposed(L: Array, D: Array, B: Array, scratch: Array, p: int, q: int) -> None:
+    """B[:p, :q] := L^-T B. `scratch` as in `solve_lower`."""
+    _follow(schedule.solving(p, D.shape[1], True), (L, L, L, D, scratch, B), q)
 
 
 @compiled
@@ -149,52 +177,3 @@ def solve_vector(L: Array, b: Array, p: int) -> None:
         b[i] = value
         for k in range(i):
             b[k] -= L[i, k] * value
-
-
-@compiled
-def solve_lower(L: Array, D: Array, B: Array, scratch: Array, p: int, q: int) -> None:
-    """B[:p, :q] := L^-1 B. `scratch` has at least D's width rows of B's length."""
-    width = D.shape[1]
-    for j in range(0, p, width):
-        b = min(width, p - j)
-        if j > 0:
-            multiply(-1, L, j, 0, False, B, 0, 0, False, 1, B, j, 0, b, q, j)
-        for i in range(b):
-            for c in range(q):
-                scratch[i, c] = B[j + i, c]
-        multiply(1, D, j, 0, False, scratch, 0, 0, False, 0, B, j, 0, b, q, b)
-
-
-@compiled
-def solve_lower_transposed(L: Array, D: Array, B: Array, scratch: Array, p: int, q: int) -> None:
-    """B[:p, :q] := L^-T B. `scratch` as in `solve_lower`."""
-    width = D.shape[1]
-    last = ((p - 1) // width) * width
-    for j in range(last, -1, -width):
-        b = min(width, p - j)
-        below = p - j - b
-        if below > 0:
-            multiply(-1, L, j + b, j, True, B, j + b, 0, False, 1, B, j, 0, b, q, below)
-        for i in range(b):
-            for c in range(q):
-                scratch[i, c] = B[j + i, c]
-        multiply(1, D, j, 0, True, scratch, 0, 0, False, 0, B, j, 0, b, q, b)
-
-
-@compiled
-def inverse(L: Array, D: Array, T: Array, panel: Array, p: int) -> None:
-    """L := lower triangle of (L L^T)^-1. T is scratch of L's shape, `panel` of D's."""
-    width = D.shape[1]
-    row = panel.reshape(width, panel.shape[0])  # one block row
-    for i in range(0, p, width):  # T = L^-1, by block rows
-        b = min(width, p - i)
-        for r in range(b):
-            for c in range(b):
-                T[i + r, i + c] = D[i + r, c]
-        for j in range(0, i, width):
-            multiply(1, L, i, j, False, T, j, j, False, 0, row, 0, j, b, min(width, i - j), i - j)
-        if i > 0:
-            multiply(-1, T, i, i, False, row, 0, 0, False, 0, T, i, 0, b, i, b)
-    for i in range(0, p, width):  # A^-1 = T^T T, by block rows: row i needs only T's rows from i on
-        b = min(width, p - i)
-        multiply(1, T, i, i, True, T, i, 0, False, 0, L, i, 0, b, i + b, p - i)

@@ -43,8 +43,8 @@ def _float(typingctx: Any, value: Any) -> Any:
     return kind(value), codegen
 
 
-def _exp64(x: float) -> float:
-    x = max(x, _LOWEST64)
+def _exp64(given: float) -> float:
+    x = _LOWEST64 if given < _LOWEST64 else given  # NaN stays NaN
     shifted = x * _LOG2E + _SHIFT64
     n = shifted - _SHIFT64
     r = (x - n * _LN2_HIGH) - n * _LN2_LOW
@@ -61,12 +61,13 @@ def _exp64(x: float) -> float:
     e = e * r + 0.5
     e = e * r + 1.0
     e = e * r + 1.0
-    return e * _float(_bits(1.0) + (_bits(shifted) << 52))  # type: ignore[no-any-return]
+    e = e * _float(_bits(1.0) + (_bits(shifted) << 52))
+    return 0.0 if given < _LOWEST64 else e
 
 
-def _exp32(x: Any) -> Any:
+def _exp32(given: Any) -> Any:
     f = np.float32
-    x = max(x, _LOWEST32)
+    x = _LOWEST32 if given < _LOWEST32 else given
     shifted = x * f(_LOG2E) + _SHIFT32
     n = shifted - _SHIFT32
     r = (x - n * _LN2_HIGH32) - n * _LN2_LOW32
@@ -78,7 +79,8 @@ def _exp32(x: Any) -> Any:
     e = e * r + f(0.5)
     e = e * r + f(1.0)
     e = e * r + f(1.0)
-    return e * _float(np.int32(_bits(f(1.0)) + (_bits(shifted) << np.int32(23))))
+    e = e * _float(np.int32(_bits(f(1.0)) + (_bits(shifted) << np.int32(23))))
+    return f(0.0) if given < _LOWEST32 else e
 
 
 _exp64_compiled = compiled_strict(_exp64)
@@ -86,7 +88,7 @@ _exp32_compiled = compiled_strict(_exp32)
 
 
 def exp_nonpositive(x: float) -> float:
-    """e^x for x <= 0; below e^-708 (e^-87 in float32) it stays there."""
+    """e^x for x <= 0; zero below e^-708 (e^-87 in float32)."""
     return float(np.exp(x))
 
 

@@ -14,6 +14,7 @@ from gigagp.linalg.exponential import exp_nonpositive
 
 SQUARED_EXPONENTIAL, MATERN12, MATERN32, MATERN52, RATIONAL_QUADRATIC = range(5)
 _ROOT3, _ROOT5 = 3.0**0.5, 5.0**0.5
+_FAR = 1e4  # exp(-r) is zero from there on; polynomials before it must stay finite
 
 
 @compiled
@@ -52,7 +53,7 @@ def _distances(x: Array, i: int, z: Array, row: Array, n: int) -> None:
 @compiled
 def _profile(kind: int, row: Array, n: int, variance: float, shape: float) -> None:
     """row[:n] := variance * f(r^2), from r^2."""
-    v = row.dtype.type(variance)
+    v, far = row.dtype.type(variance), row.dtype.type(_FAR)
     one, half = row.dtype.type(1), row.dtype.type(0.5)
     if kind == SQUARED_EXPONENTIAL:
         for j in range(n):
@@ -63,12 +64,12 @@ def _profile(kind: int, row: Array, n: int, variance: float, shape: float) -> No
     elif kind == MATERN32:
         root = row.dtype.type(_ROOT3)
         for j in range(n):
-            r = root * np.sqrt(row[j])
+            r = min(root * np.sqrt(row[j]), far)
             row[j] = v * (one + r) * exp_nonpositive(-r)
     elif kind == MATERN52:
         root, third = row.dtype.type(_ROOT5), row.dtype.type(1 / 3)
         for j in range(n):
-            r = root * np.sqrt(row[j])
+            r = min(root * np.sqrt(row[j]), far)
             row[j] = v * (one + r + r * r * third) * exp_nonpositive(-r)
     else:
         for j in range(n):
@@ -78,7 +79,7 @@ def _profile(kind: int, row: Array, n: int, variance: float, shape: float) -> No
 @compiled
 def _slope(kind: int, row: Array, n: int, variance: float, shape: float) -> None:
     """row[:n] := variance * slope(r^2), from r^2."""
-    v = row.dtype.type(variance)
+    v, far = row.dtype.type(variance), row.dtype.type(_FAR)
     one = row.dtype.type(1)
     if kind == MATERN12:
         tiny = row.dtype.type(1e-30)
@@ -92,7 +93,7 @@ def _slope(kind: int, row: Array, n: int, variance: float, shape: float) -> None
     elif kind == MATERN52:
         root, factor = row.dtype.type(_ROOT5), row.dtype.type(5 / 3)
         for j in range(n):
-            r = root * np.sqrt(row[j])
+            r = min(root * np.sqrt(row[j]), far)
             row[j] = factor * v * (one + r) * exp_nonpositive(-r)
     else:
         for j in range(n):

@@ -26,6 +26,8 @@ _CANDIDATES = 6
 
 
 class LocalPartition(Partitioner):
+    """Each expert holds a neighbourhood. Cells here; `share_nearest` adds the outside points once theta is trained."""
+
     local = True
 
     def check(self, n: int, shape: Shape) -> None:

@@ -1,0 +1,148 @@
+"""What every benchmark shares: medians with spread, GEMM's own rate in the same run, the machine, JSON results."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.linalg.blas import multiply
+from gigagp.linalg.compiled import compiled
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results"
+GEMM_SIZE = 1024
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds: the median of repeats, and the quartiles."""
+
+    median: float
+    low: float
+    high: float
+    repeats: int
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Timing:
+        low, median, high = np.percentile(seconds, [25, 50, 75])
+        return cls(float(median), float(low), float(high), len(seconds))
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def side_by_side(works: Sequence[Callable[[], Any]]) -> float:
+    """Seconds until all of the works, one thread each, are done."""
+    threads = [threading.Thread(target=work) for work in works]
+    start = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return time.perf_counter() - start
+
+
+@compiled
+def _gemms(A: Array, B: Array, C: Array, times: int) -> None:
+    n = A.shape[0]
+    for _ in range(times):
+        multiply(1, A, 0, 0, False, B, 0, 0, False, 0, C, 0, 0, n, n, n)
+
+
+def gemm_rate(dtype: str, workers: int, times: int = 2) -> float:
+    """Flops a second of GEMM on matrices of 1024, `workers` threads side by side, one BLAS thread each."""
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((GEMM_SIZE, GEMM_SIZE)).astype(dtype)
+    outs = [np.empty_like(A) for _ in range(workers)]
+    _gemms(A, A, outs[0], 1)
+    taken = side_by_side([lambda C=C: _gemms(A, A, C, times) for C in outs])
+    return workers * times * 2 * GEMM_SIZE**3 / taken
+
+
+def peak_memory() -> float:
+    """Largest resident memory of this process so far, in GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+
+
+def machine() -> dict[str, Any]:
+    model = "unknown"
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = cpuinfo.read_text().splitlines()
+        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
+    return {
+        "cpu": model,
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "commit": _commit(),
+    }
+
+
+def _commit() -> str:
+    found = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True, check=False
+    )
+    return found.stdout.strip() or "unknown"
+
+
+def arguments(description: str, *, data: bool = False, quick: bool = True) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description)
+    if data:
+        parser.add_argument(
+            "--data", type=Path, default=HERE.parent.parent / "shared" / "data", help="folder of data sets"
+        )
+    if quick:
+        parser.add_argument("--full", action="store_true", help="all sizes, more repeats")
+    return parser
+
+
+def save(name: str, result: dict[str, Any]) -> None:
+    """Write results/<name>.json beside the benchmarks, whole or not at all."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    temporary = path.with_suffix(".part")
+    temporary.write_text(json.dumps({"machine": machine(), **result}, indent=1) + "\n")
+    temporary.replace(path)
+    print(f"[{name}] saved results/{name}.json", flush=True)
+
+
+def data_set(folder: Path, name: str) -> Any | None:
+    """An .npz of the data folder, or None after a clear line when it is absent."""
+    path = folder / f"{name}.npz"
+    if not path.exists():
+        print(f"skipped: {name}.npz is not in the data folder (give it with --data)", flush=True)
+        return None
+    return np.load(path, allow_pickle=False)
+
+
+def bar(what: str, measured: float, bound: float, *, at_least: bool) -> dict[str, Any]:
+    """A measured figure against its bar, printed and kept."""
+    met = measured >= bound if at_least else measured <= bound
+    sign = ">=" if at_least else "<="
+    print(f"  {'met   ' if met else 'MISSED'} {what}: {measured:.4g} (bar {sign} {bound:g})", flush=True)
+    return {"what": what, "measured": measured, "bar": f"{sign} {bound:g}", "met": bool(met)}
+
+
+if __name__ == "__main__":
+    sys.exit("this module is shared by the benchmarks; run one of them")

@@ -1,0 +1,38 @@
+"""All benchmarks, each in a process of its own. `make bench` is the quick set; `--full` is the long one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+from measure import HERE, arguments
+
+PARTS = ("leaf_floor", "evidence_rate", "kin40k", "million")
+TAKES_DATA = ("kin40k",)
+
+
+def main() -> int:
+    parser = arguments(__doc__ or "", data=True)
+    parser.add_argument("parts", nargs="*", help=f"some of: {', '.join(PARTS)} (default all)")
+    options = parser.parse_args()
+    unknown = set(options.parts) - set(PARTS)
+    if unknown:
+        parser.error(f"unknown parts {sorted(unknown)}; choose from {', '.join(PARTS)}")
+    failed = []
+    for part in options.parts or PARTS:
+        print(f"== {part}", flush=True)
+        command = [sys.executable, str(HERE / f"{part}.py")]
+        command += ["--full"] if options.full else []
+        command += ["--data", str(options.data)] if part in TAKES_DATA else []
+        start = time.perf_counter()
+        if subprocess.run(command, check=False).returncode != 0:
+            failed.append(part)
+        print(f"   {time.perf_counter() - start:.0f} s", flush=True)
+    if failed:
+        print(f"failed: {', '.join(failed)}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
