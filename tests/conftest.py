@@ -4,8 +4,17 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from gigagp.engines import one_blas_thread
+
 settings.register_profile("gigagp", deadline=None, max_examples=40)
 settings.load_profile("gigagp")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread_for_references():
+    """SciPy and NumPy, which the tests compare with, are up to a hundred times slower when their threads contend."""
+    with one_blas_thread():
+        yield
 
 
 @pytest.fixture(scope="session")

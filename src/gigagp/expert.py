@@ -9,7 +9,7 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.errors import NotPositiveDefinite
 from gigagp.kernels.base import Kernel
-from gigagp.linalg import cholesky
+from gigagp.linalg import cholesky, leaf
 from gigagp.linalg.compiled import compiled
 from gigagp.linalg.jitter import factor_noisy, largest_jitter
 from gigagp.linalg.workspace import Workspace
@@ -89,19 +89,6 @@ class LeaveOneOut:
 
 
 @compiled
-def _weights(alpha: Array, A: Array, p: int) -> float:
-    """Lower triangle of A := (alpha alpha^T - A) / 2, from A = (K + noise I)^-1. Returns the trace."""
-    half = A.dtype.type(0.5)
-    trace = 0.0
-    for i in range(p):
-        a = alpha[i]
-        for j in range(i + 1):
-            A[i, j] = half * (a * alpha[j] - A[i, j])
-        trace += A[i, i]
-    return trace
-
-
-@compiled
 def _reduce_variance(V: Array, p: int, q: int, variance: Array) -> None:
     """variance[:q] -= column sums of V * V."""
     for i in range(p):
@@ -116,14 +103,18 @@ def evidence(kernel: Kernel, theta: Array, X: Array, y: Array, work: Workspace, 
     d ln p / d theta_i = sum(W * dK / d theta_i),  W = (alpha alpha^T - (K + noise I)^-1) / 2.
     """
     p, noise = len(y), float(np.exp(theta[-1]))
-    K, L, D, jitter = _factor(kernel, theta, X, work, expert)
+    profile = kernel.profile(theta[:-1], X.shape[1])
+    if profile is not None:
+        value, gradient = leaf.evidence(profile, noise, X, y, work)
+        if not np.isnan(value):
+            return Evidence.of(value, gradient, p, 0.0)
+    in_use, jitter = _factor(kernel, theta, X, work, expert)
+    K, L, T, S, D, _ = in_use
     alpha = y.copy()
     cholesky.solve_vector(L, alpha, p)
-    fit = float(np.dot(y.astype(float), alpha.astype(float)))
-    value = -0.5 * (fit + cholesky.log_determinant(L, p) + p * np.log(2 * np.pi))
-    T = work.take("T", p, L.shape[1], L.dtype)
-    cholesky.inverse(L, D, T, work.take("S", p, L.shape[1], L.dtype), p)
-    trace = _weights(alpha, L, p)
+    value = leaf.log_likelihood(y, alpha, L, p)
+    cholesky.inverse(L, D, T, S, p)
+    trace = leaf.weights(alpha, L, p)
     gradient = np.append(kernel.pullback(theta[:-1], X, L, K), noise * trace)
     return Evidence.of(value, gradient, p, jitter)
 
@@ -132,7 +123,7 @@ def factor(
     kernel: Kernel, theta: Array, X: Array, y: Array, work: Workspace, expert: int | None = None, keep: bool = False
 ) -> Factor:
     """The Cholesky factor and alpha of one leaf. Unless `keep`, L lives in `work` until the next leaf."""
-    _, L, D, jitter = _factor(kernel, theta, X, work, expert)
+    (_, L, _, _, D, _), jitter = _factor(kernel, theta, X, work, expert)
     alpha = y.copy()
     cholesky.solve_vector(L, alpha, len(y))
     if keep:
@@ -140,30 +131,30 @@ def factor(
     return Factor(X, L, D, alpha, jitter)
 
 
-def posterior_mean(kernel: Kernel, theta: Array, leaf: Factor, Z: Array, work: Workspace) -> Array:
+def posterior_mean(kernel: Kernel, theta: Array, held: Factor, Z: Array, work: Workspace) -> Array:
     """E[f(z)] = k_*^T alpha for each row of Z. Eq. 3. No variance work is done."""
     mean = np.empty(len(Z), Z.dtype)
     for start in range(0, len(Z), QUERY_BLOCK):
         block = Z[start : start + QUERY_BLOCK]
-        k = kernel.cross(theta[:-1], leaf.X, block, _cross_buffer(leaf, block, work))
-        mean[start : start + len(block)] = leaf.alpha @ k[: len(leaf.X), : len(block)]
+        k = kernel.cross(theta[:-1], held.X, block, _cross_buffer(held, block, work))
+        mean[start : start + len(block)] = held.alpha @ k[: len(held.X), : len(block)]
     return mean
 
 
-def posterior(kernel: Kernel, theta: Array, leaf: Factor, Z: Array, work: Workspace) -> tuple[Array, Array]:
+def posterior(kernel: Kernel, theta: Array, held: Factor, Z: Array, work: Workspace) -> tuple[Array, Array]:
     """Mean (eq. 3) and variance (eq. 4) of the latent f at each row of Z; the variance is always positive.
 
     var[f(z)] = k_** - |L^-1 k_*|^2.
     """
-    p, q = len(leaf.X), len(Z)
+    p, q = len(held.X), len(Z)
     mean, variance = np.empty(q, Z.dtype), np.empty(q, Z.dtype)
-    scratch = work.take("solve", leaf.D.shape[1], QUERY_BLOCK, Z.dtype)
+    scratch = work.take("solve", held.D.shape[1], QUERY_BLOCK, Z.dtype)
     for start in range(0, q, QUERY_BLOCK):
         block = Z[start : start + QUERY_BLOCK]
         n = len(block)
-        k = kernel.cross(theta[:-1], leaf.X, block, _cross_buffer(leaf, block, work))
-        mean[start : start + n] = leaf.alpha @ k[:p, :n]
-        cholesky.solve_lower(leaf.L, leaf.D, k, scratch, p, n)
+        k = kernel.cross(theta[:-1], held.X, block, _cross_buffer(held, block, work))
+        mean[start : start + n] = held.alpha @ k[:p, :n]
+        cholesky.solve_lower(held.L, held.D, k, scratch, p, n)
         prior = kernel.diagonal(theta[:-1], block)
         left = prior.copy()
         _reduce_variance(k, p, n, left)
@@ -177,29 +168,26 @@ def leave_one_out(
 ) -> LeaveOneOut:
     """Mean y_i - alpha_i / C_ii, variance 1 / C_ii, C = (K + noise I)^-1 (Rasmussen & Williams 2006, eq. 5.12)."""
     p = len(y)
-    _, L, D, _ = _factor(kernel, theta, X, work, expert)
+    (_, L, T, S, D, _), _ = _factor(kernel, theta, X, work, expert)
     alpha = y.copy()
     cholesky.solve_vector(L, alpha, p)
-    cholesky.inverse(L, D, work.take("T", p, L.shape[1], L.dtype), work.take("S", p, L.shape[1], L.dtype), p)
+    cholesky.inverse(L, D, T, S, p)
     precision = np.diagonal(L)[:p].copy()
     return LeaveOneOut(y - alpha / precision, 1 / precision)
 
 
-def _factor(
-    kernel: Kernel, theta: Array, X: Array, work: Workspace, expert: int | None
-) -> tuple[Array, Array, Array, float]:
-    """K (kept), L, D and the jitter used, in the worker's buffers."""
-    p, width = len(X), cholesky.tile_width(len(X))
-    K = kernel.gram(theta[:-1], X, work.take("K", p, cholesky.stride(p), X.dtype))
-    L = work.take("L", p, cholesky.stride(p), X.dtype)
-    D, panel = work.take("D", p, width, X.dtype), work.take("panel", p, width, X.dtype)
-    jitter = factor_noisy(K, float(np.exp(theta[-1])), L, D, panel, p)
+def _factor(kernel: Kernel, theta: Array, X: Array, work: Workspace, expert: int | None) -> tuple[leaf.Buffers, float]:
+    """The worker's buffers with K (kept), L and D in place, and the jitter it took."""
+    p = len(X)
+    in_use = leaf.buffers(p, X.dtype, work)
+    kernel.gram(theta[:-1], X, in_use.K)
+    jitter = factor_noisy(in_use.K, float(np.exp(theta[-1])), in_use.L, in_use.D, in_use.panel, p)
     if not np.isfinite(jitter):
         names = (*kernel.names, "noise_variance")
         values = dict(zip(names, (float(v) for v in np.exp(theta)), strict=True))
         raise NotPositiveDefinite(expert, values, largest_jitter(X.dtype.name), X.dtype.name)
-    return K, L, D, jitter
+    return in_use, jitter
 
 
-def _cross_buffer(leaf: Factor, block: Array, work: Workspace) -> Array:
-    return work.take("cross", len(leaf.X), QUERY_BLOCK, block.dtype)
+def _cross_buffer(held: Factor, block: Array, work: Workspace) -> Array:
+    return work.take("cross", len(held.X), QUERY_BLOCK, block.dtype)

@@ -51,11 +51,11 @@ class FitReport:
 
     @property
     def converged(self) -> bool:
-        return self.stages[-1].converged
+        return not self.stages or self.stages[-1].converged
 
     @property
     def message(self) -> str:
-        return self.stages[-1].message
+        return self.stages[-1].message if self.stages else "the target is constant: nothing to learn"
 
     def __repr__(self) -> str:
         def span(pair: tuple[int, int]) -> str:

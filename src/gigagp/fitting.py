@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -38,6 +38,7 @@ _ROUGH_ROWS = 1000  # rows of the sample that the first rough theta is learnt fr
 _ROUGH = Precision(change=1e-5, slope=1e-3)
 _ROUGH_ITERATIONS = 30
 _FULL_WORK = 5e9  # flops of one evaluation up to which "auto" trains on every expert every time
+_RESTART_EXPERTS = 16
 _RESTART_SPREAD = 1.5  # standard deviation of restarts around the start, in log-parameters
 
 
@@ -122,8 +123,10 @@ def fit(
         with clock.stage("training", say):
             evidence = summed_evidence(plan.kernel, store, partition.cells, partition.tree, engine)
             sizes = partition.cells.sizes
-            theta = _best_start(plan, evidence, theta, sizes, trace, restart_rng)
-            trained = _train(plan, evidence, theta, sizes, trace, batch_rng)
+            plan = replace(plan, training=_training(plan.training, sizes))
+            climbed = _restart(plan, evidence, theta, sizes, trace, restart_rng)
+            stages.extend(climbed.stages)
+            trained = _train(plan, evidence, climbed.theta, sizes, trace, batch_rng)
             theta = trained.theta
             stages.extend(trained.stages)
     with clock.stage("sharing", say):
@@ -162,33 +165,46 @@ def _one_expert(kernel: Kernel, X: Array, y: Array, engine: Engine) -> Objective
     return evidence
 
 
+def _training(asked: str, sizes: Array) -> str:
+    """What "auto" means: all experts every time, as long as that is little work."""
+    if asked != "auto":
+        return asked
+    return "full" if float((sizes.astype(float) ** 3).sum()) <= _FULL_WORK else "progressive"
+
+
 def _train(
     plan: Plan, evidence: Objective, theta: Array, sizes: Array, trace: Trace, rng: np.random.Generator
 ) -> Trained:
-    training = plan.training
-    if training == "auto":
-        training = "full" if float((sizes.astype(float) ** 3).sum()) <= _FULL_WORK else "progressive"
-    if training == "full":
+    if plan.training == "full":
         return train_full(evidence, theta, plan.bounds, trace, plan.precision)
     return train_progressive(evidence, theta, plan.bounds, trace, plan.precision, sizes, rng)
 
 
-def _best_start(
+def _restart(
     plan: Plan, evidence: Objective, theta: Array, sizes: Array, trace: Trace, rng: np.random.Generator
-) -> Array:
-    """Where training begins: `theta`, or the best end of as many short climbs as restarts were asked for."""
+) -> Trained:
+    """Where training begins: `theta`, or the best end of climbs from it and from as many other starts as asked for.
+
+    Full training climbs on all experts, progressive training on a few.
+    """
     if plan.restarts == 0:
-        return theta
-    few = None if len(sizes) <= 8 else np.sort(rng.permutation(len(sizes))[:8])
+        return Trained(theta, ())
+    whole = plan.training == "full" or len(sizes) <= _RESTART_EXPERTS
+    few = None if whole else np.sort(rng.permutation(len(sizes))[:_RESTART_EXPERTS])
     starts = [theta, *(theta + _RESTART_SPREAD * rng.standard_normal((plan.restarts, len(theta))))]
     climbs = [maximise("restart", evidence, few, s, plan.bounds, trace, plan.precision) for s in starts]
-    return max(climbs, key=lambda c: c.stage.evidence_per_point).theta
+    best = max(climbs, key=lambda c: c.stage.evidence_per_point)
+    return Trained(best.theta, tuple(c.stage for c in climbs))
 
 
 def _metric(kernel: Kernel, theta: Array, n_features: int) -> Array:
     """The kernel's metric, or the plain one where it has none."""
     metric = kernel.metric(theta[:-1])
-    return np.ones(n_features) if metric is None or not metric.any() else np.broadcast_to(metric, (n_features,)).astype(float)
+    return (
+        np.ones(n_features)
+        if metric is None or not metric.any()
+        else np.broadcast_to(metric, (n_features,)).astype(float)
+    )
 
 
 def _centres(X: Array, metric: Array, partition: Partition, local: bool) -> Array:

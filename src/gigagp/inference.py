@@ -82,7 +82,9 @@ def _predict_chunk(
     only_means = not with_variance and (k == 1 or not rule.mean_needs_variance)
     if only_means and "exact_with_one_leaf" not in rule.laws:
         only_means = False
-    communication = _communication(committee, Z, engine) if rule.needs_communication else None
+    communication = None
+    if rule.needs_communication:  # with one expert, of weight one, any would give the same mean
+        communication = Prediction(prior, prior) if only_means else _communication(committee, Z, engine)
     ask = _Ask(committee, Z, prior, rule, communication, only_means)
     total = _ask_all(ask, engine) if k == len(committee.experts) else _ask_nearest(ask, k, engine)
     return _bounded(rule.finish(total, prior, communication), prior)
@@ -232,12 +234,16 @@ def _ask_jointly(committee: Committee, Z: Array, prior: Array, rule: NPAE, k: in
 
 
 def _joint(committee: Committee, leaves: Array, Z: Array, work: Workspace) -> tuple[Array, Array]:
-    """Means (q, k) of the experts and the covariances (q, k, k) of those means under the prior."""
+    """Means (q, k) of the experts and the covariances (q, k, k) of those means under the prior.
+
+    In double precision whatever the experts' own: experts that share data make the covariances nearly singular.
+    """
     kernel, theta, q = committee.kernel, committee.theta, len(Z)
+    Z = Z.astype(float)
     data, weights = [], []  # per expert: its rows and inputs, and V_i = C_i k_i
     means = np.empty((q, len(leaves)))
     for i, leaf in enumerate(leaves):
-        X, y = committee.store.read(committee.experts, int(leaf))
+        X, y = (part.astype(float) for part in committee.store.read(committee.experts, int(leaf)))
         factor = expert.factor(kernel, theta, X, y, work, int(leaf))
         V = np.ascontiguousarray(kernel.cross(theta[:-1], X, Z)[: len(X), :q])
         means[:, i] = factor.alpha @ V

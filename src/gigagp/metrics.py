@@ -10,31 +10,34 @@ from gigagp.arrays import Array
 
 def rmse(y: Array, mean: Array) -> float:
     """Root of the mean squared error."""
-    return float(np.sqrt(np.mean((np.asarray(y) - mean) ** 2)))
+    return float(np.sqrt(np.mean((np.asarray(y) - np.asarray(mean)) ** 2)))
 
 
 def nlpd(y: Array, mean: Array, std: Array) -> float:
     """Mean negative log density of y under N(mean, std^2)."""
-    z = (np.asarray(y) - mean) / std
+    std = np.asarray(std)
+    z = (np.asarray(y) - np.asarray(mean)) / std
     return float(np.mean(0.5 * z**2 + np.log(std) + 0.5 * np.log(2 * np.pi)))
 
 
 def coverage(y: Array, mean: Array, std: Array, level: float = 0.95) -> float:
     """Share of y inside the central interval of the given level; an honest model gives `level`."""
-    return float(np.mean(np.abs(np.asarray(y) - mean) <= ndtri(0.5 + level / 2) * std))
+    inside = np.abs(np.asarray(y) - np.asarray(mean)) <= ndtri(0.5 + level / 2) * np.asarray(std)
+    return float(np.mean(inside))
 
 
 def crps(y: Array, mean: Array, std: Array) -> float:
     """Mean continuous ranked probability score of N(mean, std^2), in y's units (Gneiting & Raftery 2007, eq. 21)."""
-    z = (np.asarray(y) - mean) / std
+    std = np.asarray(std)
+    z = (np.asarray(y) - np.asarray(mean)) / std
     density = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
     return float(np.mean(std * (z * (2 * ndtr(z) - 1) + 2 * density - 1 / np.sqrt(np.pi))))
 
 
 def kl_divergence(mean: Array, std: Array, other_mean: Array, other_std: Array) -> Array:
     """KL(N(mean, std^2) || N(other_mean, other_std^2)), query by query."""
-    ratio = (np.asarray(std) / other_std) ** 2
-    shift = (np.asarray(mean) - other_mean) / other_std
+    ratio = (np.asarray(std) / np.asarray(other_std)) ** 2
+    shift = (np.asarray(mean) - np.asarray(other_mean)) / np.asarray(other_std)
     return np.asarray(0.5 * (ratio - 1 - np.log(ratio) + shift**2))
 
 

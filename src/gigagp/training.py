@@ -27,6 +27,8 @@ _FIRST_POINTS = 8192  # points in the first batch
 _FIRST_EXPERTS = 8
 _BATCH = (1e-7, 1e-3)  # a batch's own optimum is worth no more precision than this (change, slope)
 _ITERATIONS = 200
+_AT_BOUND = 1e-3  # a log-parameter this near to a bound has hit it
+_ENDLESS = 100.0  # a length-scale of so many deviations of a column says that the column does not matter
 _ROUNDING = 100  # a line search that fails where the slope is below so many times the tolerance met only rounding
 
 
@@ -178,9 +180,9 @@ def bound_warnings(theta: Array, bounds: Array, names: tuple[str, ...]) -> list[
         if low == high:
             continue
         for bound, side in ((low, "lower"), (high, "upper")):
-            if abs(value - bound) < 1e-6:
+            if abs(value - bound) < _AT_BOUND:
                 meaning = "widen the bound if that value is plausible"
-                if side == "upper" and "lengthscale" in name:
+                if side == "upper" and "lengthscale[" in name and np.exp(bound) >= _ENDLESS:
                     meaning = "the model ignores that column"
                 said.append(f"{name} ended at its {side} bound {np.exp(bound):.3g}; {meaning}")
     return said

@@ -7,7 +7,7 @@ so every engine, with any number of workers, gives the same bits.
 
 from __future__ import annotations
 
-import itertools
+import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self, TypeVar
@@ -185,23 +185,46 @@ def divide(tree: Tree, workers: int) -> Division:
 
 
 def _share_out(weights: list[int], group: range) -> Iterator[range]:
-    """A run of `group` for each weight: at least one unit each, or one unit for several neighbours."""
-    c, w = len(weights), len(group)
-    ends = np.cumsum(weights) / sum(weights)
-    if w <= c:
-        for start, end in zip([0.0, *ends[:-1]], ends, strict=True):
-            unit = group[min(int((start + end) / 2 * w), w - 1)]
-            yield range(unit, unit + 1)
+    """A run of `group` for each weight (the leaves below a child); no unit idles while there are leaves for it."""
+    if len(group) <= len(weights):
+        for unit in _units_shared(weights, len(group)):
+            yield range(group[unit], group[unit] + 1)
         return
-    cuts = [0, *(round(e * w) for e in ends)]
-    for i in range(1, c + 1):  # every child gets a unit, and leaves one for each that follows
-        cuts[i] = min(max(cuts[i], cuts[i - 1] + 1), w - (c - i))
-    for a, b in itertools.pairwise(cuts):
-        yield range(group[a], group[b - 1] + 1)
+    units = [1] * len(weights)
+    # Whoever has most leaves a unit gets the next one, if it has a leaf for it.
+    waiting = [(-float(weight), child) for child, weight in enumerate(weights) if weight > 1]
+    heapq.heapify(waiting)
+    for _ in range(min(len(group), sum(weights)) - len(weights)):
+        _, child = heapq.heappop(waiting)
+        units[child] += 1
+        if units[child] < weights[child]:
+            heapq.heappush(waiting, (-weights[child] / units[child], child))
+    start = group[0]
+    for count in units:
+        yield range(start, start + count)
+        start += count
+
+
+def _units_shared(weights: list[int], units: int) -> list[int]:
+    """The unit of each child where children outnumber units: neighbours together, even loads, no unit idle."""
+    total, before, unit = sum(weights), 0, 0
+    shared = []
+    for child, weight in enumerate(weights):
+        left = len(weights) - child
+        full = child > 0 and (before + weight / 2) * units >= (unit + 1) * total
+        if child > 0 and unit < units - 1 and (full or left <= units - 1 - unit):
+            unit += 1
+        shared.append(unit)
+        before += weight
+    return shared
 
 
 def _depth(shape: Nested) -> int:
     if isinstance(shape, int):
+        if shape < 1:
+            raise InvalidParameter(
+                f"a node of a tree must have children: a number stands for so many leaves; got {shape}"
+            )
         return 0
     if not shape:
         raise InvalidParameter("a node of a tree must have children; got an empty list")

@@ -8,7 +8,8 @@ class Blend(Rule):
     """gPoE with partition-of-unity weights: beta_j ~ 1 - (d_j / d_{k+1})^2, d_j the distance to expert j's centre.
 
     An expert enters and leaves the circle of the k nearest with weight zero, so mean and variance are continuous in
-    the query. Where all experts are asked there is no circle, and it is gPoE.
+    the query (from k = 2 on: a single expert has all the weight). Where all experts are asked there is no circle, and
+    it is gPoE.
     """
 
     name = "blend"

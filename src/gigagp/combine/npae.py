@@ -7,7 +7,7 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.combine.base import Message, Opinion, Prediction, Rule
 
-_JITTER = 1e-9  # of kappa, on A's diagonal: experts that hold the same data are linearly dependent
+_JITTER = 1e-9  # on the experts' correlations: those that hold the same data are linearly dependent
 
 
 class NPAE(Rule):
@@ -30,7 +30,7 @@ class NPAE(Rule):
     def combine(self, means: Array, covariances: Array, prior: Array) -> Prediction:
         """means (q, k), covariances (q, k, k) of the experts' means A, whose diagonal is a; prior (q,)."""
         a = np.diagonal(covariances, axis1=1, axis2=2)
-        eye = np.eye(means.shape[1])
-        regular = covariances + (_JITTER * prior)[:, None, None] * eye
-        weights: Any = np.linalg.solve(regular, a[:, :, None])[:, :, 0]
+        scale = np.sqrt(np.maximum(a, np.finfo(float).tiny))  # far experts have tiny a: correlations treat all alike
+        correlations = covariances / (scale[:, :, None] * scale[:, None, :]) + _JITTER * np.eye(means.shape[1])
+        weights: Any = np.linalg.solve(correlations, (a / scale)[:, :, None])[:, :, 0] / scale
         return Prediction((weights * means).sum(axis=1), prior - (weights * a).sum(axis=1))

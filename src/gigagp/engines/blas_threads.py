@@ -1,10 +1,16 @@
 """The one place where BLAS threads are capped: parallelism is over experts, one BLAS thread each."""
 
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
+
+_lock = threading.Lock()
+_inside = 0  # how many contexts are open: the cap is the process's, so the first sets it and the last lifts it
+_limit: Any = None
 
 
 @cache
@@ -12,6 +18,18 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def one_blas_thread() -> AbstractContextManager[Any]:
-    """Inside this context, every BLAS of the process uses one thread."""
-    return _controller().limit(limits=1, user_api="blas")  # type: ignore[no-any-return]
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Inside this context, every BLAS of the process uses one thread. Contexts may overlap, in any threads."""
+    global _inside, _limit  # noqa: PLW0603 a cap on the process has one state
+    with _lock:
+        if _inside == 0:
+            _limit = _controller().limit(limits=1, user_api="blas")
+        _inside += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if _inside == 0:
+                _limit.restore_original_limits()

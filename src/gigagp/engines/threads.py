@@ -1,10 +1,12 @@
 """Threads of this process. The compiled leaf holds no GIL, so they run side by side and share all memory."""
 
+from __future__ import annotations
+
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gigagp.engines.base import Engine
 from gigagp.linalg.workspace import Workspace
@@ -39,6 +41,12 @@ class ThreadsEngine(Engine):
         if not hasattr(self._own, "work"):
             self._own.work = Workspace()
         return function(task, self._own.work)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ThreadsEngine:
+        return self  # a place to compute, not a value: a cloned model computes in the same place
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ThreadsEngine, (self.workers,)
 
     def close(self) -> None:
         self._pool.shutdown()

@@ -11,6 +11,7 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.errors import InvalidParameter
+from gigagp.linalg.leaf import Profile
 
 _BLOCK = 64
 
@@ -88,6 +89,10 @@ class Kernel(ABC):
 
         A kernel without a metric is not stationary: partition="local" means nothing to it.
         """
+        return None
+
+    def profile(self, theta: Array, n_features: int) -> Profile | None:
+        """What the compiled leaf needs of a kernel of the scaled distance; None for all others."""
         return None
 
     def bind(self, n_features: int) -> Kernel:

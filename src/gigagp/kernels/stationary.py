@@ -9,6 +9,7 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.kernels.base import Kernel, parameter
 from gigagp.linalg import stationary as passes
+from gigagp.linalg.leaf import Profile
 
 
 class Stationary(Kernel):
@@ -30,37 +31,44 @@ class Stationary(Kernel):
             parameter("lengthscale", lengthscale, lengthscale_bounds, per_feature=ard),
         )
 
-    def _split(self, theta: Array, n_features: int) -> tuple[float, Array, float]:
-        """variance, one inverse length-scale a column, shape."""
+    def profile(self, theta: Array, n_features: int) -> Profile | None:
+        """The compiled leaf works from the profile alone, so a subclass with passes of its own must not have one."""
+        own = type(self)
+        if own.gram is not Stationary.gram or own.pullback is not Stationary.pullback:
+            return None
+        return self._profile(theta, n_features)
+
+    def _profile(self, theta: Array, n_features: int) -> Profile:
         count = len(self.parameters[1].values)
-        scales = np.broadcast_to(np.exp(-np.asarray(theta[1 : 1 + count], dtype=float)), (n_features,))
-        shape = float(np.exp(theta[1 + count])) if len(theta) > 1 + count else 1.0
-        return float(np.exp(theta[0])), np.ascontiguousarray(scales), shape
+        scales = np.exp(-np.asarray(theta[1 : 1 + count], dtype=float))
+        if count != n_features:
+            scales = np.full(n_features, scales[0])
+        shaped = len(theta) > 1 + count
+        shape = float(np.exp(theta[1 + count])) if shaped else 1.0
+        return Profile(self.kind, float(np.exp(theta[0])), scales, shape, count, shaped)
 
     def gram(self, theta: Array, X: Array, out: Array | None = None) -> Array:
-        variance, scales, shape = self._split(theta, X.shape[1])
+        f = self._profile(theta, X.shape[1])
         K = np.zeros((len(X), len(X)), X.dtype) if out is None else out
-        passes.gram(self.kind, passes.scaled_transposed(X, scales), variance, shape, K)
+        passes.gram(f.kind, passes.scaled_transposed(X, f.scales), f.variance, f.shape, K)
         return K
 
     def cross(self, theta: Array, X: Array, Z: Array, out: Array | None = None) -> Array:
-        variance, scales, shape = self._split(theta, X.shape[1])
+        f = self._profile(theta, X.shape[1])
         K = np.empty((len(X), len(Z)), X.dtype) if out is None else out
-        x, z = passes.scaled_transposed(X, scales), passes.scaled_transposed(Z, scales)
-        passes.cross(self.kind, x, z, variance, shape, K)
+        x, z = passes.scaled_transposed(X, f.scales), passes.scaled_transposed(Z, f.scales)
+        passes.cross(f.kind, x, z, f.variance, f.shape, K)
         return K
 
     def diagonal(self, theta: Array, X: Array) -> Array:
         return np.full(len(X), np.exp(theta[0]), X.dtype)
 
     def pullback(self, theta: Array, X: Array, W: Array, K: Array) -> Array:
-        variance, scales, shape = self._split(theta, X.shape[1])
-        gradient = np.empty(X.shape[1] + 2)
-        passes.pullback(self.kind, passes.scaled_transposed(X, scales), variance, shape, W, K, gradient)
-        lengthscales = gradient[1:-1] if len(self.parameters[1].values) > 1 else gradient[1:-1].sum(keepdims=True)
-        if X.shape[1] == 1:
-            lengthscales = gradient[1:2]
-        return np.concatenate([gradient[:1], lengthscales, gradient[-1:]])[: len(theta)]
+        f = self._profile(theta, X.shape[1])
+        every = np.empty(X.shape[1] + 2)
+        passes.pullback(f.kind, passes.scaled_transposed(X, f.scales), f.variance, f.shape, W, K, every)
+        lengthscales = every[1:-1] if f.lengthscales == X.shape[1] else every[1:-1].sum(keepdims=True)
+        return np.concatenate([every[:1], lengthscales, every[-1:]])[: len(theta)]
 
     def metric(self, theta: Array) -> Array | None:
         count = len(self.parameters[1].values)

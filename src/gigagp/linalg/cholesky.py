@@ -107,7 +107,7 @@ def _factor_block(A: Array, D: Array, panel: Array, s: int, n: int) -> int:
 
 
 @compiled
-def _follow(operations: Array, matrices: tuple[Array, ...], q: int) -> int:
+def follow(operations: Array, matrices: tuple[Array, ...], q: int) -> int:
     """Carry out a schedule. Returns 0, or 1 + the row at which a factorisation failed."""
     A, T, D, panel = matrices[schedule.A], matrices[schedule.T], matrices[schedule.D], matrices[schedule.PANEL]
     for o in operations:
@@ -137,22 +137,22 @@ def factor(A: Array, D: Array, panel: Array, p: int) -> int:
 
     `panel` is scratch of D's shape.
     """
-    return int(_follow(schedule.factoring(p, D.shape[1]), (A, A, A, D, panel, A), 0))
+    return int(follow(schedule.factoring(p, D.shape[1]), (A, A, A, D, panel, A), 0))
 
 
 def inverse(L: Array, D: Array, T: Array, S: Array, p: int) -> None:
     """L := lower triangle of (L L^T)^-1. T and S are scratch of L's shape."""
-    _follow(schedule.inverting(p, D.shape[1]), (L, T, S, D, D, L), 0)
+    follow(schedule.inverting(p, D.shape[1]), (L, T, S, D, D, L), 0)
 
 
 def solve_lower(L: Array, D: Array, B: Array, scratch: Array, p: int, q: int) -> None:
     """B[:p, :q] := L^-1 B. `scratch` has at least D's width rows of B's length."""
-    _follow(schedule.solving(p, D.shape[1], False), (L, L, L, D, scratch, B), q)
+    follow(schedule.solving(p, D.shape[1], False), (L, L, L, D, scratch, B), q)
 
 
 def solve_lower_transposed(L: Array, D: Array, B: Array, scratch: Array, p: int, q: int) -> None:
     """B[:p, :q] := L^-T B. `scratch` as in `solve_lower`."""
-    _follow(schedule.solving(p, D.shape[1], True), (L, L, L, D, scratch, B), q)
+    follow(schedule.solving(p, D.shape[1], True), (L, L, L, D, scratch, B), q)
 
 
 @compiled

@@ -13,7 +13,7 @@ _LARGEST = {"float64": 1e-5, "float32": 1e-3}
 
 
 @compiled
-def _copy_lower(K: Array, A: Array, p: int, added: float) -> None:
+def copy_lower(K: Array, A: Array, p: int, added: float) -> None:
     """Lower triangle of A := K + added * I."""
     for i in range(p):
         for j in range(i + 1):
@@ -23,7 +23,7 @@ def _copy_lower(K: Array, A: Array, p: int, added: float) -> None:
 
 def factor_noisy(K: Array, noise: float, A: Array, D: Array, panel: Array, p: int) -> float:
     """A := Cholesky factor of K + noise I, K kept. Returns the jitter it took, or infinity when none sufficed."""
-    _copy_lower(K, A, p, noise)
+    copy_lower(K, A, p, noise)
     if cholesky.factor(A, D, panel, p) == 0:
         return 0.0
     kind = K.dtype.name
@@ -32,7 +32,7 @@ def factor_noisy(K: Array, noise: float, A: Array, D: Array, panel: Array, p: in
         return np.inf
     relative = _FIRST[kind]
     while relative <= _LARGEST[kind] * 1.0001:
-        _copy_lower(K, A, p, noise + relative * level)
+        copy_lower(K, A, p, noise + relative * level)
         if cholesky.factor(A, D, panel, p) == 0:
             return relative * level
         relative *= _GROWTH

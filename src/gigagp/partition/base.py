@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 
@@ -88,9 +89,9 @@ class Shape:
     def __post_init__(self) -> None:
         for name, least in (("levels", 1), ("branching", 2), ("leaf_size", 2)):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or int(value) != value or value < least):
+            if value is not None and not (_is_number(value) and value >= least and value == np.floor(value)):
                 raise InvalidParameter(f"{name} must be a whole number of at least {least}, or None; got {value!r}")
-        if self.sharing is not None and not (np.isfinite(self.sharing) and self.sharing >= 1):
+        if self.sharing is not None and not (_is_number(self.sharing) and self.sharing >= 1):
             raise InvalidParameter(
                 f"sharing must be at least 1 (each row in one expert), or None; got {self.sharing!r}"
             )
@@ -105,6 +106,10 @@ class Shape:
             )
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and bool(np.isfinite(float(value)))
+
+
 class Partitioner(ABC):
     """A way to divide the rows among experts."""
 
@@ -117,6 +122,11 @@ class Partitioner(ABC):
     @abstractmethod
     def split(self, X: Array, shape: Shape, rng: np.random.Generator) -> Partition:
         """Divide the rows of X (scaled by the kernel's metric where the partition is local)."""
+
+
+def count_leaves(n: int, reads: int, leaf_size: int) -> int:
+    """How many leaves of about `leaf_size` hold `reads` row numbers of n rows, two at least in each."""
+    return max(1, min(round(reads / min(leaf_size, n)), reads // 2))
 
 
 def check_leaf(points: float, shape: Shape, rows: int) -> None:

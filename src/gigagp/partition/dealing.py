@@ -8,7 +8,7 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.errors import InvalidParameter
-from gigagp.partition.base import DEFAULT_BRANCHING, Groups, Partition, Shape, check_leaf
+from gigagp.partition.base import DEFAULT_BRANCHING, Groups, Partition, Shape, check_leaf, count_leaves
 from gigagp.tree import Tree
 
 DEFAULT_LEAF = 512
@@ -27,7 +27,10 @@ def check_dealing(n: int, shape: Shape) -> None:
             f"sharing must be at most branching (each row goes to `sharing` of the `branching` children); "
             f"got sharing={sharing}, branching={branching}"
         )
-    check_leaf(np.floor(n * (sharing / branching) ** shape.levels), shape, n)
+    points = n
+    for _ in range(int(shape.levels)):
+        points = points * sharing // branching
+    check_leaf(points, shape, n)
 
 
 def deal_tree(n: int, shape: Shape, shuffle: Shuffle) -> Partition:
@@ -38,18 +41,17 @@ def deal_tree(n: int, shape: Shape, shuffle: Shuffle) -> Partition:
     """
     sharing = _sharing(shape)
     if shape.levels is None:
-        size = min(shape.leaf_size or DEFAULT_LEAF, n)
-        n_leaves = max(1, round(n * sharing / size))
-        if n_leaves < 2 or n_leaves < sharing:  # all rows in one expert
+        n_leaves = count_leaves(n, n * sharing, int(shape.leaf_size or DEFAULT_LEAF))
+        if n_leaves <= sharing:  # every expert would hold all rows: one does
             n_leaves, sharing = 1, 1
         leaves = _deal(shuffle(np.arange(n), n_leaves), n_leaves, sharing)
         return _store(leaves, Tree.balanced(n_leaves))
     check_dealing(n, shape)
-    branching = shape.branching or DEFAULT_BRANCHING
+    branching = int(shape.branching or DEFAULT_BRANCHING)
     leaves = [np.arange(n)]
-    for _ in range(shape.levels):
+    for _ in range(int(shape.levels)):
         leaves = [child for rows in leaves for child in _deal(shuffle(rows, branching), branching, sharing)]
-    return _store(leaves, Tree.regular(shape.levels, branching))
+    return _store(leaves, Tree.regular(int(shape.levels), branching))
 
 
 def _sharing(shape: Shape) -> int:

@@ -16,13 +16,13 @@ from gigagp.arrays import Array
 from gigagp.engines import Engine
 from gigagp.linalg.compiled import compiled
 from gigagp.linalg.workspace import Workspace
-from gigagp.partition.base import DEFAULT_BRANCHING, Groups, Partition, Partitioner, Shape, check_leaf
+from gigagp.partition.base import DEFAULT_BRANCHING, Groups, Partition, Partitioner, Shape, check_leaf, count_leaves
 from gigagp.partition.kdtree import cell_starts, kd_order
 from gigagp.tree import Tree
 
 DEFAULT_LEAF = 256
-# Outside points are looked for in the nearest cells that together hold this many times the points wanted.
-_CANDIDATES = 6
+# Outside points are looked for in the nearest cells: so many, and so many more for each cell's worth of points wanted.
+_NEAREST_CELLS, _MORE_CELLS = 24, 8
 
 
 class LocalPartition(Partitioner):
@@ -38,11 +38,11 @@ class LocalPartition(Partitioner):
         n = len(X)
         if shape.levels is not None:
             self.check(n, shape)
-            branching = shape.branching or DEFAULT_BRANCHING
-            n_leaves = branching**shape.levels
-            tree = Tree.regular(shape.levels, branching)
+            levels, branching = int(shape.levels), int(shape.branching or DEFAULT_BRANCHING)
+            n_leaves = branching**levels
+            tree = Tree.regular(levels, branching)
         else:
-            n_leaves = max(1, round(n / min(shape.leaf_size or DEFAULT_LEAF, n)))
+            n_leaves = count_leaves(n, n, int(shape.leaf_size or DEFAULT_LEAF))
             tree = Tree.balanced(n_leaves)
         starts = cell_starts(n, n_leaves)
         cells = Groups.consecutive(starts)
@@ -88,7 +88,7 @@ def share_nearest(X: Array, metric: Array, cells: Groups, sharing: float, engine
     if len(cells) == 1 or wanted.max() == 0:
         return cells
     middle = centres(X, metric, cells.starts)
-    ask = min(len(cells), 2 + int(_CANDIDATES * wanted.max() / sizes.min()))
+    ask = min(len(cells), _NEAREST_CELLS + int(_MORE_CELLS * wanted.max() / sizes.min()))
     _, near = cKDTree(middle).query(middle, ask)
 
     def gather(c: int, work: Workspace) -> Array:

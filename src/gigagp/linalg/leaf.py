@@ -1,0 +1,110 @@
+"""The whole evidence of one leaf in a single compiled call, for kernels of the scaled distance.
+
+The same passes as the general path takes one by one; here no Python runs between them, so that small leaves cost no
+more than their arithmetic and workers do not queue for the interpreter.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.linalg import cholesky, schedule, stationary
+from gigagp.linalg.cholesky import follow, log_determinant, solve_vector
+from gigagp.linalg.compiled import compiled
+from gigagp.linalg.jitter import copy_lower
+from gigagp.linalg.workspace import Workspace
+
+
+class Profile(NamedTuple):
+    """A stationary kernel at one theta, as the compiled passes want it."""
+
+    kind: int
+    variance: float
+    scales: Array  # 1 / length-scale, one a column
+    shape: float
+    lengthscales: int  # how many of them are parameters: one a column, or one
+    shaped: bool  # whether `shape` is a parameter
+
+
+class Buffers(NamedTuple):
+    """Matrices of one leaf size: covariance, factor, scratch, inverses of tiles, panel."""
+
+    K: Array
+    L: Array
+    T: Array
+    S: Array
+    D: Array
+    panel: Array
+
+
+def buffers(p: int, dtype: np.dtype[Any], work: Workspace) -> Buffers:
+    """The worker's buffers for leaves of p points."""
+    stride, width = cholesky.stride(p), cholesky.tile_width(p)
+    K, L, T, S = (work.take(name, p, stride, dtype) for name in "KLTS")
+    return Buffers(K, L, T, S, work.take("D", p, width, dtype), work.take("panel", p, width, dtype))
+
+
+@compiled
+def weights(alpha: Array, A: Array, p: int) -> float:
+    """Lower triangle of A := (alpha alpha^T - A) / 2, from A = (K + noise I)^-1. Returns the trace."""
+    half = A.dtype.type(0.5)
+    trace = 0.0
+    for i in range(p):
+        a = alpha[i]
+        for j in range(i + 1):
+            A[i, j] = half * (a * alpha[j] - A[i, j])
+        trace += A[i, i]
+    return trace
+
+
+@compiled
+def log_likelihood(y: Array, alpha: Array, L: Array, p: int) -> float:
+    """-y^T alpha / 2 - ln |L L^T| / 2 - (p / 2) ln 2 pi, summed in double precision."""
+    fit = 0.0
+    for i in range(p):
+        fit += np.float64(y[i]) * np.float64(alpha[i])
+    value: float = -0.5 * (fit + log_determinant(L, p) + p * np.log(2 * np.pi))
+    return value
+
+
+@compiled
+def _evidence(
+    kind: int, variance: float, scales: Array, shape: float, lengthscales: int, shaped: bool, noise: float,
+    X: Array, y: Array, factoring: Array, inverting: Array,
+    K: Array, L: Array, T: Array, S: Array, D: Array, panel: Array, gradient: Array,
+) -> float:  # fmt: skip
+    """Log marginal likelihood; `gradient` for all of theta. NaN where the matrix is not positive definite."""
+    p, columns = X.shape
+    x = stationary.scaled_transposed(X, scales)
+    stationary.gram(kind, x, variance, shape, K)
+    copy_lower(K, L, p, noise)
+    if follow(factoring, (L, T, S, D, panel, L), 0) != 0:
+        return np.nan
+    alpha = y.copy()
+    solve_vector(L, alpha, p)
+    value = log_likelihood(y, alpha, L, p)
+    follow(inverting, (L, T, S, D, panel, L), 0)
+    trace = weights(alpha, L, p)
+    every = np.empty(columns + 2)
+    stationary.pullback(kind, x, variance, shape, L, K, every)
+    gradient[0] = every[0]
+    if lengthscales == columns:
+        gradient[1 : 1 + columns] = every[1 : 1 + columns]
+    else:
+        gradient[1] = every[1 : 1 + columns].sum()
+    if shaped:
+        gradient[1 + lengthscales] = every[columns + 1]
+    gradient[-1] = noise * trace
+    return value
+
+
+def evidence(profile: Profile, noise: float, X: Array, y: Array, work: Workspace) -> tuple[float, Array]:
+    """Value and gradient of one leaf's evidence; the value is NaN where jitter would be needed."""
+    p, width = len(y), cholesky.tile_width(len(y))
+    gradient = np.empty(2 + profile.lengthscales + profile.shaped)
+    value = _evidence(
+        *profile, noise, X, y, schedule.factoring(p, width), schedule.inverting(p, width),
+        *buffers(p, X.dtype, work), gradient,
+    )  # fmt: skip
+    return value, gradient

@@ -1,0 +1,44 @@
+"""Compiled code is kept on disk: a second process compiles nothing."""
+
+import json
+import os
+import subprocess
+import sys
+
+FIT = """
+import json, sys
+import numpy as np
+from numba.core.dispatcher import Dispatcher
+from gigagp import HGPRegressor
+
+rng = np.random.default_rng(0)
+X = rng.standard_normal((300, 2))
+y = np.sin(X[:, 0])
+model = HGPRegressor(leaf_size=100, random_state=0, n_jobs=1).fit(X, y)
+mean, std = model.predict(X[:10], return_std=True)
+counts = {}
+for name, module in sorted(sys.modules.items()):
+    for what, thing in vars(module).items() if name.startswith("gigagp.") else ():
+        if isinstance(thing, Dispatcher) and thing.__module__ == name:
+            stats = thing.stats
+            counts[f"{name}.{what}"] = [sum(stats.cache_misses.values()), sum(stats.cache_hits.values())]
+print(json.dumps([counts, [*mean, *std]]))
+"""
+
+
+def fit_in_a_process_of_its_own(cache):
+    """Cache misses and hits of each compiled function of the package, and some predictions."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
+    done = subprocess.run([sys.executable, "-c", FIT], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_second_process_compiles_nothing(tmp_path):
+    first, said = fit_in_a_process_of_its_own(tmp_path)
+    second, said_again = fit_in_a_process_of_its_own(tmp_path)
+    compiled = {name.split(".")[1] for name, (misses, _) in first.items() if misses}
+    assert {"linalg", "expert", "partition"} <= compiled  # the first process had something to compile
+    assert {name: misses for name, (misses, _) in second.items() if misses} == {}
+    assert sum(hits for _, hits in second.values()) > 0
+    assert said_again == said

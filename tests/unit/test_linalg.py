@@ -1,0 +1,250 @@
+"""The compiled linear algebra against SciPy, at sizes on both sides of every tile border."""
+
+import numba
+import numpy as np
+import pytest
+import scipy.linalg
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gigagp.linalg import cholesky
+from gigagp.linalg.exponential import exp_nonpositive
+from gigagp.linalg.jitter import factor_noisy, largest_jitter
+from gigagp.linalg.workspace import Workspace
+
+SIZES = [1, 2, 15, 16, 17, 31, 32, 33, 47, 48, 49, 64, 65, 95, 96, 97, 100, 128, 129, 256, 257, 400, 513, 800]
+KINDS = [np.float64, np.float32]
+TOLERANCE = {np.float64: 1e-12, np.float32: 2e-5}
+GARBAGE = 1e3  # where a function has no business to read
+
+
+class Problem:
+    """A well-conditioned matrix in a buffer wider than itself, garbage above its diagonal, and its factor."""
+
+    def __init__(self, p, kind, extra=0, seed=0):
+        rng = np.random.default_rng([seed, p])
+        B = rng.standard_normal((p, p))
+        self.p, self.kind, self.rng = p, kind, rng
+        self.A = B @ B.T / p + np.eye(p)
+        self.L = scipy.linalg.cholesky(self.A, lower=True)
+        self.stored = np.full((p, cholesky.stride(p) + extra), GARBAGE, kind)
+        self.stored[:, :p][np.tril_indices(p)] = self.A[np.tril_indices(p)]
+        self.D = np.full((p, cholesky.tile_width(p)), GARBAGE, kind)
+        self.panel = np.full_like(self.D, GARBAGE)
+
+    def factored(self):
+        assert cholesky.factor(self.stored, self.D, self.panel, self.p) == 0
+        return self
+
+    def right_side(self, q, columns):
+        B = np.full((self.p, columns), GARBAGE, self.kind)
+        B[:, :q] = self.rng.standard_normal((self.p, q))
+        return B, np.full((self.D.shape[1], columns), GARBAGE, self.kind)
+
+    def close(self, got, wanted):
+        size = np.abs(wanted).max()
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=TOLERANCE[self.kind] * size)
+
+
+def problems(test):
+    """Every size, both precisions, rows as long as the leaf stores them and longer."""
+    for decorate in (
+        pytest.mark.parametrize("p", SIZES),
+        pytest.mark.parametrize("kind", KINDS),
+        pytest.mark.parametrize("extra", [0, 13]),
+    ):
+        test = decorate(test)
+    return test
+
+
+@problems
+def test_factor_is_the_cholesky_factor(p, kind, extra):
+    problem = Problem(p, kind, extra).factored()
+    problem.close(np.tril(problem.stored[:, :p]), problem.L)
+    assert np.all(problem.stored[:, p:] == GARBAGE)
+
+
+@problems
+def test_factor_leaves_the_inverses_of_its_diagonal_blocks(p, kind, extra):
+    problem = Problem(p, kind, extra).factored()
+    width = problem.D.shape[1]
+    for j in range(0, p, width):
+        b = min(width, p - j)
+        problem.close(problem.D[j : j + b, :b], np.linalg.inv(problem.L[j : j + b, j : j + b]))
+
+
+@problems
+def test_solve_vector(p, kind, extra):
+    problem = Problem(p, kind, extra).factored()
+    b = problem.rng.standard_normal(p).astype(kind)
+    wanted = scipy.linalg.cho_solve((problem.L, True), b.astype(float))
+    cholesky.solve_vector(problem.stored, b, p)
+    problem.close(b, wanted)
+
+
+@problems
+@pytest.mark.parametrize(("q", "columns"), [(1, 1), (7, 7), (33, 40)])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_triangular_solves(p, kind, extra, q, columns, transposed):
+    problem = Problem(p, kind, extra).factored()
+    B, scratch = problem.right_side(q, columns)
+    wanted = scipy.linalg.solve_triangular(problem.L, B[:, :q].astype(float), lower=True, trans=int(transposed))
+    solve = cholesky.solve_lower_transposed if transposed else cholesky.solve_lower
+    solve(problem.stored, problem.D, B, scratch, p, q)
+    problem.close(B[:, :q], wanted)
+    assert np.all(B[:, q:] == GARBAGE)
+
+
+@problems
+def test_inverse(p, kind, extra):
+    problem = Problem(p, kind, extra).factored()
+    T, S = np.full_like(problem.stored, GARBAGE), np.full_like(problem.stored, GARBAGE)
+    cholesky.inverse(problem.stored, problem.D, T, S, p)
+    problem.close(np.tril(problem.stored[:, :p]), np.tril(np.linalg.inv(problem.A)))
+
+
+@problems
+def test_log_determinant(p, kind, extra):
+    problem = Problem(p, kind, extra).factored()
+    wanted = np.linalg.slogdet(problem.A)[1]
+    assert cholesky.log_determinant(problem.stored, p) == pytest.approx(wanted, rel=TOLERANCE[kind] * 10)
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data(), p=st.sampled_from([1, 2, 16, 17, 33, 64, 100, 257]), kind=st.sampled_from(KINDS))
+def test_failure_names_the_first_row_whose_pivot_is_not_positive(data, p, kind):
+    row = data.draw(st.integers(0, p - 1))
+    below = data.draw(st.sampled_from([-0.5, -1e3, -np.inf, np.nan]))
+    problem = Problem(p, kind)
+    explained = np.sum(problem.L[row, :row] ** 2)  # what the rows above leave of A[row, row] is its pivot
+    problem.stored[row, row] = explained + below
+    assert cholesky.factor(problem.stored, problem.D, problem.panel, p) == row + 1
+
+
+@pytest.mark.parametrize("p", [1, 17, 100])
+def test_infinite_pivot_is_a_failure(p):
+    problem = Problem(p, np.float64)
+    problem.stored[p - 1, p - 1] = np.inf
+    assert cholesky.factor(problem.stored, problem.D, problem.panel, p) == p
+
+
+@given(st.integers(1, 100_000))
+def test_rows_are_stored_off_the_powers_of_two(p):
+    stored = cholesky.stride(p)
+    assert p <= stored <= p + 15
+    assert stored % 8 == 0
+    assert stored % 64 != 0
+
+
+# Jitter
+
+
+def with_smallest_eigenvalue(p, smallest, seed=0):
+    """A matrix of unit mean diagonal, eigenvalues near one but for the smallest."""
+    V = np.linalg.qr(np.random.default_rng(seed).standard_normal((p, p)))[0]
+    values = np.full(p, 1.0)
+    values[0], values[1] = smallest, 2 - smallest
+    return (V * values) @ V.T
+
+
+def jittered(K, noise, kind=np.float64):
+    p = len(K)
+    K = np.ascontiguousarray(K, dtype=kind)
+    A = np.full((p, cholesky.stride(p)), GARBAGE, kind)
+    D = np.zeros((p, cholesky.tile_width(p)), kind)
+    kept = K.copy()
+    jitter = factor_noisy(K, noise, A, D, np.zeros_like(D), p)
+    np.testing.assert_array_equal(K, kept)
+    return jitter, np.tril(A[:, :p])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_jitter_where_none_is_needed(kind):
+    K = with_smallest_eigenvalue(40, 1e-3)
+    jitter, L = jittered(K, 0.25, kind)
+    assert jitter == 0
+    np.testing.assert_allclose(L @ L.T, K + 0.25 * np.eye(40), atol=TOLERANCE[kind] * 4)
+
+
+@pytest.mark.parametrize("needed", [3e-12, 3e-11, 3e-9, 3e-7, 3e-6])
+@pytest.mark.parametrize("scale", [1.0, 1e6])
+def test_jitter_grows_until_it_suffices_and_no_further(needed, scale):
+    K = scale * with_smallest_eigenvalue(40, -needed)
+    jitter, L = jittered(K, 0.0)
+    assert needed * scale < jitter < 10 * needed * scale
+    np.testing.assert_allclose(L @ L.T, K + jitter * np.eye(40), atol=1e-13 * scale)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_jitter_of_a_matrix_of_equal_rows_is_small_and_reported(kind):
+    jitter, L = jittered(np.ones((50, 50)), 0.0, kind)
+    assert 0 < jitter <= 1e3 * np.finfo(kind).eps * 50
+    np.testing.assert_allclose(L @ L.T, np.ones((50, 50)) + jitter * np.eye(50), atol=50 * np.finfo(kind).eps)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_jitter_is_bounded(kind):
+    name = np.dtype(kind).name
+    assert np.isfinite(jittered(with_smallest_eigenvalue(40, -0.5 * largest_jitter(name)), 0.0, kind)[0])
+    assert jittered(with_smallest_eigenvalue(40, -2 * largest_jitter(name)), 0.0, kind)[0] == np.inf
+
+
+@pytest.mark.parametrize("hopeless", [np.nan, np.inf, -1.0, 0.0])
+@pytest.mark.parametrize("kind", KINDS)
+def test_hopeless_matrices_are_infinitely_far(hopeless, kind):
+    assert jittered(np.full((20, 20), hopeless), 0.0, kind)[0] == np.inf
+
+
+# e^x
+
+
+@numba.njit
+def exponentials(x, out):
+    for i in range(len(x)):
+        out[i] = exp_nonpositive(x[i])
+
+
+@pytest.mark.parametrize(("kind", "lowest", "ulps"), [(np.float64, -708, 2.5), (np.float32, -87, 1.5)])
+def test_exponential_is_right_to_the_last_bits(kind, lowest, ulps):
+    rng = np.random.default_rng(0)
+    spread = -np.exp(rng.uniform(-45, np.log(-lowest), 100_000))
+    x = np.concatenate([np.linspace(lowest, 0, 100_001), spread]).astype(kind)
+    got = np.empty_like(x)
+    exponentials(x, got)
+    wanted = np.exp(x.astype(np.longdouble))
+    assert np.max(np.abs(got - wanted) / np.spacing(wanted.astype(kind))) < ulps
+
+
+@pytest.mark.parametrize(("kind", "lowest"), [(np.float64, -708), (np.float32, -87)])
+def test_exponential_at_its_extremes(kind, lowest):
+    tiny = np.finfo(kind).smallest_subnormal
+    x = np.array([0, -0.0, -tiny, lowest, lowest - 1, -1e30, -np.inf, np.nan], kind)
+    got = np.empty_like(x)
+    exponentials(x, got)
+    assert np.all(got[:3] == 1)
+    np.testing.assert_allclose(got[3], np.exp(float(lowest)), rtol=1e-6)
+    assert np.all(got[4:7] == 0)  # never a subnormal
+    assert np.isnan(got[7])
+
+
+# Workspace
+
+
+def test_workspace_gives_the_same_memory_again_and_grows_when_asked():
+    work, double = Workspace(), np.dtype(np.float64)
+    first = work.take("K", 4, 6, double)
+    assert first.shape == (4, 6)
+    assert first.flags.c_contiguous
+    assert np.shares_memory(first, work.take("K", 3, 5, double))
+    assert work.take("K", 100, 7, double).shape == (100, 7)
+
+
+def test_workspace_keeps_names_and_precisions_apart():
+    work, double, single = Workspace(), np.dtype(np.float64), np.dtype(np.float32)
+    a, b, c = work.take("K", 4, 4, double), work.take("L", 4, 4, double), work.take("K", 4, 4, single)
+    assert c.dtype == single
+    assert not any(np.shares_memory(m, n) for m, n in ((a, b), (a, c), (b, c)))
+
+
+def test_workspace_content_is_finite():
+    assert np.all(np.isfinite(Workspace().take("K", 300, 300, np.dtype(np.float64))))
