@@ -8,7 +8,7 @@ from numba import njit
 F = TypeVar("F", bound=Callable[..., Any])
 
 # A compiled function is always inlined into the compiled functions that call it. Otherwise the process that compiles
-# may run another copy of it, optimised alone, than processes that load the caller from disk, and sums round differently.
+# may run another copy of it, optimised alone, than processes that load the caller from disk, and round differently.
 _OPTIONS = {"nogil": True, "cache": True, "error_model": "numpy", "forceinline": True}
 # Sums may be regrouped into vector lanes and multiply-adds fused; NaN and infinity keep their meaning.
 _FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
