@@ -16,6 +16,7 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.combine import LAWS, NPAE, Opinion, Prediction, Rule
 from gigagp.engines import Engine, SerialEngine
+from gigagp.expert import evidence
 from gigagp.kernels import Kernel
 from gigagp.linalg.workspace import Workspace
 from gigagp.tree import Tree
@@ -41,6 +42,7 @@ def check_kernel(kernel: Kernel, n_features: int = 3, seed: int = 0) -> None:
             _check_values(bound, theta, X, Z)
             _check_buffers(bound, theta, X, Z)
             _check_pullback(bound, theta, X, rng)
+            _check_evidence(bound, theta, X)
             _check_single_precision(bound, theta, X, Z)
         kept = all(np.array_equal(before, now) for before, now in zip(given, (start, moved, X, Z), strict=True))
         _ensure(kept, f"{kernel!r} changes the arrays it is given; it must only read them")
@@ -168,6 +170,20 @@ def _check_pullback(kernel: Kernel, theta: Array, X: Array, rng: np.random.Gener
         off = abs(float(got[i]) - slope) / max(abs(slope), 1e-4 * size, 1e-300)
         sentence = f"pullback for {name} is {got[i]:.9g}, central differences say {slope:.9g}: relative error {off:.1e}"
         _ensure(off <= _GRADIENT, sentence)
+
+
+def _check_evidence(kernel: Kernel, theta: Array, X: Array) -> None:
+    """An expert may take a shorter way than gram and pullback; it must lead to the same place."""
+    p, noise = len(X), 0.3
+    y, K = np.cos(np.arange(p, dtype=float)), kernel.gram(theta, X)
+    lower = np.tril(K[:p, :p])
+    inverse = np.linalg.inv(lower + np.tril(lower, -1).T + noise * np.eye(p))
+    alpha = inverse @ y
+    value = -0.5 * (y @ alpha - np.linalg.slogdet(inverse)[1] + p * np.log(2 * np.pi))
+    slopes = kernel.pullback(theta, X, 0.5 * (np.outer(alpha, alpha) - inverse), K)
+    got = evidence(kernel, np.append(theta, np.log(noise)), X, y, Workspace())
+    sentence = "an expert's evidence and gradient must be those of gram and pullback (was only one of them overridden?)"
+    _close(np.append(got.value, got.gradient[:-1]), np.append(value, slopes), 1e-8, sentence)
 
 
 def _garbled(lower: Array, rng: np.random.Generator) -> Array:

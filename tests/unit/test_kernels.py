@@ -207,6 +207,26 @@ def test_a_kernel_without_parameters_conforms():
     check_kernel(Fixed() * SquaredExponential())
 
 
+class Doubled(SquaredExponential):
+    """A subclass with passes of its own, which the compiled leaf must not overlook."""
+
+    def gram(self, theta, X, out=None):
+        return place(2 * super().gram(theta, X), out)
+
+    def cross(self, theta, X, Z, out=None):
+        return place(2 * super().cross(theta, X, Z), out)
+
+    def diagonal(self, theta, X):
+        return 2 * super().diagonal(theta, X)
+
+    def pullback(self, theta, X, W, K):
+        return 2 * super().pullback(theta, X, W, super().gram(theta, X))
+
+
+def test_a_subclass_that_overrides_its_passes_conforms():
+    check_kernel(Doubled())
+
+
 def test_default_diagonal_takes_many_points_a_block_at_a_time():
     X = np.random.default_rng(0).standard_normal((1000, 2))
     np.testing.assert_allclose(Cosine(3.0).diagonal(np.log([3.0]), X), np.full(1000, 3.0))
@@ -271,6 +291,14 @@ class IgnoresTheta(Cosine):
         return np.zeros(1)
 
 
+class WrongProfile(SquaredExponential):
+    """The compiled leaf, which trusts the profile, would train another kernel than the one that predicts."""
+
+    def profile(self, theta, n_features):
+        f = super().profile(theta, n_features)
+        return f._replace(variance=2 * f.variance)
+
+
 class OutOfBounds(Cosine):
     def __init__(self):
         super().__init__(1e4)
@@ -316,6 +344,7 @@ class BadInSinglePrecision(Cosine):
         (IgnoresOut, "gram must write into `out` and return it"),
         (WritesTooMuch, "cross must write nothing outside"),
         (IgnoresTheta, "gram must follow the theta it is given"),
+        (WrongProfile, "an expert's evidence and gradient must be those of gram and pullback"),
         (OutOfBounds, r"variance starts at 1e\+04, outside its bounds 0.001 to 1e\+03"),
         (DoesNotPickle, "must pickle"),
         (ForgetsParameters, "with_theta"),

@@ -29,7 +29,7 @@ class Problem:
         self.L = scipy.linalg.cholesky(self.A, lower=True)
         self.stored = np.full((p, cholesky.stride(p) + extra), GARBAGE, kind)
         self.stored[:, :p][np.tril_indices(p)] = self.A[np.tril_indices(p)]
-        self.D = np.full((p, cholesky.tile_width(p)), GARBAGE, kind)
+        self.D = np.full((p, cholesky.WIDTH), GARBAGE, kind)
         self.panel = np.full_like(self.D, GARBAGE)
 
     def factored(self):
@@ -151,7 +151,7 @@ def jittered(K, noise, kind=np.float64):
     p = len(K)
     K = np.ascontiguousarray(K, dtype=kind)
     A = np.full((p, cholesky.stride(p)), GARBAGE, kind)
-    D = np.zeros((p, cholesky.tile_width(p)), kind)
+    D = np.zeros((p, cholesky.WIDTH), kind)
     kept = K.copy()
     jitter = factor_noisy(K, noise, A, D, np.zeros_like(D), p)
     np.testing.assert_array_equal(K, kept)

@@ -14,12 +14,8 @@ from gigagp.linalg import schedule
 from gigagp.linalg.blas import multiply
 from gigagp.linalg.compiled import compiled
 
+WIDTH = 32  # of a diagonal tile: best or nearly so at every leaf size, in either precision
 _TILE = 16  # inner tile, factored element by element
-
-
-def tile_width(p: int) -> int:
-    """The measured best tile for a leaf of p points."""
-    return 48 if p <= 256 else 32
 
 
 def stride(p: int) -> int:

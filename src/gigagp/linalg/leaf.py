@@ -40,7 +40,7 @@ class Buffers(NamedTuple):
 
 def buffers(p: int, dtype: np.dtype[Any], work: Workspace) -> Buffers:
     """The worker's buffers for leaves of p points."""
-    stride, width = cholesky.stride(p), cholesky.tile_width(p)
+    stride, width = cholesky.stride(p), cholesky.WIDTH
     K, L, T, S = (work.take(name, p, stride, dtype) for name in "KLTS")
     return Buffers(K, L, T, S, work.take("D", p, width, dtype), work.take("panel", p, width, dtype))
 
@@ -101,7 +101,7 @@ def _evidence(
 
 def evidence(profile: Profile, noise: float, X: Array, y: Array, work: Workspace) -> tuple[float, Array]:
     """Value and gradient of one leaf's evidence; the value is NaN where jitter would be needed."""
-    p, width = len(y), cholesky.tile_width(len(y))
+    p, width = len(y), cholesky.WIDTH
     gradient = np.empty(2 + profile.lengthscales + profile.shaped)
     value = _evidence(
         *profile, noise, X, y, schedule.factoring(p, width), schedule.inverting(p, width),
