@@ -4,6 +4,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 DATA ?= ../shared/data
+# Numba notices an edit only in the file of the outermost function: tests keep compiled code apart for each state of src.
+STATE = $(shell find src -name '*.py' | LC_ALL=C sort | xargs cat | cksum | cut -d ' ' -f 1)
+CACHE = NUMBA_CACHE_DIR=$(VENV)/compiled/$(STATE)
 
 .PHONY: demo test test-slow lint types bench format clean
 
@@ -11,10 +14,11 @@ demo: $(VENV)/.installed
 	$(BIN)/python -m gigagp.demo
 
 test: lint types
-	$(BIN)/python -m pytest -m "not slow"
+	@ls -d $(VENV)/compiled/* 2>/dev/null | grep -v "/$(STATE)$$" | xargs -r rm -rf
+	$(CACHE) $(BIN)/python -m pytest -m "not slow"
 
 test-slow: $(VENV)/.dev
-	$(BIN)/python -m pytest -m slow
+	$(CACHE) $(BIN)/python -m pytest -m slow
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
