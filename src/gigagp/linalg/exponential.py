@@ -1,8 +1,8 @@
 """e^x for x <= 0, written so that LLVM turns a loop over it into vector code.
 
-x = n ln 2 + r with |r| <= ln 2 / 2; e^r by its Taylor series (degree 13, or 7 in float32: the
-remainder is below half a unit in the last place); 2^n by writing n into the exponent bits. Adding 1.5 * 2^52 rounds to an integer and
-leaves it in the low bits, so no float-to-integer conversion (which AVX2 lacks) is needed.
+x = n ln 2 + r with |r| <= ln 2 / 2; e^r by its Taylor series (degree 13, or 7 in float32: the remainder is below half
+a unit in the last place); 2^n by writing n into the exponent bits. Adding 1.5 * 2^52 rounds to an integer and leaves it
+in the low bits, so no float-to-integer conversion (which AVX2 lacks) is needed.
 """
 
 from typing import Any
