@@ -1,6 +1,7 @@
 """Kernels: conformance of every one of them, closed forms, parameters, composition."""
 
 import pickle
+from dataclasses import replace
 from functools import reduce
 from operator import add, mul
 
@@ -301,7 +302,9 @@ class WrongProfile(SquaredExponential):
 
 class OutOfBounds(Cosine):
     def __init__(self):
-        super().__init__(1e4)
+        super().__init__()
+        first, *others = self.parameters
+        self.parameters = (replace(first, values=(1e4,)), *others)
 
 
 class DoesNotPickle(Cosine):
@@ -507,3 +510,9 @@ def test_a_constant_leaves_the_metric_alone(combine):
     metric = kernel.metric(kernel.theta)
     assert metric is not None
     np.testing.assert_allclose(metric, [2.0, 0.5])
+
+
+def test_a_start_outside_the_bounds_is_refused():
+    with pytest.raises(InvalidParameter, match=r"variance=1000000.0 starts outside its bounds .*widen them"):
+        SquaredExponential(variance=1e6)
+    assert SquaredExponential(variance=1e6, variance_bounds=(1, 1e7)).names[0] == "variance"

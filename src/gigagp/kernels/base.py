@@ -49,9 +49,10 @@ def parameter(
     values = tuple(float(v) for v in np.atleast_1d(np.asarray(value, dtype=float)))
     if len(values) != 1 and not per_feature:
         raise InvalidParameter(f"{name} takes one value here; got {len(values)}")
-    if any(v > 0 and not bounds[0] <= v <= bounds[1] for v in values):
-        raise InvalidParameter(f"{name}={value} starts outside its bounds {tuple(bounds)}; widen them too")
-    return Parameter(name, values, (float(bounds[0]), float(bounds[1])), per_feature)
+    made = Parameter(name, values, (float(bounds[0]), float(bounds[1])), per_feature)
+    if not all(made.bounds[0] <= v <= made.bounds[1] for v in values):
+        raise InvalidParameter(f"{name}={value} starts outside its bounds {made.bounds}; widen them too")
+    return made
 
 
 class Kernel(ABC):
