@@ -71,10 +71,10 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Factor:
-    """What prediction needs: L L^T = K + noise I, D the inverses of L's diagonal tiles, alpha = (K + noise I)^-1 y."""
+    """What prediction needs: U^T U = K + noise I, D the inverses of its diagonal tiles, alpha = (K + noise I)^-1 y."""
 
     X: Array
-    L: Array
+    U: Array
     D: Array
     alpha: Array
     jitter: float
@@ -109,26 +109,26 @@ def evidence(kernel: Kernel, theta: Array, X: Array, y: Array, work: Workspace, 
         if not np.isnan(value):
             return Evidence.of(value, gradient, p, 0.0)
     in_use, jitter = _factor(kernel, theta, X, work, expert)
-    K, L, T, S, D, _ = in_use
+    K, A, T, S, D, _ = in_use
     alpha = y.copy()
-    cholesky.solve_vector(L, alpha, p)
-    value = leaf.log_likelihood(y, alpha, L, p)
-    cholesky.inverse(L, D, T, S, p)
-    trace = leaf.weights(alpha, L, p)
-    gradient = np.append(kernel.pullback(theta[:-1], X, L, K), noise * trace)
+    cholesky.solve_vector(A, alpha, p)
+    value = leaf.log_likelihood(y, alpha, A, p)
+    cholesky.inverse(A, D, T, S, p)
+    trace = leaf.weights(alpha, A, p)
+    gradient = np.append(kernel.pullback(theta[:-1], X, A, K), noise * trace)
     return Evidence.of(value, gradient, p, jitter)
 
 
 def factor(
     kernel: Kernel, theta: Array, X: Array, y: Array, work: Workspace, expert: int | None = None, keep: bool = False
 ) -> Factor:
-    """The Cholesky factor and alpha of one leaf. Unless `keep`, L lives in `work` until the next leaf."""
-    (_, L, _, _, D, _), jitter = _factor(kernel, theta, X, work, expert)
+    """The Cholesky factor and alpha of one leaf. Unless `keep`, U lives in `work` until the next leaf."""
+    (_, U, _, _, D, _), jitter = _factor(kernel, theta, X, work, expert)
     alpha = y.copy()
-    cholesky.solve_vector(L, alpha, len(y))
+    cholesky.solve_vector(U, alpha, len(y))
     if keep:
-        L, D = L.copy(), D.copy()
-    return Factor(X, L, D, alpha, jitter)
+        U, D = U.copy(), D.copy()
+    return Factor(X, U, D, alpha, jitter)
 
 
 def posterior_mean(kernel: Kernel, theta: Array, held: Factor, Z: Array, work: Workspace) -> Array:
@@ -154,7 +154,7 @@ def posterior(kernel: Kernel, theta: Array, held: Factor, Z: Array, work: Worksp
         n = len(block)
         k = kernel.cross(theta[:-1], held.X, block, _cross_buffer(held, block, work))
         mean[start : start + n] = held.alpha @ k[:p, :n]
-        cholesky.solve_lower(held.L, held.D, k, scratch, p, n)
+        cholesky.solve_lower(held.U, held.D, k, scratch, p, n)
         prior = kernel.diagonal(theta[:-1], block)
         left = prior.copy()
         _reduce_variance(k, p, n, left)
@@ -168,20 +168,20 @@ def leave_one_out(
 ) -> LeaveOneOut:
     """Mean y_i - alpha_i / C_ii, variance 1 / C_ii, C = (K + noise I)^-1 (Rasmussen & Williams 2006, eq. 5.12)."""
     p = len(y)
-    (_, L, T, S, D, _), _ = _factor(kernel, theta, X, work, expert)
+    (_, A, T, S, D, _), _ = _factor(kernel, theta, X, work, expert)
     alpha = y.copy()
-    cholesky.solve_vector(L, alpha, p)
-    cholesky.inverse(L, D, T, S, p)
-    precision = np.diagonal(L)[:p].copy()
+    cholesky.solve_vector(A, alpha, p)
+    cholesky.inverse(A, D, T, S, p)
+    precision = np.diagonal(A)[:p].copy()
     return LeaveOneOut(y - alpha / precision, 1 / precision)
 
 
 def _factor(kernel: Kernel, theta: Array, X: Array, work: Workspace, expert: int | None) -> tuple[leaf.Buffers, float]:
-    """The worker's buffers with K (kept), L and D in place, and the jitter it took."""
+    """The worker's buffers with K (kept), U and D in place, and the jitter it took."""
     p = len(X)
     in_use = leaf.buffers(p, X.dtype, work)
     kernel.gram(theta[:-1], X, in_use.K)
-    jitter = factor_noisy(in_use.K, float(np.exp(theta[-1])), in_use.L, in_use.D, in_use.panel, p)
+    jitter = factor_noisy(in_use.K, float(np.exp(theta[-1])), in_use.A, in_use.D, in_use.panel, p)
     if not np.isfinite(jitter):
         names = (*kernel.names, "noise_variance")
         values = dict(zip(names, (float(v) for v in np.exp(theta)), strict=True))

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from gigagp.linalg import cholesky
 from gigagp.linalg.exponential import exp_nonpositive
-from gigagp.linalg.jitter import factor_noisy, largest_jitter
+from gigagp.linalg.gemm import multiply
+from gigagp.linalg.jitter import factor_noisy, largest_jitter, turn_up
 from gigagp.linalg.workspace import Workspace
 
 SIZES = [1, 2, 15, 16, 17, 31, 32, 33, 47, 48, 49, 64, 65, 95, 96, 97, 100, 128, 129, 256, 257, 400, 513, 800]
@@ -19,7 +20,7 @@ GARBAGE = 1e3  # where a function has no business to read
 
 
 class Problem:
-    """A well-conditioned matrix in a buffer wider than itself, garbage above its diagonal, and its factor."""
+    """A well-conditioned matrix in a buffer wider than itself, garbage below its diagonal, and its factor."""
 
     def __init__(self, p, kind, extra=0, seed=0):
         rng = np.random.default_rng([seed, p])
@@ -28,9 +29,9 @@ class Problem:
         self.A = B @ B.T / p + np.eye(p)
         self.L = scipy.linalg.cholesky(self.A, lower=True)
         self.stored = np.full((p, cholesky.stride(p) + extra), GARBAGE, kind)
-        self.stored[:, :p][np.tril_indices(p)] = self.A[np.tril_indices(p)]
+        self.stored[:, :p][np.triu_indices(p)] = self.A[np.triu_indices(p)]
         self.D = np.full((p, cholesky.WIDTH), GARBAGE, kind)
-        self.panel = np.full_like(self.D, GARBAGE)
+        self.panel = np.full((cholesky.WIDTH, self.stored.shape[1]), GARBAGE, kind)
 
     def factored(self):
         assert cholesky.factor(self.stored, self.D, self.panel, self.p) == 0
@@ -60,7 +61,7 @@ def problems(test):
 @problems
 def test_factor_is_the_cholesky_factor(p, kind, extra):
     problem = Problem(p, kind, extra).factored()
-    problem.close(np.tril(problem.stored[:, :p]), problem.L)
+    problem.close(np.triu(problem.stored[:, :p]), problem.L.T)
     assert np.all(problem.stored[:, p:] == GARBAGE)
 
 
@@ -136,6 +137,55 @@ def test_rows_are_stored_off_the_powers_of_two(p):
     assert stored % 64 != 0
 
 
+# Matrix products
+
+
+@settings(max_examples=150)
+@given(
+    sizes=st.tuples(*[st.integers(1, 70)] * 3),
+    corners=st.tuples(*[st.integers(0, 9)] * 6),
+    transposed=st.booleans(),
+    kind=st.sampled_from(KINDS),
+    beta=st.sampled_from([0.0, 1.0, -2.0]),
+)
+def test_products_of_blocks(sizes, corners, transposed, kind, beta):
+    (m, n, k), (ai, aj, bi, bj, ci, cj) = sizes, corners
+    rng = np.random.default_rng([*sizes, *corners])
+    rows, columns = (k, m) if transposed else (m, k)
+    A = rng.standard_normal((ai + rows, aj + columns + 3)).astype(kind)
+    B = rng.standard_normal((bi + k, bj + n)).astype(kind)
+    C = rng.standard_normal((ci + m + 2, cj + n + 5)).astype(kind)
+    left = A[ai:, aj : aj + columns].astype(float)
+    wanted = C.astype(float)
+    block = (slice(ci, ci + m), slice(cj, cj + n))
+    wanted[block] = 0.5 * (left.T if transposed else left) @ B[bi:, bj:].astype(float) + beta * wanted[block]
+    if beta == 0:
+        C[block] = np.nan
+    multiply(0.5, A, ai, aj, transposed, B, bi, bj, beta, C, ci, cj, m, n, k)
+    np.testing.assert_allclose(C, wanted, atol=1e3 * np.finfo(kind).eps)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("k", [191, 192, 193, 500])
+def test_long_products_are_cut_and_put_together(kind, k):
+    rng = np.random.default_rng(k)
+    A, B = rng.standard_normal((9, k)).astype(kind), rng.standard_normal((k, 33)).astype(kind)
+    C = np.full((9, 33), np.nan, kind)
+    multiply(1.0, A, 0, 0, False, B, 0, 0, 0.0, C, 0, 0, 9, 33, k)
+    np.testing.assert_allclose(C, A.astype(float) @ B.astype(float), atol=1e4 * np.finfo(kind).eps)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("p", [1, 7, 8, 9, 31, 64, 100])
+def test_a_lower_triangle_is_turned_up(kind, p):
+    rng = np.random.default_rng(p)
+    K = rng.standard_normal((p, p + 3)).astype(kind)
+    A = np.full((p, p + 8), GARBAGE, kind)
+    turn_up(K, A, p, 0.5)
+    np.testing.assert_array_equal(np.triu(A[:, :p]), np.tril(K[:, :p]).T + kind(0.5) * np.eye(p, dtype=kind))
+    assert np.all(A[:, p:] == GARBAGE)
+
+
 # Jitter
 
 
@@ -153,9 +203,9 @@ def jittered(K, noise, kind=np.float64):
     A = np.full((p, cholesky.stride(p)), GARBAGE, kind)
     D = np.zeros((p, cholesky.WIDTH), kind)
     kept = K.copy()
-    jitter = factor_noisy(K, noise, A, D, np.zeros_like(D), p)
+    jitter = factor_noisy(K, noise, A, D, np.zeros((cholesky.WIDTH, A.shape[1]), kind), p)
     np.testing.assert_array_equal(K, kept)
-    return jitter, np.tril(A[:, :p])
+    return jitter, np.triu(A[:, :p]).T
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,20 +1,20 @@
 """Cholesky factor, triangular solves and inverse of one leaf's matrix.
 
 LAPACK's potrf and potri run at a fifth to a third of GEMM's speed at the sizes of a leaf. Here a schedule of block
-operations (see `schedule`) is followed, in which all but small diagonal tiles is GEMM.
+operations (see `schedule`) is followed, in which all but small diagonal tiles is matrix products.
 Matrices are row-major, square parts of arrays whose row length (`stride`) may exceed p: rows of a power of two would
-fall on the same cache sets. Only lower triangles are read and written, but for scratch inside tiles.
-`D` is (p, width): the inverses of the diagonal tiles, stacked.
+fall on the same cache sets. The factor is U = L^T, above the diagonal; the inverse is formed below it. The other
+triangle is scratch. `D` is (p, WIDTH): the inverses of L's diagonal tiles, stacked.
 """
 
 import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.linalg import schedule
-from gigagp.linalg.blas import multiply
 from gigagp.linalg.compiled import compiled
+from gigagp.linalg.gemm import multiply
 
-WIDTH = 32  # of a diagonal tile: best or nearly so at every leaf size, in either precision
+WIDTH = 24  # of a diagonal tile: one strip of the micro-kernel
 _TILE = 16  # inner tile, factored element by element
 
 
@@ -26,7 +26,7 @@ def stride(p: int) -> int:
 
 @compiled
 def _factor_tile(A: Array, o: int, D: Array, d: int, b: int) -> int:
-    """Factor the tile A[o:o+b, o:o+b]; its inverse goes to D[o:o+b, d:d+b]. Returns 0, or 1 + the bad row."""
+    """Factor the tile A[o:o+b, o:o+b]; L^-1 goes to D[o:o+b, d:d+b]. Returns 0, or 1 + the bad row."""
     for j in range(b):
         pivot = A[o + j, o + j]
         if not (pivot > 0 and pivot < np.inf):
@@ -34,19 +34,15 @@ def _factor_tile(A: Array, o: int, D: Array, d: int, b: int) -> int:
         pivot = np.sqrt(pivot)
         A[o + j, o + j] = pivot
         reciprocal = 1 / pivot
+        for k in range(j + 1, b):
+            A[o + j, o + k] *= reciprocal
         for i in range(j + 1, b):
-            value = A[o + i, o + j] * reciprocal
-            A[o + i, o + j] = value
-            D[o + j, d + i] = value  # column j of the tile as a row: contiguous for the update below
-        for i in range(j + 1, b):
-            value = A[o + i, o + j]
-            for k in range(j + 1, i + 1):
-                A[o + i, o + k] -= value * D[o + j, d + k]
+            value = A[o + j, o + i]
+            for k in range(i, b):
+                A[o + i, o + k] -= value * A[o + j, o + k]
     for i in range(b):
-        for j in range(b):
-            D[o + i, d + j] = 0
         for k in range(i):
-            value = A[o + i, o + k]
+            value = A[o + k, o + i]
             for j in range(k + 1):
                 D[o + i, d + j] += value * D[o + k, d + j]
         reciprocal = 1 / A[o + i, o + i]
@@ -57,48 +53,28 @@ def _factor_tile(A: Array, o: int, D: Array, d: int, b: int) -> int:
 
 
 @compiled
-def _scale_panel(A: Array, D: Array, panel: Array, j: int, d: int, b: int, end: int) -> None:
-    """A[j+b:end, j:j+b] := A[j+b:end, j:j+b] D_jj^T."""
-    rows = end - j - b
-    if rows <= 0:
-        return
-    for i in range(rows):
-        for c in range(b):
-            panel[i, c] = A[j + b + i, j + c]
-    multiply(1, panel, 0, 0, False, D, j, d, True, 0, A, j + b, j, rows, b, b)
-
-
-@compiled
-def _update_column(A: Array, start: int, j: int, b: int, end: int) -> None:
-    """A[j:end, j:j+b] -= A[j:end, start:j] A[j:j+b, start:j]^T."""
-    if j > start:
-        multiply(-1, A, j, start, False, A, j, start, True, 1, A, j, j, end - j, b, j - start)
-
-
-@compiled
-def _invert_block(A: Array, D: Array, panel: Array, s: int, n: int) -> None:
-    """Complete D[s:s+n, :n] from the inverses of its inner tiles to the inverse of the whole block."""
-    for i in range(_TILE, n, _TILE):
-        b = min(_TILE, n - i)
-        for j in range(0, i, _TILE):
-            multiply(1, A, s + i, s + j, False, D, s + j, j, False, 0, panel, 0, j, b, min(_TILE, i - j), i - j)
-        multiply(-1, D, s + i, i, False, panel, 0, 0, False, 0, D, s + i, 0, b, i, b)
-
-
-@compiled
 def _factor_block(A: Array, D: Array, panel: Array, s: int, n: int) -> int:
-    """Factor the diagonal block A[s:s+n, s:s+n]; its whole inverse goes to D[s:s+n, :n]."""
+    """Factor the block A[s:s+n, s:s+n] by inner tiles; the whole L^-1 goes to D[s:s+n, :n]."""
     for i in range(s, s + n):
         for j in range(D.shape[1]):
             D[i, j] = 0
-    for j in range(s, s + n, _TILE):
-        b = min(_TILE, s + n - j)
-        _update_column(A, s, j, b, s + n)
-        bad = _factor_tile(A, j, D, j - s, b)
+    for j in range(0, n, _TILE):
+        b, o = min(_TILE, n - j), s + j
+        rest = n - j - b
+        if j > 0:
+            multiply(-1.0, A, s, o, True, A, s, o, 1.0, A, o, o, b, n - j, j)
+        bad = _factor_tile(A, o, D, j, b)
         if bad > 0:
-            return j + bad
-        _scale_panel(A, D, panel, j, j - s, b, s + n)
-    _invert_block(A, D, panel, s, n)
+            return o + bad
+        if rest > 0:
+            for i in range(b):
+                for c in range(rest):
+                    panel[i, c] = A[o + i, o + b + c]
+            multiply(1.0, D, o, j, False, panel, 0, 0, 0.0, A, o, o + b, b, rest, b)
+    for i in range(_TILE, n, _TILE):  # D_i := -D_ii (L_i D), row by row of tiles
+        b = min(_TILE, n - i)
+        multiply(1.0, A, s, s + i, True, D, s, 0, 0.0, panel, 0, 0, b, i, i)
+        multiply(-1.0, D, s + i, i, False, panel, 0, 0, 0.0, D, s + i, 0, b, i, b)
     return 0
 
 
@@ -108,9 +84,25 @@ def follow(operations: Array, matrices: tuple[Array, ...], q: int) -> int:
     A, T, D, panel = matrices[schedule.A], matrices[schedule.T], matrices[schedule.D], matrices[schedule.PANEL]
     for o in operations:
         if o[0] == schedule.MULTIPLY:
-            a, b, c = matrices[o[2]], matrices[o[6]], matrices[o[11]]
-            n = q if o[15] == schedule.ALL else o[15]
-            multiply(o[1], a, o[3], o[4], o[5] == 1, b, o[7], o[8], o[9] == 1, o[10], c, o[12], o[13], o[14], n, o[16])
+            a, b, c = matrices[o[2]], matrices[o[6]], matrices[o[10]]
+            n = q if o[14] == schedule.ALL else o[14]
+            multiply(
+                np.float64(o[1]),
+                a,
+                o[3],
+                o[4],
+                o[5] == 1,
+                b,
+                o[7],
+                o[8],
+                np.float64(o[9]),
+                c,
+                o[11],
+                o[12],
+                o[13],
+                n,
+                o[15],
+            )
         elif o[0] == schedule.TO_PANEL:
             block, row, column = matrices[o[1]], o[2], o[3]
             n = q if o[5] == schedule.ALL else o[5]
@@ -129,47 +121,47 @@ def follow(operations: Array, matrices: tuple[Array, ...], q: int) -> int:
 
 
 def factor(A: Array, D: Array, panel: Array, p: int) -> int:
-    """A := L in place, D := inverses of the diagonal tiles. Returns 0, or 1 + the row that failed.
+    """Upper triangle of A := U in place, D := inverses of L's tiles. Returns 0, or 1 + the row that failed.
 
-    `panel` is scratch of D's shape.
+    `panel` is scratch of D's width in rows and A's length in columns.
     """
     return int(follow(schedule.factoring(p, D.shape[1]), (A, A, A, D, panel, A), 0))
 
 
-def inverse(L: Array, D: Array, T: Array, S: Array, p: int) -> None:
-    """L := lower triangle of (L L^T)^-1. T and S are scratch of L's shape."""
-    follow(schedule.inverting(p, D.shape[1]), (L, T, S, D, D, L), 0)
+def inverse(U: Array, D: Array, T: Array, S: Array, p: int) -> None:
+    """Lower triangle of U := (U^T U)^-1; the factor is lost. T and S are scratch of U's shape."""
+    follow(schedule.inverting(p, D.shape[1]), (U, T, S, D, D, U), 0)
 
 
-def solve_lower(L: Array, D: Array, B: Array, scratch: Array, p: int, q: int) -> None:
+def solve_lower(U: Array, D: Array, B: Array, scratch: Array, p: int, q: int) -> None:
     """B[:p, :q] := L^-1 B. `scratch` has at least D's width rows of B's length."""
-    follow(schedule.solving(p, D.shape[1], False), (L, L, L, D, scratch, B), q)
+    follow(schedule.solving(p, D.shape[1], False), (U, U, U, D, scratch, B), q)
 
 
-def solve_lower_transposed(L: Array, D: Array, B: Array, scratch: Array, p: int, q: int) -> None:
+def solve_lower_transposed(U: Array, D: Array, B: Array, scratch: Array, p: int, q: int) -> None:
     """B[:p, :q] := L^-T B. `scratch` as in `solve_lower`."""
-    follow(schedule.solving(p, D.shape[1], True), (L, L, L, D, scratch, B), q)
+    follow(schedule.solving(p, D.shape[1], True), (U, U, U, D, scratch, B), q)
 
 
 @compiled
-def log_determinant(L: Array, p: int) -> float:
-    """ln |L L^T|."""
+def log_determinant(U: Array, p: int) -> float:
+    """ln |U^T U|."""
     total = 0.0
     for i in range(p):
-        total += np.log(np.float64(L[i, i]))
+        total += np.log(np.float64(U[i, i]))
     return 2 * total
 
 
 @compiled
-def solve_vector(L: Array, b: Array, p: int) -> None:
-    """b := (L L^T)^-1 b."""
+def solve_vector(U: Array, b: Array, p: int) -> None:
+    """b := (U^T U)^-1 b."""
     for i in range(p):
-        total = b[i]
-        for k in range(i):
-            total -= L[i, k] * b[k]
-        b[i] = total / L[i, i]
-    for i in range(p - 1, -1, -1):
-        value = b[i] / L[i, i]
+        value = b[i] / U[i, i]
         b[i] = value
-        for k in range(i):
-            b[k] -= L[i, k] * value
+        for k in range(i + 1, p):
+            b[k] -= U[i, k] * value
+    for i in range(p - 1, -1, -1):
+        total = b[i]
+        for k in range(i + 1, p):
+            total -= U[i, k] * b[k]
+        b[i] = total / U[i, i]

@@ -5,6 +5,7 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.linalg import cholesky
 from gigagp.linalg.compiled import compiled
+from gigagp.linalg.transpose import SIDE, transpose_block
 
 # Jitter, relative to the mean of the diagonal: first try, growth, and the largest that is still honest.
 _FIRST = {"float64": 1e-12, "float32": 1e-6}
@@ -13,17 +14,25 @@ _LARGEST = {"float64": 1e-5, "float32": 1e-3}
 
 
 @compiled
-def copy_lower(K: Array, A: Array, p: int, added: float) -> None:
-    """Lower triangle of A := K + added * I."""
+def turn_up(K: Array, A: Array, p: int, added: float) -> None:
+    """Upper triangle of A := K + added * I, from K's lower triangle."""
+    ldk, lda, whole = K.shape[1], A.shape[1], p // SIDE * SIDE
+    for i in range(0, whole, SIDE):
+        for j in range(0, i, SIDE):
+            transpose_block(K, i * ldk + j, ldk, A, j * lda + i, lda)
+        for r in range(i, i + SIDE):
+            for c in range(i, r + 1):
+                A[c, r] = K[r, c]
+    for r in range(whole, p):
+        for c in range(r + 1):
+            A[c, r] = K[r, c]
     for i in range(p):
-        for j in range(i + 1):
-            A[i, j] = K[i, j]
         A[i, i] += A.dtype.type(added)
 
 
 def factor_noisy(K: Array, noise: float, A: Array, D: Array, panel: Array, p: int) -> float:
-    """A := Cholesky factor of K + noise I, K kept. Returns the jitter it took, or infinity when none sufficed."""
-    copy_lower(K, A, p, noise)
+    """A := upper Cholesky factor of K + noise I, K kept. Returns the jitter it took, or infinity when none sufficed."""
+    turn_up(K, A, p, noise)
     if cholesky.factor(A, D, panel, p) == 0:
         return 0.0
     kind = K.dtype.name
@@ -32,7 +41,7 @@ def factor_noisy(K: Array, noise: float, A: Array, D: Array, panel: Array, p: in
         return np.inf
     relative = _FIRST[kind]
     while relative <= _LARGEST[kind] * 1.0001:
-        copy_lower(K, A, p, noise + relative * level)
+        turn_up(K, A, p, noise + relative * level)
         if cholesky.factor(A, D, panel, p) == 0:
             return relative * level
         relative *= _GROWTH

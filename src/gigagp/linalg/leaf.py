@@ -10,9 +10,9 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.linalg import cholesky, schedule, stationary
-from gigagp.linalg.cholesky import follow, log_determinant, solve_vector
+from gigagp.linalg.cholesky import follow, log_determinant
 from gigagp.linalg.compiled import compiled
-from gigagp.linalg.jitter import copy_lower
+from gigagp.linalg.jitter import turn_up
 from gigagp.linalg.workspace import Workspace
 
 
@@ -28,10 +28,10 @@ class Profile(NamedTuple):
 
 
 class Buffers(NamedTuple):
-    """Matrices of one leaf size: covariance, factor, scratch, inverses of tiles, panel."""
+    """Matrices of one leaf size: covariance; factor (above the diagonal) and inverse (below); scratch; tiles; panel."""
 
     K: Array
-    L: Array
+    A: Array
     T: Array
     S: Array
     D: Array
@@ -41,8 +41,8 @@ class Buffers(NamedTuple):
 def buffers(p: int, dtype: np.dtype[Any], work: Workspace) -> Buffers:
     """The worker's buffers for leaves of p points."""
     stride, width = cholesky.stride(p), cholesky.WIDTH
-    K, L, T, S = (work.take(name, p, stride, dtype) for name in "KLTS")
-    return Buffers(K, L, T, S, work.take("D", p, width, dtype), work.take("panel", p, width, dtype))
+    K, A, T, S = (work.take(name, p, stride, dtype) for name in "KATS")
+    return Buffers(K, A, T, S, work.take("D", p, width, dtype), work.take("panel", width, stride, dtype))
 
 
 @compiled
@@ -59,12 +59,26 @@ def weights(alpha: Array, A: Array, p: int) -> float:
 
 
 @compiled
-def log_likelihood(y: Array, alpha: Array, L: Array, p: int) -> float:
-    """-y^T alpha / 2 - ln |L L^T| / 2 - (p / 2) ln 2 pi, summed in double precision."""
+def square_and_solve(T: Array, y: Array, alpha: Array, p: int) -> float:
+    """alpha += T^T T y and returns |T y|^2, T = L^-1: one pass over the rows of T."""
+    total = 0.0
+    for i in range(p):
+        z = y.dtype.type(0)
+        for k in range(i + 1):
+            z += T[i, k] * y[k]
+        for k in range(i + 1):
+            alpha[k] += z * T[i, k]
+        total += np.float64(z) * np.float64(z)
+    return total
+
+
+@compiled
+def log_likelihood(y: Array, alpha: Array, A: Array, p: int) -> float:
+    """-y^T alpha / 2 - ln |A| / 2 - (p / 2) ln 2 pi, summed in double precision."""
     fit = 0.0
     for i in range(p):
         fit += np.float64(y[i]) * np.float64(alpha[i])
-    value: float = -0.5 * (fit + log_determinant(L, p) + p * np.log(2 * np.pi))
+    value: float = -0.5 * (fit + log_determinant(A, p) + p * np.log(2 * np.pi))
     return value
 
 
@@ -72,22 +86,22 @@ def log_likelihood(y: Array, alpha: Array, L: Array, p: int) -> float:
 def _evidence(
     kind: int, variance: float, scales: Array, shape: float, lengthscales: int, shaped: bool, noise: float,
     X: Array, y: Array, factoring: Array, inverting: Array,
-    K: Array, L: Array, T: Array, S: Array, D: Array, panel: Array, gradient: Array,
+    K: Array, A: Array, T: Array, S: Array, D: Array, panel: Array, gradient: Array,
 ) -> float:  # fmt: skip
     """Log marginal likelihood; `gradient` for all of theta. NaN where the matrix is not positive definite."""
     p, columns = X.shape
     x = stationary.scaled_transposed(X, scales)
     stationary.gram(kind, x, variance, shape, K)
-    copy_lower(K, L, p, noise)
-    if follow(factoring, (L, T, S, D, panel, L), 0) != 0:
+    turn_up(K, A, p, noise)
+    if follow(factoring, (A, T, S, D, panel, A), 0) != 0:
         return np.nan
-    alpha = y.copy()
-    solve_vector(L, alpha, p)
-    value = log_likelihood(y, alpha, L, p)
-    follow(inverting, (L, T, S, D, panel, L), 0)
-    trace = weights(alpha, L, p)
+    half_log_determinant = 0.5 * log_determinant(A, p)
+    follow(inverting, (A, T, S, D, panel, A), 0)
+    alpha = np.zeros(p, X.dtype)
+    value: float = -0.5 * square_and_solve(T, y, alpha, p) - half_log_determinant - 0.5 * p * np.log(2 * np.pi)
+    trace = weights(alpha, A, p)
     every = np.empty(columns + 2)
-    stationary.pullback(kind, x, variance, shape, L, K, every)
+    stationary.pullback(kind, x, variance, shape, A, K, every)
     gradient[0] = every[0]
     if lengthscales == columns:
         gradient[1 : 1 + columns] = every[1 : 1 + columns]

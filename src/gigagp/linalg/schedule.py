@@ -1,13 +1,15 @@
 """The order of block operations by which a leaf's matrix is factored, inverted and solved with.
 
-Each algorithm is a recursion that halves a matrix until it is a small tile:
-    [L11     ]   L11 = chol(A11),  L21 = A21 L11^-T,  L22 = chol(A22 - L21 L21^T)
-    [L21  L22]
-    T = L^-1:  T21 = -T22 L21 T11;     A^-1 = T^T T.
-Every product between halves is a GEMM on blocks as square as can be; no flop is spent above a diagonal but inside
-tiles; the inverse of a tile replaces each small triangular solve. The recursion depends on the size alone, so it is
-run once a size, here, and written down as a list of operations that compiled code follows (Numba cannot cache compiled
-functions that call themselves). A block is given by its corner (row, column) and size.
+Each algorithm is a recursion that halves a matrix until it is a small tile, with U = L^T in the upper triangle:
+    [U11  U12]   U11^T U11 = A11,  U12 = L11^-1 A12,  U22^T U22 = A22 - U12^T U12
+    [     U22]
+    T = L^-1 (lower):  T21 = -T22 L21 T11;     A^-1 = T^T T (lower).
+Every product between halves is a matrix product on blocks as square as can be, and has the form A B or A^T B, which
+`gemm.multiply` takes without packing; that is why the factor is kept above the diagonal and the inverse below. No flop
+is spent on the other triangle but inside tiles; the inverse of a tile replaces each small triangular solve. The
+recursion depends on the size alone, so it is run once a size, here, and written down as a list of operations that
+compiled code follows (Numba cannot cache compiled functions that call themselves). A block is given by its corner (row,
+column) and size.
 """
 
 from functools import lru_cache
@@ -23,6 +25,7 @@ A, T, S, D, PANEL, B = range(6)
 ALL = -1  # a number of columns known only when the schedule is followed
 
 Operation = tuple[int, ...]
+Place = tuple[int, int, int]  # matrix, row, column
 
 
 class _Writer:
@@ -37,49 +40,48 @@ class _Writer:
         return (n + 2 * self.width - 1) // (2 * self.width) * self.width
 
     def write(self, code: int, *numbers: int) -> None:
-        self.operations.append((code, *numbers, *[0] * (16 - len(numbers))))
+        self.operations.append((code, *numbers, *[0] * (15 - len(numbers))))
 
     def multiply(
-        self, alpha: int, a: tuple[int, int, int], ta: bool, b: tuple[int, int, int], tb: bool,
-        beta: int, c: tuple[int, int, int], m: int, n: int, k: int,
-    ) -> None:  # fmt: skip
-        """c := alpha op(a) op(b) + beta c, each (matrix, row, column); m x n from m x k and k x n."""
-        self.write(MULTIPLY, alpha, *a, ta, *b, tb, beta, *c, m, n, k)
+        self, alpha: int, a: Place, transposed: bool, b: Place, beta: int, c: Place, m: int, n: int, k: int
+    ) -> None:
+        """c := alpha op(a) b + beta c; m x n from m x k and k x n."""
+        self.write(MULTIPLY, alpha, *a, transposed, *b, beta, *c, m, n, k)
 
     def factor(self, o: int, n: int) -> None:
-        """A's block at (o, o) := its Cholesky factor."""
+        """A's block at (o, o) := its factor U."""
         if n <= self.width:
             self.write(FACTOR_TILE, o, n)
             return
         h = self.half(n)
         self.factor(o, h)
-        self.divide(o + h, o, n - h, h)
+        self.divide(o, o + h, h, n - h)
         self.subtract_square(o + h, n - h, o, h)
         self.factor(o + h, n - h)
 
     def divide(self, r: int, c: int, m: int, n: int) -> None:
-        """A's block at (r, c) := itself times L^-T, L the factored block at (c, c)."""
-        if n <= self.width:
+        """A[r:r+m, c:c+n] := L^-1 A[r:r+m, c:c+n], L the factored block at (r, r)."""
+        if m <= self.width:
             self.write(TO_PANEL, A, r, c, m, n)
-            self.multiply(1, (PANEL, 0, 0), False, (D, c, 0), True, 0, (A, r, c), m, n, n)
+            self.multiply(1, (D, r, 0), False, (PANEL, 0, 0), 0, (A, r, c), m, n, m)
             return
-        h = self.half(n)
-        self.divide(r, c, m, h)
-        self.multiply(-1, (A, r, c), False, (A, c + h, c), True, 1, (A, r, c + h), m, n - h, h)
-        self.divide(r, c + h, m, n - h)
+        h = self.half(m)
+        self.divide(r, c, h, n)
+        self.multiply(-1, (A, r, r + h), True, (A, r, c), 1, (A, r + h, c), m - h, n, h)
+        self.divide(r + h, c, m - h, n)
 
-    def subtract_square(self, o: int, n: int, c: int, k: int) -> None:
-        """Lower triangle of A's block at (o, o) -= X X^T, X = A[o:o+n, c:c+k]."""
+    def subtract_square(self, o: int, n: int, r: int, k: int) -> None:
+        """Upper triangle of A's block at (o, o) -= X^T X, X = A[r:r+k, o:o+n]."""
         if n <= self.width:
-            self.multiply(-1, (A, o, c), False, (A, o, c), True, 1, (A, o, o), n, n, k)
+            self.multiply(-1, (A, r, o), True, (A, r, o), 1, (A, o, o), n, n, k)
             return
         h = self.half(n)
-        self.subtract_square(o, h, c, k)
-        self.multiply(-1, (A, o + h, c), False, (A, o, c), True, 1, (A, o + h, o), n - h, h, k)
-        self.subtract_square(o + h, n - h, c, k)
+        self.subtract_square(o, h, r, k)
+        self.multiply(-1, (A, r, o), True, (A, r, o + h), 1, (A, o, o + h), h, n - h, k)
+        self.subtract_square(o + h, n - h, r, k)
 
     def invert_lower(self, o: int, n: int) -> None:
-        """T's block at (o, o) := inverse of A's, which is L."""
+        """T's block at (o, o) := L^-1, from A's, which is U."""
         if n <= self.width:
             self.write(TILE_INVERSE, o, n)
             return
@@ -90,29 +92,29 @@ class _Writer:
         self.minus_lower_times(o + h, o, n - h, h)
 
     def times_lower(self, r: int, c: int, m: int, n: int) -> None:
-        """S[r:r+m, c:c+n] := A[r:r+m, c:c+n] T_cc."""
+        """S[r:r+m, c:c+n] := L[r:r+m, c:c+n] T_cc."""
         if n <= self.width:
-            self.multiply(1, (A, r, c), False, (T, c, c), False, 0, (S, r, c), m, n, n)
+            self.multiply(1, (A, c, r), True, (T, c, c), 0, (S, r, c), m, n, n)
             return
         h = self.half(n)
         self.times_lower(r, c, m, h)
-        self.multiply(1, (A, r, c + h), False, (T, c + h, c), False, 1, (S, r, c), m, h, n - h)
+        self.multiply(1, (A, c + h, r), True, (T, c + h, c), 1, (S, r, c), m, h, n - h)
         self.times_lower(r, c + h, m, n - h)
 
     def minus_lower_times(self, r: int, c: int, m: int, n: int) -> None:
         """T[r:r+m, c:c+n] := -T_rr S[r:r+m, c:c+n]."""
         if m <= self.width:
-            self.multiply(-1, (T, r, r), False, (S, r, c), False, 0, (T, r, c), m, n, m)
+            self.multiply(-1, (T, r, r), False, (S, r, c), 0, (T, r, c), m, n, m)
             return
         h = self.half(m)
         self.minus_lower_times(r, c, h, n)
         self.minus_lower_times(r + h, c, m - h, n)
-        self.multiply(-1, (T, r + h, r), False, (S, r, c), False, 1, (T, r + h, c), m - h, n, h)
+        self.multiply(-1, (T, r + h, r), False, (S, r, c), 1, (T, r + h, c), m - h, n, h)
 
     def square_lower(self, o: int, n: int) -> None:
         """Lower triangle of A's block at (o, o) := T_oo^T T_oo."""
         if n <= self.width:
-            self.multiply(1, (T, o, o), True, (T, o, o), False, 0, (A, o, o), n, n, n)
+            self.multiply(1, (T, o, o), True, (T, o, o), 0, (A, o, o), n, n, n)
             return
         h = self.half(n)
         self.square_lower(o, h)
@@ -123,37 +125,37 @@ class _Writer:
     def add_square(self, r: int, m: int, o: int, n: int) -> None:
         """Lower triangle of A's block at (o, o) += X^T X, X = T[r:r+m, o:o+n]."""
         if n <= self.width:
-            self.multiply(1, (T, r, o), True, (T, r, o), False, 1, (A, o, o), n, n, m)
+            self.multiply(1, (T, r, o), True, (T, r, o), 1, (A, o, o), n, n, m)
             return
         h = self.half(n)
         self.add_square(r, m, o, h)
-        self.multiply(1, (T, r, o + h), True, (T, r, o), False, 1, (A, o + h, o), n - h, h, m)
+        self.multiply(1, (T, r, o + h), True, (T, r, o), 1, (A, o + h, o), n - h, h, m)
         self.add_square(r, m, o + h, n - h)
 
     def lower_transposed_times(self, r: int, c: int, m: int, n: int) -> None:
         """A[r:r+m, c:c+n] := T_rr^T T[r:r+m, c:c+n]."""
         if m <= self.width:
-            self.multiply(1, (T, r, r), True, (T, r, c), False, 0, (A, r, c), m, n, m)
+            self.multiply(1, (T, r, r), True, (T, r, c), 0, (A, r, c), m, n, m)
             return
         h = self.half(m)
         self.lower_transposed_times(r, c, h, n)
-        self.multiply(1, (T, r + h, r), True, (T, r + h, c), False, 1, (A, r, c), h, n, m - h)
+        self.multiply(1, (T, r + h, r), True, (T, r + h, c), 1, (A, r, c), h, n, m - h)
         self.lower_transposed_times(r + h, c, m - h, n)
 
     def solve(self, o: int, n: int, transposed: bool) -> None:
         """B[o:o+n] := L^-1 B[o:o+n], or L^-T B[o:o+n], L the block at (o, o)."""
         if n <= self.width:
             self.write(TO_PANEL, B, o, 0, n, ALL)
-            self.multiply(1, (D, o, 0), transposed, (PANEL, 0, 0), False, 0, (B, o, 0), n, ALL, n)
+            self.multiply(1, (D, o, 0), transposed, (PANEL, 0, 0), 0, (B, o, 0), n, ALL, n)
             return
         h = self.half(n)
         if transposed:
             self.solve(o + h, n - h, transposed)
-            self.multiply(-1, (A, o + h, o), True, (B, o + h, 0), False, 1, (B, o, 0), h, ALL, n - h)
+            self.multiply(-1, (A, o, o + h), False, (B, o + h, 0), 1, (B, o, 0), h, ALL, n - h)
             self.solve(o, h, transposed)
         else:
             self.solve(o, h, transposed)
-            self.multiply(-1, (A, o + h, o), False, (B, o, 0), False, 1, (B, o + h, 0), n - h, ALL, h)
+            self.multiply(-1, (A, o, o + h), True, (B, o, 0), 1, (B, o + h, 0), n - h, ALL, h)
             self.solve(o + h, n - h, transposed)
 
     def listed(self) -> Array:
@@ -164,7 +166,7 @@ class _Writer:
 
 @lru_cache(maxsize=512)
 def factoring(p: int, width: int) -> Array:
-    """A := L, D := inverses of L's diagonal tiles."""
+    """A := U, D := inverses of L's diagonal tiles."""
     writer = _Writer(width)
     writer.factor(0, p)
     return writer.listed()
@@ -172,7 +174,7 @@ def factoring(p: int, width: int) -> Array:
 
 @lru_cache(maxsize=512)
 def inverting(p: int, width: int) -> Array:
-    """A := (L L^T)^-1, from L and D."""
+    """A := (L L^T)^-1 below the diagonal, from U above it and D."""
     writer = _Writer(width)
     writer.invert_lower(0, p)
     writer.square_lower(0, p)
