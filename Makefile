@@ -8,7 +8,7 @@ DATA ?= ../shared/data
 STATE = $(shell find src -name '*.py' | LC_ALL=C sort | xargs cat | cksum | cut -d ' ' -f 1)
 CACHE = NUMBA_CACHE_DIR=$(VENV)/compiled/$(STATE)
 
-.PHONY: demo test test-slow lint types bench format clean
+.PHONY: demo test test-slow lint types bench bench-full format clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m gigagp.demo
@@ -33,6 +33,9 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/run.py --data $(DATA)
+
+bench-full: $(VENV)/.bench
+	$(BIN)/python benchmarks/run.py --full --data $(DATA)
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -1,4 +1,4 @@
-"""All benchmarks, each in a process of its own. `make bench` is the quick set; `--full` is the long one."""
+"""All benchmarks, each in a process of its own, then the page. `make bench` is the quick set; `--full` the long one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import time
 
 from measure import HERE, arguments
 
-PARTS = ("leaf_floor", "evidence_rate", "kin40k", "million")
+PARTS = (
+    "leaf_floor", "evidence_rate", "exact_gp", "scale", "end_to_end", "prediction", "startup", "kin40k", "million",
+)  # fmt: skip
 TAKES_DATA = ("kin40k",)
 
 
@@ -29,6 +31,8 @@ def main() -> int:
         if subprocess.run(command, check=False).returncode != 0:
             failed.append(part)
         print(f"   {time.perf_counter() - start:.0f} s", flush=True)
+    if subprocess.run([sys.executable, str(HERE / "render.py")], check=False).returncode != 0:
+        failed.append("render")
     if failed:
         print(f"failed: {', '.join(failed)}", flush=True)
     return 1 if failed else 0

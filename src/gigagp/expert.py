@@ -14,7 +14,8 @@ from gigagp.linalg.compiled import compiled
 from gigagp.linalg.jitter import factor_noisy, largest_jitter
 from gigagp.linalg.workspace import Workspace
 
-QUERY_BLOCK = 512  # queries answered together: enough for GEMM, little memory
+QUERY_BLOCK = 512  # queries answered together: enough to feed the processor, little memory
+_ROW = cholesky.stride(QUERY_BLOCK)
 _SMALLEST = 1e-12  # of the prior variance: what rounding leaves of a variance at a noise-free point
 
 
@@ -148,7 +149,7 @@ def posterior(kernel: Kernel, theta: Array, held: Factor, Z: Array, work: Worksp
     """
     p, q = len(held.X), len(Z)
     mean, variance = np.empty(q, Z.dtype), np.empty(q, Z.dtype)
-    scratch = work.take("solve", held.D.shape[1], QUERY_BLOCK, Z.dtype)
+    scratch = work.take("solve", held.D.shape[1], _ROW, Z.dtype)
     for start in range(0, q, QUERY_BLOCK):
         block = Z[start : start + QUERY_BLOCK]
         n = len(block)
@@ -190,4 +191,4 @@ def _factor(kernel: Kernel, theta: Array, X: Array, work: Workspace, expert: int
 
 
 def _cross_buffer(held: Factor, block: Array, work: Workspace) -> Array:
-    return work.take("cross", len(held.X), QUERY_BLOCK, block.dtype)
+    return work.take("cross", len(held.X), _ROW, block.dtype)

@@ -18,7 +18,7 @@ from gigagp.arrays import Array
 _WIDE = "avx512f" in binding.get_host_cpu_features() and binding.get_host_cpu_features()["avx512f"]
 VECTOR_BYTES = 64 if _WIDE else 32
 ROWS = 8 if _WIDE else 4  # with 3 vectors a row: all registers but those for A and B
-_K_BLOCK = 192  # rows of B that stay in the nearest cache
+_K_BLOCK, _M_BLOCK = 192, 64  # rows of B, and rows of A, that stay in the nearest caches
 
 _I1, _I32, _I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
 
@@ -160,20 +160,22 @@ def multiply(
     row_step, k_step = (1, lda) if transposed else (lda, 1)
     scale, first = C.dtype.type(alpha), C.dtype.type(beta)
     lanes = VECTOR_BYTES // C.itemsize
+    strip = 3 * lanes
     for start in range(0, k, _K_BLOCK):
         depth = min(_K_BLOCK, k - start)
         keep = first if start == 0 else C.dtype.type(1)
         a, b, c = ai * lda + aj + start * k_step, (bi + start) * ldb + bj, ci * ldc + cj
-        for j in range(0, n, 3 * lanes):
-            columns = n - j
-            for i in range(0, m, ROWS):
-                rows = min(ROWS, m - i)
-                ia, jb, ic = a + i * row_step, b + j, c + i * ldc + j
-                if columns > 2 * lanes:
-                    last = min(columns - 2 * lanes, lanes)
-                    _three(A, ia, row_step, k_step, B, jb, ldb, C, ic, ldc, depth, rows, last, scale, keep)
-                elif columns > lanes:
-                    last = columns - lanes
-                    _two(A, ia, row_step, k_step, B, jb, ldb, C, ic, ldc, depth, rows, last, scale, keep)
-                else:
-                    _one(A, ia, row_step, k_step, B, jb, ldb, C, ic, ldc, depth, rows, columns, scale, keep)
+        for top in range(0, m, _M_BLOCK):
+            for j in range(0, n, strip):
+                columns = min(strip, n - j)
+                for i in range(top, min(top + _M_BLOCK, m), ROWS):
+                    rows = min(ROWS, m - i)
+                    ia, jb, ic = a + i * row_step, b + j, c + i * ldc + j
+                    if columns > 2 * lanes:
+                        last = columns - 2 * lanes
+                        _three(A, ia, row_step, k_step, B, jb, ldb, C, ic, ldc, depth, rows, last, scale, keep)
+                    elif columns > lanes:
+                        last = columns - lanes
+                        _two(A, ia, row_step, k_step, B, jb, ldb, C, ic, ldc, depth, rows, last, scale, keep)
+                    else:
+                        _one(A, ia, row_step, k_step, B, jb, ldb, C, ic, ldc, depth, rows, columns, scale, keep)
