@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from gigagp.arrays import Array
 from gigagp.combine import NPAE, Message, Opinion, Prediction, Rule
 from gigagp.data.store import ExpertStore
 from gigagp.engines import Engine
+from gigagp.factor_cache import FactorCache
 from gigagp.kernels.base import Kernel
 from gigagp.linalg import cholesky
 from gigagp.linalg.workspace import Workspace
@@ -33,19 +34,33 @@ class Committee:
     tree: Tree
     router: Router
     communication: Array | None = None  # storage rows of the communication expert (GRBCM)
+    cache: FactorCache = field(default_factory=FactorCache)
 
     @property
     def noise(self) -> float:
         return float(np.exp(self.theta[-1]))
 
-    def factor(self, leaf: int, work: Workspace, rule: Rule) -> expert.Factor:
-        """The factor of one leaf, with the communication expert's rows added where the rule wants them."""
+    def factor(self, leaf: int, work: Workspace, rule: Rule, keep: bool) -> expert.Factor:
+        """The factor of one leaf, with the communication expert's rows added where the rule wants them.
+
+        With `keep` it is taken from the cache, or put there.
+        """
         if rule.needs_communication and self.communication is not None:
             rows = np.union1d(self.experts[leaf], self.communication)
-            X, y = self.store.X[rows], self.store.y[rows]
-        else:
-            X, y = self.store.read(self.experts, leaf)
-        return expert.factor(self.kernel, self.theta, X, y, work, leaf)
+            return expert.factor(self.kernel, self.theta, self.store.X[rows], self.store.y[rows], work, leaf)
+        known = self.cache.get(leaf)
+        if known is not None:
+            return known
+        X, y = self.store.read(self.experts, leaf)
+        made = expert.factor(self.kernel, self.theta, X, y, work, leaf, keep)
+        if keep:
+            self.cache.put(leaf, made)
+        return made
+
+    def fits_cache(self, leaves: Array) -> bool:
+        """Whether the factors of all these leaves can be kept."""
+        sizes = self.experts.sizes[leaves].astype(float)
+        return self.cache.holds(int((sizes * (sizes + 64)).sum() * self.store.X.itemsize))
 
 
 def predict(
@@ -115,10 +130,12 @@ class _Ask:
     communication: Prediction | None
     only_means: bool
 
-    def answer(self, leaf: int, rows: Array | slice, closeness: Array, first: Array, work: Workspace) -> Message:
-        """The message of one leaf at some of the queries."""
+    def answer(
+        self, leaf: int, rows: Array | slice, closeness: Array, first: Array, keep: bool, work: Workspace
+    ) -> Message:
+        """The message of one leaf at some of the queries. With `keep` its factor stays for the next call."""
         c, Z = self.committee, self.Z[rows]
-        factor = c.factor(leaf, work, self.rule)
+        factor = c.factor(leaf, work, self.rule, keep)
         if self.only_means:  # no variance work: any variance gives the same mean
             mean = expert.posterior_mean(c.kernel, c.theta, factor, Z, work)
             variance = self.prior[rows]
@@ -133,9 +150,10 @@ class _Ask:
 def _ask_all(ask: _Ask, engine: Engine) -> Message:
     """Every expert answers every query; messages add up the tree (section 3.3)."""
     ones, every = np.ones(len(ask.Z), ask.Z.dtype), slice(None)
+    keep = ask.committee.fits_cache(np.arange(len(ask.committee.experts)))
 
     def leaf_message(leaf: int, work: Workspace) -> Message:
-        return ask.answer(leaf, every, ones, np.full(len(ask.Z), leaf == 0), work)
+        return ask.answer(leaf, every, ones, np.full(len(ask.Z), leaf == 0), keep, work)
 
     return engine.sum(ask.committee.tree, leaf_message)
 
@@ -146,10 +164,11 @@ def _ask_nearest(ask: _Ask, k: int, engine: Engine) -> Message:
     visits = _Visits.of(route)
     closeness = route.closeness.astype(ask.Z.dtype)
     first = route.experts == route.experts.min(axis=1, keepdims=True)
+    keep = ask.committee.fits_cache(visits.leaves)
 
     def answer(visit: int, work: Workspace) -> Message:
         leaf, rows, slots = visits[visit]
-        return ask.answer(leaf, rows, closeness[rows, slots], first[rows, slots], work)
+        return ask.answer(leaf, rows, closeness[rows, slots], first[rows, slots], keep, work)
 
     collected: list[Array] = []
     scales: list[Array | None] = []
@@ -174,7 +193,7 @@ class _Visits:
     """The experts that are asked anything, and who asks each of them: query rows and their slots."""
 
     def __init__(self, leaves: Array, starts: Array, rows: Array, slots: Array) -> None:
-        self._leaves, self._starts, self._rows, self._slots = leaves, starts, rows, slots
+        self.leaves, self._starts, self._rows, self._slots = leaves, starts, rows, slots
 
     @classmethod
     def of(cls, route: Route) -> _Visits:
@@ -186,11 +205,11 @@ class _Visits:
         return cls(leaves, np.append(first, q * k), rows, slots)
 
     def __len__(self) -> int:
-        return len(self._leaves)
+        return len(self.leaves)
 
     def __getitem__(self, visit: int) -> tuple[int, Array, Array]:
         here = slice(self._starts[visit], self._starts[visit + 1])
-        return int(self._leaves[visit]), self._rows[here], self._slots[here]
+        return int(self.leaves[visit]), self._rows[here], self._slots[here]
 
 
 def _communication(committee: Committee, Z: Array, engine: Engine) -> Prediction:
