@@ -32,10 +32,10 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.bench
-	$(BIN)/python benchmarks/run.py --data $(DATA)
+	$(CACHE) $(BIN)/python benchmarks/run.py --data $(DATA)
 
 bench-full: $(VENV)/.bench
-	$(BIN)/python benchmarks/run.py --full --data $(DATA)
+	$(CACHE) $(BIN)/python benchmarks/run.py --full --data $(DATA)
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
@@ -14,9 +15,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from gigagp import fitting, inference
 from gigagp.arrays import Array
 from gigagp.combine import Rule, rule
-from gigagp.data.scaling import Scaling
+from gigagp.data.scaling import Scaling, is_constant
 from gigagp.data.validation import check_columns, check_finite, check_target
-from gigagp.engines import Engine, one_blas_thread, open_engine
+from gigagp.engines import Engine, check_workers, one_blas_thread, open_engine
 from gigagp.errors import InvalidInput, InvalidParameter, choose
 from gigagp.fit_report import FitReport
 from gigagp.fitting import Plan
@@ -27,6 +28,7 @@ from gigagp.tree import Tree
 
 _NEAREST = 4  # experts per query where they are local
 _START_NOISE = 0.1  # of the target's variance
+_WARNED = 5  # parameters at a bound that a warning names
 
 
 class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -137,14 +139,17 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         check_finite(X, "X", getattr(self, "feature_names_in_", None))
         y = np.asarray(y, dtype=float)
         plan = self._plan(X, y, parts)
-        self._target_scaling = Scaling.standardising(y[:, None]) if self.standardize else Scaling.identity(1)
-        self._input_scaling = Scaling.standardising(X) if self.standardize else Scaling.identity(X.shape[1])
-        scaled_X = self._input_scaling.apply(X, dtype)
-        scaled_y = self._target_scaling.apply(y[:, None], dtype)[:, 0]
+        seed = _seed(self.random_state)
+        check_workers(self.n_jobs)
+        target = Scaling.standardising(y[:, None]) if self.standardize else Scaling.identity(1)
+        inputs = Scaling.standardising(X) if self.standardize else Scaling.identity(X.shape[1])
         with one_blas_thread(), open_engine(self.engine, self.n_jobs) as engine:
-            self._committee, report, self._partition = fitting.fit(
-                scaled_X, scaled_y, plan, engine, _seed(self.random_state), self._say
+            committee, report, partition = fitting.fit(
+                inputs.apply(X, dtype), target.apply(y[:, None], dtype)[:, 0], plan, engine, seed, self._say
             )
+        # All at once, at the end: a fit that fails leaves the model as it was.
+        self._committee, self._partition, self._local = committee, partition, parts.local
+        self._target_scaling, self._input_scaling = target, inputs
         self.report_: FitReport = report
         self.theta_: Array = report.theta
         self.kernel_: Kernel = plan.kernel.with_theta(report.theta[:-1])
@@ -152,7 +157,6 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             self.noise_variance_ = float(np.exp(report.theta[-1]) * np.square(self._target_scaling.scale[0]))
         self.tree_: Tree = self._partition.tree
         self.n_leaves_: int = self._partition.n_leaves
-        self._local = parts.local
         self._warn(report)
         return self
 
@@ -172,7 +176,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def log_marginal_likelihood(self, theta: Array | None = None, eval_gradient: bool = False) -> Any:
         """The experts' summed log marginal likelihood (eq. 5) of the standardised target, at theta (default theta_)."""
-        check_is_fitted(self)
+        check_is_fitted(self, "report_")
         theta = self.theta_ if theta is None else np.asarray(theta, dtype=float)
         if theta.shape != self.theta_.shape:
             raise InvalidParameter(f"theta must have {len(self.theta_)} log-parameters; got shape {theta.shape}")
@@ -189,13 +193,13 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         chosen = rule(self.combine, parts.local)
         self._check_experts_per_query()
         choose("training", self.training, dict.fromkeys(("auto", "full", "progressive")))
-        if isinstance(self.n_restarts, bool) or not isinstance(self.n_restarts, int) or self.n_restarts < 0:
+        if not isinstance(self.n_restarts, Integral) or isinstance(self.n_restarts, bool) or self.n_restarts < 0:
             raise InvalidParameter(f"n_restarts must be a whole number of at least 0; got {self.n_restarts!r}")
-        spread = 1.0 if self.standardize else max(float(y.var()), np.finfo(float).tiny)
-        low, high = (float(b) * spread for b in self.noise_bounds)
-        if not 0 < low <= high < np.inf:
-            raise InvalidParameter(f"noise_bounds must be 0 < low <= high; got {self.noise_bounds!r}")
-        varies = bool(y.max() > y.min())
+        if not isinstance(self.standardize, bool | np.bool_):
+            raise InvalidParameter(f"standardize must be True or False; got {self.standardize!r}")
+        spread = 1.0 if self.standardize else _variance(y)
+        low, high = (bound * spread for bound in _noise_bounds(self.noise_bounds))
+        varies = not is_constant(y)
         kernel = self._start_kernel(X, spread)
         if parts.local and kernel.metric(kernel.theta) is None:
             warnings.warn(
@@ -211,7 +215,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             shape=shape,
             training=self.training,
             precision=Precision.of(_precision(self.dtype).name),
-            restarts=self.n_restarts,
+            restarts=int(self.n_restarts),
             needs_communication=chosen.needs_communication,
             train=varies,
         )
@@ -246,7 +250,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _predict(self, X: Any, with_variance: bool, latent: bool) -> tuple[Array, Array | None]:
         """Mean and deviation in the user's units."""
-        check_is_fitted(self)
+        check_is_fitted(self, "report_")
         check_columns(X)
         X = validate_data(self, X, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False, reset=False)
         check_finite(X, "X", getattr(self, "feature_names_in_", None))
@@ -276,14 +280,35 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             print(f"[gigagp] {line}", flush=True)
 
     def _warn(self, report: FitReport) -> None:
-        for sentence in report.warnings:
-            warnings.warn(sentence, ConvergenceWarning, stacklevel=3)
+        if report.warnings:
+            more = len(report.warnings) - _WARNED
+            tail = f"; and {more} more in report_.warnings" if more > 0 else ""
+            warnings.warn("; ".join(report.warnings[:_WARNED]) + tail, ConvergenceWarning, stacklevel=3)
         if report.stages and not report.converged:
             warnings.warn(
                 f"training did not converge after {report.iterations} iterations: {report.message}; "
                 "see report_, and try n_restarts or other start values in the kernel",
                 ConvergenceWarning, stacklevel=3,
             )  # fmt: skip
+
+
+def _noise_bounds(bounds: Any) -> tuple[float, float]:
+    """Two numbers, 0 < low <= high."""
+    pair = isinstance(bounds, tuple | list | np.ndarray) and len(bounds) == 2
+    if pair and all(isinstance(b, Real) for b in bounds):
+        low, high = (float(b) for b in bounds)
+        if 0 < low <= high < np.inf:
+            return low, high
+    raise InvalidParameter(f"noise_bounds must be two numbers, 0 < low <= high; got {bounds!r}")
+
+
+def _variance(y: Array) -> float:
+    """Of a target that is not to be standardised."""
+    with np.errstate(over="ignore"):
+        variance = max(float(y.var()), 1e-300)
+    if not variance < 1e290:
+        raise InvalidInput("y is too large for standardize=False: its variance overflows; scale it, or standardise")
+    return variance
 
 
 def _precision(dtype: Any) -> np.dtype[Any]:
@@ -303,4 +328,6 @@ def _seed(random_state: Any) -> np.random.SeedSequence:
         return np.random.SeedSequence(int(random_state.randint(2**31 - 1)))
     if random_state is None or (isinstance(random_state, int | np.integer) and random_state >= 0):
         return np.random.SeedSequence(None if random_state is None else int(random_state))
-    raise InvalidInput(f"random_state must be None, a whole number of at least 0 or a generator; got {random_state!r}")
+    raise InvalidParameter(
+        f"random_state must be None, a whole number of at least 0 or a generator; got {random_state!r}"
+    )

@@ -181,7 +181,9 @@ def _factor(kernel: Kernel, theta: Array, X: Array, work: Workspace, expert: int
     """The worker's buffers with K (kept), U and D in place, and the jitter it took."""
     p = len(X)
     in_use = leaf.buffers(p, X.dtype, work)
-    kernel.gram(theta[:-1], X, in_use.K)
+    K = kernel.gram(theta[:-1], X, in_use.K)
+    if K is not in_use.K:  # a kernel may return a matrix of its own
+        in_use.K[:p, :p] = K[:p, :p]
     jitter = factor_noisy(in_use.K, float(np.exp(theta[-1])), in_use.A, in_use.D, in_use.panel, p)
     if not np.isfinite(jitter):
         names = (*kernel.names, "noise_variance")

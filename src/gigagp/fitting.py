@@ -11,7 +11,7 @@ import numpy as np
 
 from gigagp import expert
 from gigagp.arrays import Array
-from gigagp.data.store import ExpertStore
+from gigagp.data.store import ExpertStore, frozen
 from gigagp.engines import Engine
 from gigagp.expert import Evidence
 from gigagp.fit_report import FitReport
@@ -108,7 +108,7 @@ def fit(
     if plan.partitioner.local and plan.train and len(X) > (plan.shape.leaf_size or 0):
         with clock.stage("rough theta", say):
             sample = np.sort(sample_rng.permutation(len(X))[:_ROUGH_ROWS])
-            rough = _one_expert(plan.kernel, X[sample], y[sample], engine)
+            rough = _one_expert(plan.kernel, frozen(X[sample]), frozen(y[sample]), engine)
             found = maximise("rough theta", rough, None, theta, plan.bounds, trace, _ROUGH, _ROUGH_ITERATIONS)
             theta = found.theta
             stages.append(found.stage)
@@ -119,6 +119,8 @@ def fit(
         del scaled
     with clock.stage("store", say):
         store = ExpertStore.in_memory(X, y, partition.order)
+        rows, columns = X.shape
+        del X, y  # from here on the store is all there is
     if plan.train:
         with clock.stage("training", say):
             evidence = summed_evidence(plan.kernel, store, partition.cells, partition.tree, engine)
@@ -130,16 +132,16 @@ def fit(
             theta = trained.theta
             stages.extend(trained.stages)
     with clock.stage("sharing", say):
-        metric = _metric(plan.kernel, theta, X.shape[1])
+        metric = _metric(plan.kernel, theta, columns)
         experts = partition.experts
         if plan.partitioner.local:
             experts = share_nearest(store.X, metric, partition.cells, plan.shape.sharing or 1.0, engine)
         router = Router(_centres(store.X, metric, partition, plan.partitioner.local), metric)
-        common = _communication_rows(experts, len(X), batch_rng) if plan.needs_communication else None
+        common = _communication_rows(experts, rows, batch_rng) if plan.needs_communication else None
     committee = Committee(plan.kernel, theta, store, experts, partition.tree, router, common)
     warnings = bound_warnings(theta, plan.bounds, plan.names) if plan.train else []
     report = FitReport(
-        rows=len(X),
+        rows=rows,
         leaves=partition.n_leaves,
         points_per_leaf=(int(partition.cells.sizes.min()), int(partition.cells.sizes.max())),
         points_per_expert=(int(experts.sizes.min()), int(experts.sizes.max())),

@@ -19,7 +19,8 @@ from gigagp.partition.base import Groups
 from gigagp.routing import Route, Router
 from gigagp.tree import Tree
 
-_QUERIES_AT_ONCE = 1 << 19  # bounds the memory of a prediction; factors are formed once for so many queries
+_QUERIES_AT_ONCE = 1 << 19  # factors are formed once for so many queries
+_NUMBERS_AT_ONCE = 1 << 25  # numbers held for them at a time: bounds the memory of a prediction
 _JOINT_ENTRIES = 1 << 24  # entries of the joint rule's working arrays
 
 
@@ -77,9 +78,11 @@ def predict(
     """
     n = len(committee.experts)
     k = n if experts_per_query is None else min(experts_per_query, n)
+    held = Z.shape[1] + 8 * (k if k < n or isinstance(rule, NPAE) else 1)
+    at_once = max(1, min(_QUERIES_AT_ONCE, _NUMBERS_AT_ONCE // held))
     parts = [
-        _predict_chunk(committee, Z[start : start + _QUERIES_AT_ONCE], rule, k, engine, with_variance)
-        for start in range(0, len(Z), _QUERIES_AT_ONCE)
+        _predict_chunk(committee, Z[start : start + at_once], rule, k, engine, with_variance)
+        for start in range(0, len(Z), at_once)
     ]
     mean = np.concatenate([p.mean for p in parts]) if parts else np.empty(0, Z.dtype)
     if not with_variance:
@@ -94,9 +97,8 @@ def _predict_chunk(
     prior = committee.kernel.diagonal(committee.theta[:-1], Z)
     if isinstance(rule, NPAE):
         return _bounded(_ask_jointly(committee, Z, prior, rule, k, engine), prior)
-    only_means = not with_variance and (k == 1 or not rule.mean_needs_variance)
-    if only_means and "exact_with_one_leaf" not in rule.laws:
-        only_means = False
+    exact = "exact_with_one_leaf" in rule.laws
+    only_means = not with_variance and exact and (k == 1 or not rule.mean_needs_variance)
     communication = None
     if rule.needs_communication:  # with one expert, of weight one, any would give the same mean
         communication = Prediction(prior, prior) if only_means else _communication(committee, Z, engine)
@@ -116,7 +118,7 @@ def _bounded(said: Prediction, prior: Array) -> Prediction:
     floor = np.finfo(said.variance.dtype).eps * prior
     lost = ~np.isfinite(said.variance) | (said.variance < -floor) | ~np.isfinite(said.mean)
     variance = np.where(lost, prior, np.maximum(said.variance, floor))
-    return Prediction(np.where(lost & ~np.isfinite(said.mean), 0.0, said.mean), variance)
+    return Prediction(np.where(lost, 0.0, said.mean), variance)
 
 
 @dataclass(frozen=True, eq=False)

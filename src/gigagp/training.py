@@ -3,8 +3,8 @@
 full: every expert at every evaluation, as the paper. progressive: batches of experts, each batch containing the last,
 grown until what is still lost by not seeing all experts is negligible. The sum over a random batch, scaled up, is an
 unbiased estimate of the sum over all; its maximiser misses the full one by about H^-1 times the error of the batch's
-mean gradient, which costs, in evidence, half the trace of H^-1 times that error's covariance. Both are known from what
-the batch's leaves sent up anyway.
+mean gradient, which costs, in evidence, half the trace of H^-1 times that error's covariance. The covariance is known
+from what the batch's leaves sent up anyway, H from L-BFGS.
 """
 
 from __future__ import annotations
@@ -79,11 +79,13 @@ def maximise(
     precision: Precision, iterations: int = _ITERATIONS,
 ) -> _Optimum:  # fmt: skip
     """L-BFGS-B on the evidence per point of some leaves."""
-    last: dict[bytes, Evidence] = {}
+    best: tuple[bytes, Evidence] | None = None
 
     def loss(theta: Array) -> tuple[float, Array]:
+        nonlocal best
         seen = evidence(theta, leaves)
-        last[theta.tobytes()] = seen
+        if best is None or seen.value > best[1].value:
+            best = theta.tobytes(), seen
         trace.record(theta, seen)
         return -seen.value / seen.points, -seen.gradient / seen.points
 
@@ -93,7 +95,7 @@ def maximise(
         options={"maxiter": iterations, "ftol": precision.change, "gtol": precision.slope, "maxcor": 20},
     )  # fmt: skip
     theta = np.asarray(result.x)
-    seen = last.get(theta.tobytes()) or evidence(theta, leaves)
+    seen = best[1] if best is not None and best[0] == theta.tobytes() else evidence(theta, leaves)
     message, converged = str(result.message).strip(" :"), bool(result.success)
     if not converged and _projected_slope(theta, seen, bounds) < _ROUNDING * precision.slope:
         message, converged = f"{message}: no better point within rounding", True
@@ -128,6 +130,7 @@ def train_progressive(
     shuffled = rng.permutation(len(sizes))
     count = max(_FIRST_EXPERTS, int(np.ceil(_FIRST_POINTS / sizes.mean())))
     theta, stages = start, []
+    loss, seen_before = 0.0, 0
     while True:
         batch = np.sort(shuffled[:count])
         whole = count >= len(sizes)
@@ -136,8 +139,11 @@ def train_progressive(
         best = maximise(name, evidence, leaves, theta, bounds, trace, stop)
         theta = best.theta
         stages.append(best.stage)
-        if whole or expected_loss(best.seen, best.inverse_hessian, len(sizes)) < NEGLIGIBLE:
+        # A batch that starts near its optimum teaches L-BFGS little of H; but the loss falls as one over the points.
+        loss = max(expected_loss(best.seen, best.inverse_hessian, len(sizes)), loss * seen_before / best.seen.points)
+        if whole or loss < NEGLIGIBLE:
             break
+        seen_before = best.seen.points
         count *= 2
     if not whole:
         check = np.sort(shuffled[count : 2 * count])

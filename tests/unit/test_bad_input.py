@@ -218,7 +218,12 @@ def test_layout_does_not_matter_and_input_is_not_written(data):
         ({"leaf_size": None, "levels": 6}, "leave .* of 300 rows in a leaf"),
         ({"experts_per_query": 0}, "experts_per_query must be 'auto', None"),
         ({"experts_per_query": "all"}, "experts_per_query must be 'auto', None"),
-        ({"noise_bounds": (1.0, 0.1)}, "noise_bounds must be 0 < low <= high"),
+        ({"noise_bounds": (1.0, 0.1)}, "noise_bounds must be two numbers, 0 < low <= high"),
+        ({"noise_bounds": None}, "noise_bounds must be two numbers"),
+        ({"noise_bounds": (1,)}, "noise_bounds must be two numbers"),
+        ({"noise_bounds": "ab"}, "noise_bounds must be two numbers"),
+        ({"standardize": "False"}, "standardize must be True or False"),
+        ({"engine": "serial", "n_jobs": 0}, "n_jobs must be"),
         ({"n_restarts": -1}, "n_restarts must be"),
         ({"random_state": "dice"}, "random_state must be"),
     ],
@@ -251,6 +256,52 @@ def test_a_rule_that_needs_more_than_the_fit_gave_says_so(data):
     fitted = model().fit(*data)
     with pytest.raises(InvalidParameter, match="set combine before fit"):
         fitted.set_params(combine=GRBCM()).predict(data[0])
+
+
+@pytest.mark.parametrize("settings", [{"random_state": -1}, {"n_jobs": 0}, {"engine": "gpu"}])
+def test_a_fit_that_fails_leaves_the_model_as_it_was(data, settings):
+    X, y = data
+    fitted = model().fit(X, y)
+    before = fitted.predict(X)
+    with pytest.raises(ValueError, match="must be"):
+        fitted.set_params(**settings).fit(10 * X + 5, 1000 * y)
+    fitted.set_params(random_state=0, n_jobs=None, engine="threads")
+    np.testing.assert_array_equal(fitted.predict(X), before)
+    fresh = model(random_state=-1)
+    with pytest.raises(ValueError, match="random_state"):
+        fresh.fit(X, y)
+    with pytest.raises(NotFittedError):
+        fresh.predict(X)
+
+
+def test_a_target_that_hardly_varies_is_still_learnt(data):
+    X, y = data
+    mean = model().fit(X, 1e9 + 1e-4 * y).predict(X)
+    assert rmse(1e9 + 1e-4 * y, mean) < 0.1 * 1e-4 * y.std()
+    with pytest.raises(InvalidInput, match="too large for standardize=False"):
+        model(standardize=False).fit(X, 1e200 * y)
+
+
+def test_frames_of_objects_that_are_numbers_will_do(data):
+    X, y = data
+    frame = pd.DataFrame(X, columns=["a", "b"]).astype(object)
+    np.testing.assert_array_equal(model().fit(frame, y).predict(frame), model().fit(X, y).predict(X))
+    with pytest.raises(InvalidInput, match="column 'b'"):
+        model().fit(pd.DataFrame(X, columns=["a", "b"]).assign(b=pd.Categorical(["x"] * 300)), y)
+
+
+def test_endless_sharing_is_all_rows(data):
+    X, y = data
+    fitted = model(sharing=1e18).fit(X, y)
+    assert fitted.report_.points_per_expert == (300, 300)
+
+
+def test_many_parameters_at_a_bound_make_one_warning(data):
+    X, _ = data
+    rng = np.random.default_rng(0)
+    with pytest.warns(ConvergenceWarning, match="and .* more in report_.warnings") as caught:
+        model().fit(np.column_stack([X, rng.standard_normal((300, 12))]), X[:, 0] + 0.01 * rng.standard_normal(300))
+    assert len([w for w in caught if "bound" in str(w.message)]) == 1
 
 
 def test_a_bound_that_is_hit_is_named(data):

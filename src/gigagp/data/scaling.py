@@ -9,9 +9,14 @@ import numpy as np
 
 from gigagp.arrays import Array
 
-# A column whose deviation is below this share of its largest value is constant but for rounding.
-_CONSTANT = 1e-12
+_ROUNDING = 8 * np.finfo(float).eps  # a column that varies by less, relative to its size, is constant
 _BLOCK = 65536
+
+
+def is_constant(column: Array) -> bool:
+    """Whether all values are the same but for rounding."""
+    low, high = float(column.min()), float(column.max())
+    return bool(0.5 * high - 0.5 * low <= 0.5 * _ROUNDING * max(abs(low), abs(high)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,23 +32,19 @@ class Scaling:
 
     @classmethod
     def standardising(cls, X: Array) -> Scaling:
-        """Mean and deviation of each column; a constant column is only centred.
-
-        Computed after division by the largest value, so that columns of 1e300 or 1e-300 do not overflow or vanish.
-        """
-        centre, scale = np.empty(X.shape[1]), np.empty(X.shape[1])
+        """Mean and deviation of each column; a constant column is only centred."""
+        centre, scale = np.empty(X.shape[1]), np.ones(X.shape[1])
         for d in range(X.shape[1]):  # a column at a time: no second copy of the data
-            column = X[:, d]
-            largest = max(float(column.max()), -float(column.min()))
-            if largest == 0:
-                centre[d], scale[d] = 0.0, 1.0
+            column = X[:, d].astype(float)
+            centre[d] = column[0]
+            if is_constant(column):
                 continue
-            relative = column / largest
-            deviation = float(relative.std())
-            centre[d] = float(relative.mean()) * largest
-            scale[d] = deviation * largest if deviation > _CONSTANT else 1.0
-            if deviation <= _CONSTANT:
-                centre[d] = float(column[0])
+            # From the first value, in units of the largest step away from it: nothing overflows, vanishes or cancels.
+            half = 0.5 * column - 0.5 * column[0]
+            step = float(np.abs(half).max())
+            half /= step
+            centre[d] = column[0] + 2 * (float(half.mean()) * step)
+            scale[d] = 2 * (float(half.std()) * step)
         return cls(centre, scale)
 
     def apply(self, X: Array, dtype: np.dtype[Any]) -> Array:
@@ -59,6 +60,3 @@ class Scaling:
                 scaled = (block - self.centre) / self.scale
                 out[start : start + len(block)] = np.clip(scaled, -limit, limit)
         return out
-
-    def undo(self, Z: Array) -> Array:
-        return Z * self.scale + self.centre

@@ -15,8 +15,9 @@ def check_columns(X: Any) -> None:
     dtypes = getattr(X, "dtypes", None)
     if dtypes is not None and hasattr(X, "columns"):
         for column, dtype in zip(X.columns, list(dtypes), strict=True):
-            kind = getattr(dtype, "kind", "O")
-            if kind not in "biuf":
+            kind = getattr(dtype, "kind", None)
+            words = kind == "O" and any(isinstance(v, str | bytes) for v in X[column])
+            if words or (kind is not None and kind not in "biufO") or str(dtype) in ("category", "str", "string"):
                 raise InvalidInput(
                     f"column {column!r} of X has type {dtype}, not a number; drop it, or turn it into numbers "
                     "(for example one column per category)"

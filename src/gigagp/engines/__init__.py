@@ -1,8 +1,9 @@
 """Where the work is done: serial defines correct, the others must match it bit for bit."""
 
-import os
 from contextlib import AbstractContextManager, nullcontext
 from numbers import Integral
+
+import joblib
 
 from gigagp.engines.base import Engine
 from gigagp.engines.blas_threads import one_blas_thread
@@ -10,7 +11,7 @@ from gigagp.engines.serial import SerialEngine
 from gigagp.engines.threads import ThreadsEngine
 from gigagp.errors import InvalidParameter, choose
 
-__all__ = ["Engine", "SerialEngine", "ThreadsEngine", "one_blas_thread", "open_engine"]
+__all__ = ["Engine", "SerialEngine", "ThreadsEngine", "check_workers", "one_blas_thread", "open_engine"]
 
 
 def open_engine(engine: str | Engine, n_jobs: int | None) -> AbstractContextManager[Engine]:
@@ -25,12 +26,19 @@ def open_engine(engine: str | Engine, n_jobs: int | None) -> AbstractContextMana
     return made
 
 
-def _workers(n_jobs: int | None) -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+def check_workers(n_jobs: int | None) -> None:
+    """Refuse a number of workers that means nothing."""
     if n_jobs is None:
-        return cores
+        return
     if isinstance(n_jobs, bool) or not isinstance(n_jobs, Integral) or n_jobs == 0:
         raise InvalidParameter(
             f"n_jobs must be a positive number of workers, -1 for all cores, or None; got {n_jobs!r}"
         )
-    return int(n_jobs) if n_jobs > 0 else max(1, cores + 1 + n_jobs)
+
+
+def _workers(n_jobs: int | None) -> int:
+    check_workers(n_jobs)
+    cores = int(joblib.cpu_count())  # those this process may use: affinity and container limits count
+    if n_jobs is None:
+        return cores
+    return int(n_jobs) if n_jobs > 0 else max(1, cores + 1 + int(n_jobs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
@@ -15,6 +16,17 @@ R = TypeVar("R")
 
 # Units of work a sum is cut into: enough to keep many workers even, and independent of their number.
 _UNITS = 64
+
+
+_own = threading.local()
+
+
+def own_workspace() -> Workspace:
+    """The workspace of the thread that asks."""
+    if not hasattr(_own, "work"):
+        _own.work = Workspace()
+    work: Workspace = _own.work
+    return work
 
 
 class Engine(ABC):

@@ -1,9 +1,11 @@
 """One worker, here and now. This engine defines what is correct."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from gigagp.engines.base import Engine
+from gigagp.engines.base import Engine, own_workspace
 from gigagp.linalg.workspace import Workspace
 
 T = TypeVar("T")
@@ -13,8 +15,5 @@ R = TypeVar("R")
 class SerialEngine(Engine):
     """The caller's own thread."""
 
-    def __init__(self) -> None:
-        self._work = Workspace()
-
     def map(self, function: Callable[[T, Workspace], R], tasks: Iterable[T]) -> Iterator[R]:
-        return (function(task, self._work) for task in tasks)
+        return (function(task, own_workspace()) for task in tasks)

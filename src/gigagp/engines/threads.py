@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from gigagp.engines.base import Engine
+from gigagp.engines.base import Engine, own_workspace
 from gigagp.linalg.workspace import Workspace
 
 T = TypeVar("T")
@@ -21,14 +20,13 @@ class ThreadsEngine(Engine):
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="gigagp")
-        self._own = threading.local()
 
     def map(self, function: Callable[[T, Workspace], R], tasks: Iterable[T]) -> Iterator[R]:
         """Results in order; only a few tasks ahead of the reader are under way, so results do not pile up."""
         ahead: deque[Future[R]] = deque()
         try:
             for task in tasks:
-                ahead.append(self._pool.submit(self._run, function, task))
+                ahead.append(self._pool.submit(_run, function, task))
                 if len(ahead) > 2 * self.workers:
                     yield ahead.popleft().result()
             while ahead:
@@ -36,11 +34,6 @@ class ThreadsEngine(Engine):
         finally:
             for future in ahead:
                 future.cancel()
-
-    def _run(self, function: Callable[[T, Workspace], R], task: T) -> R:
-        if not hasattr(self._own, "work"):
-            self._own.work = Workspace()
-        return function(task, self._own.work)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ThreadsEngine:
         return self  # a place to compute, not a value: a cloned model computes in the same place
@@ -50,3 +43,7 @@ class ThreadsEngine(Engine):
 
     def close(self) -> None:
         self._pool.shutdown()
+
+
+def _run(function: Callable[[T, Workspace], R], task: T) -> R:
+    return function(task, own_workspace())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Real
 
 import numpy as np
@@ -48,16 +49,12 @@ class Groups:
             return slice(first, last + 1)
         return rows
 
-    @property
+    @cached_property
     def _ascending(self) -> Array:
-        known = self.__dict__.get("_known")
-        if known is None:
-            step = np.ones(len(self.indices), bool)
-            step[1:] = np.diff(self.indices) == 1
-            step[self.starts[:-1]] = True
-            known = np.logical_and.reduceat(step, self.starts[:-1])
-            self.__dict__["_known"] = known
-        return known
+        step = np.ones(len(self.indices), bool)
+        step[1:] = np.diff(self.indices) == 1
+        step[self.starts[:-1]] = True
+        return np.asarray(np.logical_and.reduceat(step, self.starts[:-1]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,6 +36,9 @@ def check_dealing(n: int, shape: Shape) -> None:
 def deal_tree(n: int, shape: Shape, shuffle: Shuffle) -> Partition:
     """Deal n rows down the tree: each row of a node goes to `sharing` of its `branching` children.
 
+    Siblings' sizes are within one row of each other; all leaves' are where sharing divides branching. (Elsewhere no
+    dealing can: nodes of 5 and 6 rows, each row to 3 of 4 children, must have children of 3 and of 5.)
+
     With leaf_size the tree is derived: one level of dealing into as many leaves as it takes, and a balanced tree
     above them.
     """

@@ -84,7 +84,7 @@ def share_nearest(X: Array, metric: Array, cells: Groups, sharing: float, engine
     X holds the rows in storage order, so that a cell is a run of it.
     """
     sizes = cells.sizes
-    wanted = np.minimum(np.round((sharing - 1) * sizes).astype(int), sizes.sum() - sizes)
+    wanted = np.minimum(np.round((sharing - 1) * sizes), sizes.sum() - sizes).astype(int)
     if len(cells) == 1 or wanted.max() == 0:
         return cells
     middle = centres(X, metric, cells.starts)

@@ -8,6 +8,7 @@ the whole input space, evenly. With sharing, it takes `sharing` groups of each r
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.errors import InvalidParameter
 from gigagp.partition.base import Partition, Partitioner, Shape
 from gigagp.partition.dealing import check_dealing, deal_tree
 from gigagp.partition.kdtree import cell_starts, kd_order
@@ -17,6 +18,8 @@ class StratifiedPartition(Partitioner):
     """Regions of about `rows_per_group` rows for each child they are dealt to."""
 
     def __init__(self, rows_per_group: int = 2) -> None:
+        if rows_per_group < 1:
+            raise InvalidParameter(f"rows_per_group must be at least 1; got {rows_per_group!r}")
         self.rows_per_group = rows_per_group
 
     def check(self, n: int, shape: Shape) -> None:

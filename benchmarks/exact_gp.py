@@ -1,0 +1,111 @@
+"""Part 2: LML + gradient of one expert against the exact GPs of scikit-learn and GPyTorch, same data, same theta.
+
+One expert of ours runs on one thread; the peers use every core (GPyTorch also on one, for what that tells).
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+
+from gigagp import expert
+from gigagp.engines import one_blas_thread
+from gigagp.kernels import SquaredExponential
+from gigagp.linalg.workspace import Workspace
+from measure import Timing, arguments, bar, gemm_rate, save, seconds
+from peers import LML, GPyTorchExact, ScikitLearn
+
+D = 8
+MOST_GB = 6.0  # of scikit-learn's gradient tensors
+BARS = {"scikit-learn": 10.0, "GPyTorch exact": 4.0}
+BAR_AT = 2048
+
+
+def ours(X: np.ndarray, y: np.ndarray) -> LML:
+    kernel, work = SquaredExponential(1.0, 1.5).bind(D), Workspace()
+
+    def value_and_gradient(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        with one_blas_thread():
+            found = expert.evidence(kernel, theta, X, y, work)
+        return found.value, found.gradient
+
+    return value_and_gradient
+
+
+def peers_at(n: int, X: np.ndarray, y: np.ndarray, installed: list[Any]) -> dict[str, LML]:
+    able = {}
+    for peer in installed:
+        if peer is ScikitLearn and ScikitLearn.gradient_gb(n, D) > MOST_GB:
+            wanted = ScikitLearn.gradient_gb(n, D)
+            print(f"  n={n}: scikit-learn left out: its gradient would take {wanted:.0f} GB", flush=True)
+        else:
+            able[peer.name] = peer.lml(X, y)
+        if peer is GPyTorchExact:
+            able["GPyTorch exact, one thread"] = GPyTorchExact.lml(X, y, threads=1)
+    return able
+
+
+def measure(n: int, repeats: int, installed: list[Any]) -> list[dict[str, Any]]:
+    """Everyone in turn, `repeats` times; ratios are formed within a turn."""
+    rng = np.random.default_rng(n)
+    X = rng.standard_normal((n, D))
+    y = np.sin(X.sum(axis=1)) + 0.1 * rng.standard_normal(n)
+    theta = np.concatenate([[0.1], np.log(np.linspace(1.0, 3.0, D)), [np.log(0.05)]])
+    everyone = {"GigaGP": ours(X, y), **peers_at(n, X, y, installed)}
+    said = {name: lml(theta) for name, lml in everyone.items()}  # also the warm-up
+    agree(n, said)
+    taken: dict[str, list[float]] = {name: [] for name in everyone}
+    shares = []
+    for _ in range(repeats):
+        gc.collect()
+        for name, lml in everyone.items():
+            taken[name].append(seconds(lambda f=lml: f(theta)))
+        with one_blas_thread():
+            shares.append(n**3 / taken["GigaGP"][-1] / gemm_rate("float64", 1))
+    rows = []
+    for name, spent in taken.items():
+        timing = Timing.of(spent)
+        ratio = Timing.of([t / o for t, o in zip(spent, taken["GigaGP"], strict=True)])
+        row = {
+            "n": n, "who": name, "seconds": timing.median, "low": timing.low, "high": timing.high,
+            "ratio": ratio.median, "ratio_low": ratio.low, "ratio_high": ratio.high,
+        }  # fmt: skip
+        row |= {"share": float(np.median(shares))} if name == "GigaGP" else {}
+        rows.append(row)
+        print(
+            f"  n={n:<5} {name:<26} {timing.median:9.4f} s  {ratio.median:6.1f} times ours "
+            f"(quartiles {ratio.low:.1f} to {ratio.high:.1f})",
+            flush=True,
+        )
+    return rows
+
+
+def agree(n: int, said: dict[str, tuple[float, np.ndarray]]) -> None:
+    """Values to 1e-6, gradients to 1e-5 of the largest entry, or there is nothing to compare."""
+    value, gradient = said["GigaGP"]
+    for name, (other, slope) in said.items():
+        apart = abs(other - value) / abs(value)
+        bent = np.abs(slope - gradient).max() / np.abs(gradient).max()
+        assert apart < 1e-6, f"n={n}: the evidence of {name} differs by {apart:.1e}"
+        assert bent < 1e-5, f"n={n}: the gradient of {name} differs by {bent:.1e}"
+
+
+def main() -> None:
+    options = arguments(__doc__ or "").parse_args()
+    installed = [peer for peer in (ScikitLearn, GPyTorchExact) if peer.available()]
+    rows = []
+    for n in (512, 1024, 2048, 4096, 8192) if options.full else (512, 1024, 2048):
+        rows += measure(n, 3 if n > 4096 else 7 if options.full else 5, installed)
+    at = {row["who"]: row["ratio"] for row in rows if row["n"] == BAR_AT}
+    bars = [
+        bar(f"{name} over one expert, n={BAR_AT}, LML + gradient", at[name], wanted, at_least=True)
+        for name, wanted in BARS.items()
+        if name in at
+    ]
+    save("exact_gp", {"rows": rows, "bars": bars})
+
+
+if __name__ == "__main__":
+    main()

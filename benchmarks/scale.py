@@ -1,0 +1,185 @@
+"""Part 3, the paper's timing figure: LML + gradient for 2^10..2^24 points, D = 8, three-level tree, beside peers.
+
+The paper's scheme: leaves of 512 up to 2^20 points and of 128 above. The exponent of time in N is fitted where leaves
+are of 128 throughout, since the scheme changes the work of a point at 2^20; the scheme's own is given as well.
+Beside it, a full GP (one expert on all rows) and FITC with 10% inducing inputs, as far as they go in the time allowed.
+Every point is a process of its own, so its peak memory is its own.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gigagp import expert
+from gigagp.data.store import ExpertStore
+from gigagp.engines import one_blas_thread, open_engine
+from gigagp.fitting import summed_evidence
+from gigagp.kernels import SquaredExponential
+from gigagp.linalg.workspace import Workspace
+from gigagp.partition.base import Groups
+from gigagp.tree import Tree
+from measure import HERE, Timing, arguments, bar, gemm_rate, peak_memory, save, seconds
+from peers import FITC
+
+D = 8
+WORKERS = 2
+BLOCK = 1 << 16
+THETA = np.concatenate([[0.0], np.full(D, np.log(1.5)), [np.log(0.01)]])
+TIME_EXPONENT, MEMORY_EXPONENT = 3, 2  # of the peers, to know when to stop
+MOST_GB = 12.0  # that a peer may take
+
+
+def rows(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """n rows of standardised data, made in place."""
+    rng = np.random.default_rng(0)
+    X, y = np.empty((n, D)), np.empty(n)
+    for a in range(0, n, BLOCK):
+        block = X[a : a + BLOCK]
+        rng.standard_normal(out=block)
+        y[a : a + BLOCK] = np.sin(block.sum(axis=1)) + 0.1 * rng.standard_normal(len(block))
+    return X, y
+
+
+def three_levels(leaves: int) -> Tree:
+    """The root, two inner levels, and the leaves below them, each level about as wide for its parents as the next."""
+    first = max(1, round(leaves ** (1 / 3)))
+    second = max(first, round(leaves ** (2 / 3)))
+    widths = ((1, first), (first, second), (second, leaves))
+    return Tree(tuple(np.arange(above + 1) * below // above for above, below in widths))
+
+
+def tree_evidence(n: int, leaf: int) -> tuple[Callable[[], Any], int]:
+    X, y = rows(n)
+    store = ExpertStore(X, y)
+    cells = Groups.consecutive(np.arange(0, n + 1, leaf))
+    kernel, tree = SquaredExponential(1.0, 1.5).bind(D), three_levels(n // leaf)
+    engine = open_engine("threads", WORKERS).__enter__()
+    evidence = summed_evidence(kernel, store, cells, tree, engine)
+    expert.evidence(kernel, THETA, X[:leaf], y[:leaf], Workspace())  # loads the compiled code
+    return lambda: evidence(THETA, None), n // leaf
+
+
+def full_evidence(n: int) -> Callable[[], Any]:
+    X, y = rows(n)
+    kernel, work = SquaredExponential(1.0, 1.5).bind(D), Workspace()
+    expert.evidence(kernel, THETA, X[:512], y[:512], Workspace())
+    return lambda: expert.evidence(kernel, THETA, X, y, work)
+
+
+def one(what: str, n: int, leaf: int) -> dict[str, Any]:
+    """One point of the figure: seconds, peak memory, and the share of DGEMM with n leaf^2 flops as the floor.
+
+    Repeated three to seven times; once where a peer takes longer than ten seconds.
+    """
+    leaves, share = 1, None
+    if what == "fitc":
+        FITC.lml(*rows(256))(THETA)  # the first call of torch is slow
+        lml = FITC.lml(*rows(n))
+        taken = repeated(lambda: lml(THETA), at_least=1)
+    else:
+        with one_blas_thread():
+            work, leaves = tree_evidence(n, leaf) if what == "tree" else (full_evidence(n), 1)
+            taken = repeated(work, at_least=3 if what == "tree" else 1)
+    gb = peak_memory()
+    if what != "fitc":
+        with one_blas_thread():
+            rates = [gemm_rate("float64", WORKERS if what == "tree" else 1, times=8) for _ in range(3)]
+        share = n * (n / leaves) ** 2 / float(np.median(taken)) / float(np.median(rates))
+    timing = Timing.of(taken)
+    return {
+        "what": what, "n": n, "leaf": leaf, "leaves": leaves, "seconds": timing.median, "low": timing.low,
+        "high": timing.high, "repeats": timing.repeats, "gb": gb, "share": share,
+    }  # fmt: skip
+
+
+def repeated(work: Callable[[], Any], at_least: int) -> list[float]:
+    taken: list[float] = []
+    while len(taken) < at_least or (len(taken) < 7 and sum(taken) < 3) or (len(taken) < 3 and sum(taken) < 10):
+        taken.append(seconds(work))
+    return taken
+
+
+def in_its_own_process(what: str, n: int, leaf: int) -> dict[str, Any] | None:
+    command = [sys.executable, str(HERE / "scale.py"), "--one", what, str(n), str(leaf)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        print(f"  {what} n={n}: failed\n{done.stderr[-500:]}", flush=True)
+        return None
+    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    share = "" if row["share"] is None else f"  {row['share']:.1%} of DGEMM"
+    size = f"2^{n.bit_length() - 1:<3} leaves of {leaf:<6}"
+    print(f"  {what:<5} {size} {row['seconds']:9.4f} s  {row['gb']:6.2f} GB{share}", flush=True)
+    return row
+
+
+def peer(what: str, sizes: list[int], allowed: float) -> list[dict[str, Any]]:
+    """Doubling until the next would take longer, or more memory, than allowed."""
+    found: list[dict[str, Any]] = []
+    for n in sizes:
+        if found:
+            last = found[-1]
+            more = n / last["n"]
+            if last["low"] * more**TIME_EXPONENT > allowed or last["gb"] * more**MEMORY_EXPONENT > MOST_GB:
+                print(f"  {what} stops at 2^{last['n'].bit_length() - 1}", flush=True)
+                break
+        row = in_its_own_process(what, n, n)
+        if row is None:
+            break
+        found.append(row)
+    return found
+
+
+def exponent(rows: list[dict[str, Any]]) -> float:
+    slope, _ = np.polyfit(np.log([r["n"] for r in rows]), np.log([r["seconds"] for r in rows]), 1)
+    return float(slope)
+
+
+def main() -> None:
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--one", nargs=3, help="for the processes of this program: what, rows, leaf size")
+    options = parser.parse_args()
+    if options.one:
+        what, n, leaf = options.one
+        print(json.dumps(one(what, int(n), int(leaf))))
+        return
+    powers = range(10, 25) if options.full else range(10, 19, 2)
+    first = 16 if options.full else 14
+    scheme, small = [], []
+    for power in powers:
+        leaf = 512 if power <= 20 else 128
+        row = in_its_own_process("tree", 1 << power, leaf)
+        scheme.append(row)
+        if power >= first:
+            small.append(row if leaf == 128 else in_its_own_process("tree", 1 << power, 128))
+    scheme, small = ([r for r in found if r is not None] for found in (scheme, small))
+    sizes = [1 << power for power in range(10, 18)]
+    allowed = 30.0 if options.full else 4.0
+    full = peer("full", sizes, allowed)
+    fitc = peer("fitc", sizes, allowed) if FITC.available() else []
+    span = f"2^{first}..2^{powers[-1]}"
+    of_scheme = exponent([r for r in scheme if r["n"] >= 1 << first])
+    print(f"  exponent of the paper's scheme over {span}: {of_scheme:.3f} (its leaves shrink at 2^20)", flush=True)
+    in_gemms = exponent([{**r, "seconds": r["n"] * r["leaf"] ** 2 / r["share"]} for r in small])
+    print(f"  exponent with leaves of 128, in units of DGEMM's time in the same process: {in_gemms:.3f}", flush=True)
+    bars = [bar(f"exponent of time in N, {span}, leaves of 128", exponent(small), 1.03, at_least=False)]
+    for row in scheme:
+        if row["n"] == 1 << 24:
+            bars.append(bar("seconds, LML + gradient of 2^24 points", row["seconds"], 60.0, at_least=False))
+            bars.append(bar("peak GB, LML + gradient of 2^24 points", row["gb"], 6.0, at_least=False))
+    save(
+        "scale",
+        {
+            "scheme": scheme, "leaves_of_128": small, "full": full, "fitc": fitc, "exponent_span": span,
+            "exponent_of_scheme": of_scheme, "exponent": exponent(small), "exponent_in_gemms": in_gemms, "bars": bars,
+        },
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
