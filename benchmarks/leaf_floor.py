@@ -22,7 +22,7 @@ def measure(p: int, dtype: str, workers: int, repeats: int) -> dict[str, Any]:
     y = np.sin(X.sum(axis=1)).astype(dtype)
     kernel = SquaredExponential(1.0, 1.5).bind(D)
     theta = np.append(kernel.theta, np.log(0.05))
-    times = max(2, int(1.5e8 / p**3))
+    times = max(4, int(2e9 / p**3))  # long enough for caches and clock to settle
     works = [Workspace() for _ in range(workers)]
 
     def leaves(work: Workspace) -> None:
