@@ -17,7 +17,8 @@ import numpy as np
 
 from gigagp import HGPRegressor, metrics
 from gigagp.datasets import robot_arm
-from measure import HERE, Timing, arguments, bar, peak_memory, save, seconds
+from gigagp.demo import peak_memory
+from measure import HERE, Timing, arguments, bar, save, seconds
 from peers import SVGP, GPBoost, NearestNeighbours, Said
 
 HELD_OUT = 10_000

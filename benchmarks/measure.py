@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import platform
-import resource
 import subprocess
 import sys
 import threading
@@ -71,11 +70,6 @@ def gemm_rate(dtype: str, workers: int, times: int = 2) -> float:
     _gemms(A, outs[0], 1)
     taken = side_by_side([lambda C=C: _gemms(A, C, times) for C in outs])
     return workers * times * 2 * GEMM_SIZE**3 / taken
-
-
-def peak_memory() -> float:
-    """Largest resident memory of this process so far, in GB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
 
 
 def machine() -> dict[str, Any]:

@@ -18,8 +18,9 @@ import numpy as np
 
 from gigagp import HGPRegressor
 from gigagp.datasets import robot_arm
+from gigagp.demo import peak_memory
 from gigagp.engines import one_blas_thread
-from measure import HERE, Timing, arguments, bar, gemm_rate, peak_memory, save, seconds
+from measure import HERE, Timing, arguments, bar, gemm_rate, save, seconds
 
 FEW, BATCH, MANY = 64, 8, 20_000
 EXPERTS = 4  # that answer a query, by default

@@ -10,8 +10,9 @@ from measure import HERE, arguments
 
 PARTS = (
     "leaf_floor", "evidence_rate", "exact_gp", "scale", "end_to_end", "prediction", "startup", "kin40k", "million",
+    "products", "temperature",
 )  # fmt: skip
-TAKES_DATA = ("kin40k",)
+TAKES_DATA = ("kin40k", "temperature")
 
 
 def main() -> int:

@@ -18,13 +18,14 @@ import numpy as np
 
 from gigagp import expert
 from gigagp.data.store import ExpertStore
+from gigagp.demo import peak_memory
 from gigagp.engines import one_blas_thread, open_engine
 from gigagp.fitting import summed_evidence
 from gigagp.kernels import SquaredExponential
 from gigagp.linalg.workspace import Workspace
 from gigagp.partition.base import Groups
 from gigagp.tree import Tree
-from measure import HERE, Timing, arguments, bar, gemm_rate, peak_memory, save, seconds
+from measure import HERE, Timing, arguments, bar, gemm_rate, save, seconds
 from peers import FITC
 
 D = 8

@@ -163,7 +163,7 @@ def test_clone_and_pickle(wave):
     np.testing.assert_array_equal(again.predict(X[:9], return_std=True), model.predict(X[:9], return_std=True))
 
 
-class Cosine(Kernel):
+class PlainSquaredExponential(Kernel):
     """A user's kernel in plain Python: gram and pullback, nothing else."""
 
     parameters = (Parameter("variance", (1.0,)), Parameter("lengthscale", (1.0,)))
@@ -191,7 +191,7 @@ class Cosine(Kernel):
 def test_a_kernel_in_plain_python_equals_the_built_in_one(wave, engine):
     X, y = wave
     settings = {"partition": "stratified", "leaf_size": 100, "engine": engine, "random_state": 0}
-    plain = HGPRegressor(Cosine(), **settings).fit(X, y)
+    plain = HGPRegressor(PlainSquaredExponential(), **settings).fit(X, y)
     built_in = HGPRegressor(SquaredExponential(ard=False), **settings).fit(X, y)
     np.testing.assert_allclose(plain.theta_, built_in.theta_, atol=1e-5)
     np.testing.assert_allclose(plain.predict(X[:30]), built_in.predict(X[:30]), atol=1e-5)

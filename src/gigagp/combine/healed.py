@@ -11,7 +11,7 @@ class Healed(Rule):
     """gPoE with beta_k = softmax(T (ln kappa - ln s_k^2)/2). Cohen et al. 2020.
 
     The larger the temperature T (as they write it), the more the most certain expert decides alone; 10 was best of
-    1 to 100 on held-out kin40k training rows, for random and for local experts. The softmax's
+    1 to 100 on held-out kin40k training rows (benchmarks/temperature.py). The softmax's
     denominator is a sum over experts like the others, carried with a common scale so that it cannot overflow.
     """
 

@@ -1,7 +1,8 @@
 """Cholesky factor, triangular solves and inverse of one leaf's matrix.
 
-LAPACK's potrf and potri run at a fifth to a third of GEMM's speed at the sizes of a leaf. Here a schedule of block
-operations (see `schedule`) is followed, in which all but small diagonal tiles is matrix products.
+LAPACK's potrf and potri run at an eighth to two fifths of GEMM's speed at the sizes of a leaf (benchmarks/products.py).
+Here a schedule of block operations (see `schedule`) is followed, in which all but small diagonal tiles is matrix
+products.
 Matrices are row-major, square parts of arrays whose row length (`stride`) may exceed p: rows of a power of two would
 fall on the same cache sets. The factor is U = L^T, above the diagonal; the inverse is formed below it. The other
 triangle is scratch. `D` is (p, WIDTH): the inverses of L's diagonal tiles, stacked.

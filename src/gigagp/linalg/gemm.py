@@ -1,9 +1,9 @@
 """Matrix products at the size of a leaf's blocks, in explicit vector code.
 
-A library's GEMM packs its operands and is made for matrices of thousands; between the blocks of a leaf (32 to 512) it
-loses a third of its rate, and every call has a price. Here a micro-kernel holds ROWS x 3 vectors of C in registers and
-walks along k; A is read element by element (so it may as well be transposed), B by rows, neither is packed. Each sum is
-formed by fused multiply-adds in the order of k, so its rounding depends on nothing but the numbers.
+A library's GEMM packs its operands and is made for matrices of thousands; at blocks of 128 and 256 it loses a fifth of
+its rate (benchmarks/products.py), and every call has a price. Here a micro-kernel holds ROWS x 3 vectors of C in
+registers and walks along k; A is read element by element (so it may as well be transposed), B by rows, neither is
+packed. Each sum is formed by fused multiply-adds in the order of k, so its rounding depends on nothing but the numbers.
 """
 
 from typing import Any

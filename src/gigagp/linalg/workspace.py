@@ -7,7 +7,7 @@ import numpy as np
 from gigagp.arrays import Array
 
 # NumPy asks the kernel for huge pages from 4 MB on. Blocks of a leaf are read down their columns, a page a row, and
-# with small pages the processor spends a fifth of its time looking pages up.
+# with small pages the processor spends much of its time looking pages up.
 _LEAST_BYTES = 1 << 22
 _PAGE = 1 << 21
 _STAGGER = 17 * 64  # so that equal places of different buffers do not meet in the same cache sets
