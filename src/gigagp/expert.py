@@ -19,6 +19,18 @@ _ROW = cholesky.stride(QUERY_BLOCK)
 _SMALLEST = 1e-12  # of the prior variance: what rounding leaves of a variance at a noise-free point
 
 
+@compiled
+def _packed(value: float, points: float, jittered: bool, gradient: Array) -> Array:
+    n = len(gradient)
+    sums = np.empty(4 + n + n * n)
+    sums[0], sums[1], sums[2], sums[3] = value, points, 1.0, jittered
+    for i in range(n):
+        sums[4 + i] = gradient[i]
+        for j in range(n):
+            sums[4 + n + i * n + j] = gradient[i] * gradient[j]
+    return sums
+
+
 class Evidence:
     """What a leaf sends up in training, and what a node adds: sums over experts.
 
@@ -33,8 +45,7 @@ class Evidence:
 
     @classmethod
     def of(cls, value: float, gradient: Array, points: int, jitter: float) -> Evidence:
-        sums = np.concatenate([[value, points, 1.0, jitter > 0], gradient, np.outer(gradient, gradient).ravel()])
-        return cls(sums, jitter)
+        return cls(_packed(float(value), float(points), jitter > 0, gradient), jitter)
 
     def __add__(self, other: Evidence) -> Evidence:
         return Evidence(self.sums + other.sums, max(self.jitter, other.jitter))
@@ -110,7 +121,7 @@ def evidence(kernel: Kernel, theta: Array, X: Array, y: Array, work: Workspace, 
         if not np.isnan(value):
             return Evidence.of(value, gradient, p, 0.0)
     in_use, jitter = _factor(kernel, theta, X, work, expert)
-    K, A, T, S, D, _ = in_use
+    K, A, T, S, D = in_use
     alpha = y.copy()
     cholesky.solve_vector(A, alpha, p)
     value = leaf.log_likelihood(y, alpha, A, p)
@@ -124,7 +135,7 @@ def factor(
     kernel: Kernel, theta: Array, X: Array, y: Array, work: Workspace, expert: int | None = None, keep: bool = False
 ) -> Factor:
     """The Cholesky factor and alpha of one leaf. Unless `keep`, U lives in `work` until the next leaf."""
-    (_, U, _, _, D, _), jitter = _factor(kernel, theta, X, work, expert)
+    (_, U, _, _, D), jitter = _factor(kernel, theta, X, work, expert)
     alpha = y.copy()
     cholesky.solve_vector(U, alpha, len(y))
     if keep:
@@ -149,13 +160,12 @@ def posterior(kernel: Kernel, theta: Array, held: Factor, Z: Array, work: Worksp
     """
     p, q = len(held.X), len(Z)
     mean, variance = np.empty(q, Z.dtype), np.empty(q, Z.dtype)
-    scratch = work.take("solve", held.D.shape[1], _ROW, Z.dtype)
     for start in range(0, q, QUERY_BLOCK):
         block = Z[start : start + QUERY_BLOCK]
         n = len(block)
         k = kernel.cross(theta[:-1], held.X, block, _cross_buffer(held, block, work))
         mean[start : start + n] = held.alpha @ k[:p, :n]
-        cholesky.solve_lower(held.U, held.D, k, scratch, p, n)
+        cholesky.solve_lower(held.U, held.D, k, p, n)
         prior = kernel.diagonal(theta[:-1], block)
         left = prior.copy()
         _reduce_variance(k, p, n, left)
@@ -169,7 +179,7 @@ def leave_one_out(
 ) -> LeaveOneOut:
     """Mean y_i - alpha_i / C_ii, variance 1 / C_ii, C = (K + noise I)^-1 (Rasmussen & Williams 2006, eq. 5.12)."""
     p = len(y)
-    (_, A, T, S, D, _), _ = _factor(kernel, theta, X, work, expert)
+    (_, A, T, S, D), _ = _factor(kernel, theta, X, work, expert)
     alpha = y.copy()
     cholesky.solve_vector(A, alpha, p)
     cholesky.inverse(A, D, T, S, p)
@@ -184,7 +194,7 @@ def _factor(kernel: Kernel, theta: Array, X: Array, work: Workspace, expert: int
     K = kernel.gram(theta[:-1], X, in_use.K)
     if K is not in_use.K:  # a kernel may return a matrix of its own
         in_use.K[:p, :p] = K[:p, :p]
-    jitter = factor_noisy(in_use.K, float(np.exp(theta[-1])), in_use.A, in_use.D, in_use.panel, p)
+    jitter = factor_noisy(in_use.K, float(np.exp(theta[-1])), in_use.A, in_use.D, p)
     if not np.isfinite(jitter):
         names = (*kernel.names, "noise_variance")
         values = dict(zip(names, (float(v) for v in np.exp(theta)), strict=True))

@@ -268,9 +268,8 @@ def _joint(committee: Committee, leaves: Array, Z: Array, work: Workspace) -> tu
         factor = expert.factor(kernel, theta, X, y, work, int(leaf))
         V = np.ascontiguousarray(kernel.cross(theta[:-1], X, Z)[: len(X), :q])
         means[:, i] = factor.alpha @ V
-        scratch = np.empty((factor.D.shape[1], q), V.dtype)
-        cholesky.solve_lower(factor.U, factor.D, V, scratch, len(X), q)
-        cholesky.solve_lower_transposed(factor.U, factor.D, V, scratch, len(X), q)
+        cholesky.solve_lower(factor.U, factor.D, V, len(X), q)
+        cholesky.solve_lower_transposed(factor.U, factor.D, V, len(X), q)
         data.append((committee.experts[int(leaf)], X))
         weights.append(V)
     covariances = np.empty((q, len(leaves), len(leaves)))

@@ -31,16 +31,15 @@ class Problem:
         self.stored = np.full((p, cholesky.stride(p) + extra), GARBAGE, kind)
         self.stored[:, :p][np.triu_indices(p)] = self.A[np.triu_indices(p)]
         self.D = np.full((p, cholesky.WIDTH), GARBAGE, kind)
-        self.panel = np.full((cholesky.WIDTH, self.stored.shape[1]), GARBAGE, kind)
 
     def factored(self):
-        assert cholesky.factor(self.stored, self.D, self.panel, self.p) == 0
+        assert cholesky.factor(self.stored, self.D, self.p) == 0
         return self
 
     def right_side(self, q, columns):
         B = np.full((self.p, columns), GARBAGE, self.kind)
         B[:, :q] = self.rng.standard_normal((self.p, q))
-        return B, np.full((self.D.shape[1], columns), GARBAGE, self.kind)
+        return B
 
     def close(self, got, wanted):
         size = np.abs(wanted).max()
@@ -88,10 +87,10 @@ def test_solve_vector(p, kind, extra):
 @pytest.mark.parametrize("transposed", [False, True])
 def test_triangular_solves(p, kind, extra, q, columns, transposed):
     problem = Problem(p, kind, extra).factored()
-    B, scratch = problem.right_side(q, columns)
+    B = problem.right_side(q, columns)
     wanted = scipy.linalg.solve_triangular(problem.L, B[:, :q].astype(float), lower=True, trans=int(transposed))
     solve = cholesky.solve_lower_transposed if transposed else cholesky.solve_lower
-    solve(problem.stored, problem.D, B, scratch, p, q)
+    solve(problem.stored, problem.D, B, p, q)
     problem.close(B[:, :q], wanted)
     assert np.all(B[:, q:] == GARBAGE)
 
@@ -119,14 +118,14 @@ def test_failure_names_the_first_row_whose_pivot_is_not_positive(data, p, kind):
     problem = Problem(p, kind)
     explained = np.sum(problem.L[row, :row] ** 2)  # what the rows above leave of A[row, row] is its pivot
     problem.stored[row, row] = explained + below
-    assert cholesky.factor(problem.stored, problem.D, problem.panel, p) == row + 1
+    assert cholesky.factor(problem.stored, problem.D, p) == row + 1
 
 
 @pytest.mark.parametrize("p", [1, 17, 100])
 def test_infinite_pivot_is_a_failure(p):
     problem = Problem(p, np.float64)
     problem.stored[p - 1, p - 1] = np.inf
-    assert cholesky.factor(problem.stored, problem.D, problem.panel, p) == p
+    assert cholesky.factor(problem.stored, problem.D, p) == p
 
 
 @given(st.integers(1, 100_000))
@@ -203,7 +202,7 @@ def jittered(K, noise, kind=np.float64):
     A = np.full((p, cholesky.stride(p)), GARBAGE, kind)
     D = np.zeros((p, cholesky.WIDTH), kind)
     kept = K.copy()
-    jitter = factor_noisy(K, noise, A, D, np.zeros((cholesky.WIDTH, A.shape[1]), kind), p)
+    jitter = factor_noisy(K, noise, A, D, p)
     np.testing.assert_array_equal(K, kept)
     return jitter, np.triu(A[:, :p]).T
 

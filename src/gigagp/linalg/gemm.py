@@ -8,74 +8,19 @@ packed. Each sum is formed by fused multiply-adds in the order of k, so its roun
 
 from typing import Any
 
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 from gigagp.arrays import Array
+from gigagp.linalg.vectors import AVX512, I64, VECTOR_BYTES, VectorCode
 
-_WIDE = "avx512f" in binding.get_host_cpu_features() and binding.get_host_cpu_features()["avx512f"]
-VECTOR_BYTES = 64 if _WIDE else 32
-ROWS = 8 if _WIDE else 4  # with 3 vectors a row: all registers but those for A and B
+ROWS = 8 if AVX512 else 4  # with 3 vectors a row: all registers but those for A and B
 _K_BLOCK, _M_BLOCK = 192, 64  # rows of B, and rows of A, that stay in the nearest caches
-
-_I1, _I32, _I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
-
-
-class _Code:
-    """Vector instructions of one micro-kernel."""
-
-    def __init__(self, builder: Any, kind: Any) -> None:
-        self.b = builder
-        double = kind == types.float64
-        self.scalar = ir.DoubleType() if double else ir.FloatType()
-        self.size = 8 if double else 4
-        self.lanes = VECTOR_BYTES // self.size
-        self.vector = ir.VectorType(self.scalar, self.lanes)
-        self.suffix = f"v{self.lanes}f{8 * self.size}"
-        self.zero = ir.Constant(self.vector, [ir.Constant(self.scalar, 0.0)] * self.lanes)
-
-    def _call(self, name: str, result: Any, arguments: list[Any]) -> Any:
-        kind = ir.FunctionType(result, [a.type for a in arguments])
-        return self.b.call(cgutils.get_or_insert_function(self.b.module, kind, name), arguments)
-
-    def constant(self, value: int) -> Any:
-        return ir.Constant(_I64, value)
-
-    def spread(self, value: Any, lane: Any) -> Any:
-        """A vector with the same value in every lane."""
-        kind = ir.VectorType(lane, self.lanes)
-        empty = ir.Constant(kind, ir.Undefined)
-        one = self.b.insert_element(empty, value, ir.Constant(_I32, 0))
-        return self.b.shuffle_vector(one, empty, ir.Constant(ir.VectorType(_I32, self.lanes), [0] * self.lanes))
-
-    def first_lanes(self, count: Any) -> Any:
-        """A mask of the first `count` lanes."""
-        numbers = ir.Constant(ir.VectorType(_I64, self.lanes), [self.constant(i) for i in range(self.lanes)])
-        return self.b.icmp_signed("<", numbers, self.spread(count, _I64))
-
-    def place(self, pointer: Any, offset: Any) -> Any:
-        return self.b.bitcast(self.b.gep(pointer, [offset]), self.vector.as_pointer())
-
-    def load(self, place: Any, mask: Any | None) -> Any:
-        if mask is None:
-            return self.b.load(place, align=self.size)
-        arguments = [place, ir.Constant(_I32, self.size), mask, self.zero]
-        return self._call(f"llvm.masked.load.{self.suffix}.p0", self.vector, arguments)
-
-    def store(self, value: Any, place: Any, mask: Any | None) -> None:
-        if mask is None:
-            self.b.store(value, place, align=self.size)
-        else:
-            arguments = [value, place, ir.Constant(_I32, self.size), mask]
-            self._call(f"llvm.masked.store.{self.suffix}.p0", ir.VoidType(), arguments)
-
-    def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
-        return self._call(f"llvm.fma.{self.suffix}", self.vector, [a, b, c])
+_AHEAD = 8  # steps along k by which data are called for before they are used
 
 
-def _emit(code: _Code, vectors: int, data: list[Any], numbers: list[Any]) -> None:
+def _emit(code: VectorCode, vectors: int, data: list[Any], numbers: list[Any]) -> None:
     """C (rows x columns) := alpha A B + beta C, accumulators in registers, the last vector of a row masked."""
     b = code.b
     pa, pb, pc = data
@@ -92,11 +37,16 @@ def _emit(code: _Code, vectors: int, data: list[Any], numbers: list[Any]) -> Non
     loop, done = b.append_basic_block("along_k"), b.append_basic_block("summed")
     b.branch(loop)
     b.position_at_end(loop)
-    step = b.phi(_I64)
+    step = b.phi(I64)
     step.add_incoming(code.constant(0), before)
     sums = [[b.phi(code.vector) for _ in range(vectors)] for _ in range(ROWS)]
     at_a, at_b = b.mul(step, k_step), b.add(ob, b.mul(step, ldb))
     across = [code.load(code.place(pb, b.add(at_b, code.constant(v * code.lanes))), masks[v]) for v in range(vectors)]
+    # Rows are further apart than the processor's own prefetching looks.
+    code.prefetch(b.gep(starts[0], [b.add(at_a, b.mul(k_step, code.constant(_AHEAD)))]))
+    ahead = b.add(at_b, b.mul(ldb, code.constant(_AHEAD)))
+    for v in range(vectors):
+        code.prefetch(b.gep(pb, [b.add(ahead, code.constant(v * code.lanes))]))
     following = b.add(step, code.constant(1))
     step.add_incoming(following, loop)
     totals = []
@@ -136,7 +86,7 @@ def _micro_kernel(vectors: int) -> Any:
                 return context.make_array(signature.args[position])(context, builder, args[position]).data
 
             numbers = [args[i] for i in (1, 2, 3, 5, 6, 8, 9, 10, 11, 12, 13, 14)]
-            _emit(_Code(builder, kind), vectors, [data(0), data(4), data(7)], numbers)
+            _emit(VectorCode(builder, kind), vectors, [data(0), data(4), data(7)], numbers)
             return context.get_dummy_value()
 
         return signature, codegen
@@ -147,30 +97,54 @@ def _micro_kernel(vectors: int) -> Any:
 _one, _two, _three = _micro_kernel(1), _micro_kernel(2), _micro_kernel(3)
 
 
+# What is known to be zero, or not wanted, in a product: rows and columns are skipped by whole micro-kernels.
+FULL, LEFT_LOWER, LEFT_UPPER, RIGHT_LOWER, LOWER_ONLY, UPPER_ONLY = 0, 1, 2, 4, 8, 16
+
+
 @njit(nogil=True, cache=True, error_model="numpy")  # not inlined: the order of its sums is fixed in any copy
 def multiply(
     alpha: float, A: Array, ai: int, aj: int, transposed: bool, B: Array, bi: int, bj: int,
-    beta: float, C: Array, ci: int, cj: int, m: int, n: int, k: int,
+    beta: float, C: Array, ci: int, cj: int, m: int, n: int, k: int, shape: int = FULL,
 ) -> None:  # fmt: skip
     """C[ci:, cj:] := alpha op(A[ai:, aj:]) B[bi:, bj:] + beta C[ci:, cj:], m x n from m x k and k x n.
 
-    op(A) is A, or A^T when `transposed`. Where beta is 0, C may hold anything.
+    op(A) is A, or A^T when `transposed`. Where beta is 0, C may hold anything. `shape` adds up: op(A) is lower or
+    upper triangular, B is lower triangular, only the lower or upper triangle of C is wanted (some more is written: what
+    the micro-kernels on the diagonal reach, which is also what must be zero of a triangular A or B). With a triangular
+    op(A) of no more than _K_BLOCK rows C may be B itself.
     """
     lda, ldb, ldc = A.shape[1], B.shape[1], C.shape[1]
     row_step, k_step = (1, lda) if transposed else (lda, 1)
     scale, first = C.dtype.type(alpha), C.dtype.type(beta)
     lanes = VECTOR_BYTES // C.itemsize
     strip = 3 * lanes
+    a, b, c = ai * lda + aj, bi * ldb + bj, ci * ldc + cj
     for start in range(0, k, _K_BLOCK):
-        depth = min(_K_BLOCK, k - start)
-        keep = first if start == 0 else C.dtype.type(1)
-        a, b, c = ai * lda + aj + start * k_step, (bi + start) * ldb + bj, ci * ldc + cj
         for top in range(0, m, _M_BLOCK):
+            height = min(_M_BLOCK, m - top)
             for j in range(0, n, strip):
-                columns = min(strip, n - j)
-                for i in range(top, min(top + _M_BLOCK, m), ROWS):
+                for step in range(0, height, ROWS):
+                    i = top + step
+                    if shape & LEFT_LOWER:  # from below, so that what is still to be read is not yet written
+                        i = top + (height - 1) // ROWS * ROWS - step
                     rows = min(ROWS, m - i)
-                    ia, jb, ic = a + i * row_step, b + j, c + i * ldc + j
+                    low, high, left, right = 0, k, j, min(j + strip, n)
+                    if shape & LEFT_LOWER:
+                        high = min(high, i + rows)
+                    if shape & LEFT_UPPER:
+                        low = i
+                    if shape & RIGHT_LOWER:
+                        low = max(low, j)
+                    if shape & LOWER_ONLY:
+                        right = min(right, i + rows)
+                    if shape & UPPER_ONLY:
+                        left = max(left, i)
+                    begin, depth = max(low, start), min(high, start + _K_BLOCK) - max(low, start)
+                    columns = right - left
+                    if depth <= 0 or columns <= 0:
+                        continue
+                    keep = first if begin == low else C.dtype.type(1)
+                    ia, jb, ic = a + i * row_step + begin * k_step, b + begin * ldb + left, c + i * ldc + left
                     if columns > 2 * lanes:
                         last = columns - 2 * lanes
                         _three(A, ia, row_step, k_step, B, jb, ldb, C, ic, ldc, depth, rows, last, scale, keep)

@@ -13,6 +13,7 @@ from gigagp.linalg import cholesky, schedule, stationary
 from gigagp.linalg.cholesky import follow, log_determinant
 from gigagp.linalg.compiled import compiled
 from gigagp.linalg.jitter import turn_up
+from gigagp.linalg.vectors import whole_registers
 from gigagp.linalg.workspace import Workspace
 
 
@@ -28,26 +29,29 @@ class Profile(NamedTuple):
 
 
 class Buffers(NamedTuple):
-    """Matrices of one leaf size: covariance; factor (above the diagonal) and inverse (below); scratch; tiles; panel."""
+    """Matrices of one leaf size: covariance; factor (above the diagonal) and inverse (below); scratch; tiles."""
 
     K: Array
     A: Array
     T: Array
     S: Array
     D: Array
-    panel: Array
 
 
 def buffers(p: int, dtype: np.dtype[Any], work: Workspace) -> Buffers:
     """The worker's buffers for leaves of p points."""
-    stride, width = cholesky.stride(p), cholesky.WIDTH
-    K, A, T, S = (work.take(name, p, stride, dtype) for name in "KATS")
-    return Buffers(K, A, T, S, work.take("D", p, width, dtype), work.take("panel", width, stride, dtype))
+    if work.in_use is None or work.in_use[0] != (p, dtype):
+        stride, width = cholesky.stride(p), cholesky.WIDTH
+        K, A, T, S = (work.take(name, p, stride, dtype) for name in "KATS")
+        work.in_use = (p, dtype), Buffers(K, A, T, S, work.take("D", p, width, dtype))
+    held: Buffers = work.in_use[1]
+    return held
 
 
 @compiled
 def weights(alpha: Array, A: Array, p: int) -> float:
     """Lower triangle of A := (alpha alpha^T - A) / 2, from A = (K + noise I)^-1. Returns the trace."""
+    whole_registers()
     half = A.dtype.type(0.5)
     trace = 0.0
     for i in range(p):
@@ -60,15 +64,35 @@ def weights(alpha: Array, A: Array, p: int) -> float:
 
 @compiled
 def square_and_solve(T: Array, y: Array, alpha: Array, p: int) -> float:
-    """alpha += T^T T y and returns |T y|^2, T = L^-1: one pass over the rows of T."""
+    """alpha += T^T T y and returns |T y|^2, T = L^-1: one pass over T, four rows at a time."""
+    whole_registers()
+    zero = y.dtype.type(0)
     total = 0.0
-    for i in range(p):
-        z = y.dtype.type(0)
+    for i in range(0, p - 3, 4):
+        a, b, c, d = T[i], T[i + 1], T[i + 2], T[i + 3]
+        r, s, t, u = zero, zero, zero, zero
+        for k in range(i):
+            r += a[k] * y[k]
+            s += b[k] * y[k]
+            t += c[k] * y[k]
+            u += d[k] * y[k]
+        for k in range(i, i + 4):  # on the diagonal: what lies above it is zero
+            r += a[k] * y[k]
+            s += b[k] * y[k]
+            t += c[k] * y[k]
+            u += d[k] * y[k]
+        for k in range(i):
+            alpha[k] += (r * a[k] + s * b[k]) + (t * c[k] + u * d[k])
+        for k in range(i, i + 4):
+            alpha[k] += (r * a[k] + s * b[k]) + (t * c[k] + u * d[k])
+        total += np.float64(r) * r + np.float64(s) * s + np.float64(t) * t + np.float64(u) * u
+    for i in range(p // 4 * 4, p):
+        z = zero
         for k in range(i + 1):
             z += T[i, k] * y[k]
         for k in range(i + 1):
             alpha[k] += z * T[i, k]
-        total += np.float64(z) * np.float64(z)
+        total += np.float64(z) * z
     return total
 
 
@@ -83,25 +107,44 @@ def log_likelihood(y: Array, alpha: Array, A: Array, p: int) -> float:
 
 
 @compiled
+def _pull_weights(
+    kind: int, x: Array, variance: float, shape: float, alpha: Array, A: Array, K: Array, gradient: Array
+) -> float:
+    """`weights` and `stationary.pullback` in one pass over A, which is kept."""
+    whole_registers()
+    p = len(alpha)
+    half = A.dtype.type(0.5)
+    w, row = np.empty(p, A.dtype), np.empty(p, A.dtype)
+    gradient[:] = 0
+    trace = 0.0
+    for i in range(p):
+        a, line = alpha[i], A[i]
+        for j in range(i + 1):
+            w[j] = half * (a * alpha[j] - line[j])
+        trace += w[i]
+        stationary.pull_row(kind, x, i, variance, shape, w, K[i], row, gradient)
+    return trace
+
+
+@compiled
 def _evidence(
     kind: int, variance: float, scales: Array, shape: float, lengthscales: int, shaped: bool, noise: float,
     X: Array, y: Array, factoring: Array, inverting: Array,
-    K: Array, A: Array, T: Array, S: Array, D: Array, panel: Array, gradient: Array,
+    K: Array, A: Array, T: Array, S: Array, D: Array, gradient: Array,
 ) -> float:  # fmt: skip
     """Log marginal likelihood; `gradient` for all of theta. NaN where the matrix is not positive definite."""
     p, columns = X.shape
     x = stationary.scaled_transposed(X, scales)
     stationary.gram(kind, x, variance, shape, K)
     turn_up(K, A, p, noise)
-    if follow(factoring, (A, T, S, D, panel, A), 0) != 0:
+    if follow(factoring, (A, T, S, D, A), 0) != 0:
         return np.nan
     half_log_determinant = 0.5 * log_determinant(A, p)
-    follow(inverting, (A, T, S, D, panel, A), 0)
+    follow(inverting, (A, T, S, D, A), 0)
     alpha = np.zeros(p, X.dtype)
     value: float = -0.5 * square_and_solve(T, y, alpha, p) - half_log_determinant - 0.5 * p * np.log(2 * np.pi)
-    trace = weights(alpha, A, p)
     every = np.empty(columns + 2)
-    stationary.pullback(kind, x, variance, shape, A, K, every)
+    trace = _pull_weights(kind, x, variance, shape, alpha, A, K, every)
     gradient[0] = every[0]
     if lengthscales == columns:
         gradient[1 : 1 + columns] = every[1 : 1 + columns]

@@ -5,9 +5,9 @@ Each algorithm is a recursion that halves a matrix until it is a small tile, wit
     [     U22]
     T = L^-1 (lower):  T21 = -T22 L21 T11;     A^-1 = T^T T (lower).
 Every product between halves is a matrix product on blocks as square as can be, and has the form A B or A^T B, which
-`gemm.multiply` takes without packing; that is why the factor is kept above the diagonal and the inverse below. No flop
-is spent on the other triangle but inside tiles; the inverse of a tile replaces each small triangular solve. The
-recursion depends on the size alone, so it is run once a size, here, and written down as a list of operations that
+`gemm.multiply` takes without packing; that is why the factor is kept above the diagonal and the inverse below.
+Products with a triangle end in one operation at SPAN, for `multiply` skips what is zero; the inverse of a tile replaces
+each small triangular solve. The recursion depends on the size alone, so it is run once a size, here, and written down as a list of operations that
 compiled code follows (Numba cannot cache compiled functions that call themselves). A block is given by its corner (row,
 column) and size.
 """
@@ -17,12 +17,14 @@ from functools import lru_cache
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.linalg.gemm import FULL, LEFT_LOWER, LEFT_UPPER, LOWER_ONLY, RIGHT_LOWER, UPPER_ONLY
 
 # Operations.
-FACTOR_TILE, TO_PANEL, TILE_INVERSE, MULTIPLY = range(4)
-# Matrices they name: the leaf's, two of scratch, the tiles' inverses, a panel of scratch, right-hand sides.
-A, T, S, D, PANEL, B = range(6)
+FACTOR_TILE, TILE_INVERSE, MULTIPLY = range(3)
+# Matrices they name: the leaf's, two of scratch, the tiles' inverses, right-hand sides.
+A, T, S, D, B = range(5)
 ALL = -1  # a number of columns known only when the schedule is followed
+SPAN = 96  # rows up to which a product with a triangle is one operation
 
 Operation = tuple[int, ...]
 Place = tuple[int, int, int]  # matrix, row, column
@@ -40,13 +42,14 @@ class _Writer:
         return (n + 2 * self.width - 1) // (2 * self.width) * self.width
 
     def write(self, code: int, *numbers: int) -> None:
-        self.operations.append((code, *numbers, *[0] * (15 - len(numbers))))
+        self.operations.append((code, *numbers, *[0] * (16 - len(numbers))))
 
     def multiply(
-        self, alpha: int, a: Place, transposed: bool, b: Place, beta: int, c: Place, m: int, n: int, k: int
-    ) -> None:
+        self, alpha: int, a: Place, transposed: bool, b: Place, beta: int, c: Place, m: int, n: int, k: int,
+        shape: int = FULL,
+    ) -> None:  # fmt: skip
         """c := alpha op(a) b + beta c; m x n from m x k and k x n."""
-        self.write(MULTIPLY, alpha, *a, transposed, *b, beta, *c, m, n, k)
+        self.write(MULTIPLY, alpha, *a, transposed, *b, beta, *c, m, n, k, shape)
 
     def factor(self, o: int, n: int) -> None:
         """A's block at (o, o) := its factor U."""
@@ -62,8 +65,7 @@ class _Writer:
     def divide(self, r: int, c: int, m: int, n: int) -> None:
         """A[r:r+m, c:c+n] := L^-1 A[r:r+m, c:c+n], L the factored block at (r, r)."""
         if m <= self.width:
-            self.write(TO_PANEL, A, r, c, m, n)
-            self.multiply(1, (D, r, 0), False, (PANEL, 0, 0), 0, (A, r, c), m, n, m)
+            self.multiply(1, (D, r, 0), False, (A, r, c), 0, (A, r, c), m, n, m, LEFT_LOWER)
             return
         h = self.half(m)
         self.divide(r, c, h, n)
@@ -72,8 +74,8 @@ class _Writer:
 
     def subtract_square(self, o: int, n: int, r: int, k: int) -> None:
         """Upper triangle of A's block at (o, o) -= X^T X, X = A[r:r+k, o:o+n]."""
-        if n <= self.width:
-            self.multiply(-1, (A, r, o), True, (A, r, o), 1, (A, o, o), n, n, k)
+        if n <= SPAN:
+            self.multiply(-1, (A, r, o), True, (A, r, o), 1, (A, o, o), n, n, k, UPPER_ONLY)
             return
         h = self.half(n)
         self.subtract_square(o, h, r, k)
@@ -93,8 +95,8 @@ class _Writer:
 
     def times_lower(self, r: int, c: int, m: int, n: int) -> None:
         """S[r:r+m, c:c+n] := L[r:r+m, c:c+n] T_cc."""
-        if n <= self.width:
-            self.multiply(1, (A, c, r), True, (T, c, c), 0, (S, r, c), m, n, n)
+        if n <= SPAN:
+            self.multiply(1, (A, c, r), True, (T, c, c), 0, (S, r, c), m, n, n, RIGHT_LOWER)
             return
         h = self.half(n)
         self.times_lower(r, c, m, h)
@@ -103,8 +105,8 @@ class _Writer:
 
     def minus_lower_times(self, r: int, c: int, m: int, n: int) -> None:
         """T[r:r+m, c:c+n] := -T_rr S[r:r+m, c:c+n]."""
-        if m <= self.width:
-            self.multiply(-1, (T, r, r), False, (S, r, c), 0, (T, r, c), m, n, m)
+        if m <= SPAN:
+            self.multiply(-1, (T, r, r), False, (S, r, c), 0, (T, r, c), m, n, m, LEFT_LOWER)
             return
         h = self.half(m)
         self.minus_lower_times(r, c, h, n)
@@ -113,8 +115,8 @@ class _Writer:
 
     def square_lower(self, o: int, n: int) -> None:
         """Lower triangle of A's block at (o, o) := T_oo^T T_oo."""
-        if n <= self.width:
-            self.multiply(1, (T, o, o), True, (T, o, o), 0, (A, o, o), n, n, n)
+        if n <= SPAN:
+            self.multiply(1, (T, o, o), True, (T, o, o), 0, (A, o, o), n, n, n, LEFT_UPPER | LOWER_ONLY)
             return
         h = self.half(n)
         self.square_lower(o, h)
@@ -124,8 +126,8 @@ class _Writer:
 
     def add_square(self, r: int, m: int, o: int, n: int) -> None:
         """Lower triangle of A's block at (o, o) += X^T X, X = T[r:r+m, o:o+n]."""
-        if n <= self.width:
-            self.multiply(1, (T, r, o), True, (T, r, o), 1, (A, o, o), n, n, m)
+        if n <= SPAN:
+            self.multiply(1, (T, r, o), True, (T, r, o), 1, (A, o, o), n, n, m, LOWER_ONLY)
             return
         h = self.half(n)
         self.add_square(r, m, o, h)
@@ -134,8 +136,8 @@ class _Writer:
 
     def lower_transposed_times(self, r: int, c: int, m: int, n: int) -> None:
         """A[r:r+m, c:c+n] := T_rr^T T[r:r+m, c:c+n]."""
-        if m <= self.width:
-            self.multiply(1, (T, r, r), True, (T, r, c), 0, (A, r, c), m, n, m)
+        if m <= SPAN:
+            self.multiply(1, (T, r, r), True, (T, r, c), 0, (A, r, c), m, n, m, LEFT_UPPER)
             return
         h = self.half(m)
         self.lower_transposed_times(r, c, h, n)
@@ -145,8 +147,8 @@ class _Writer:
     def solve(self, o: int, n: int, transposed: bool) -> None:
         """B[o:o+n] := L^-1 B[o:o+n], or L^-T B[o:o+n], L the block at (o, o)."""
         if n <= self.width:
-            self.write(TO_PANEL, B, o, 0, n, ALL)
-            self.multiply(1, (D, o, 0), transposed, (PANEL, 0, 0), 0, (B, o, 0), n, ALL, n)
+            triangle = LEFT_UPPER if transposed else LEFT_LOWER
+            self.multiply(1, (D, o, 0), transposed, (B, o, 0), 0, (B, o, 0), n, ALL, n, triangle)
             return
         h = self.half(n)
         if transposed:

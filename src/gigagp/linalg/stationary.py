@@ -11,9 +11,11 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.linalg.compiled import compiled
 from gigagp.linalg.exponential import exp_nonpositive
+from gigagp.linalg.vectors import whole_registers
 
 SQUARED_EXPONENTIAL, MATERN12, MATERN32, MATERN52, RATIONAL_QUADRATIC = range(5)
 _ROOT3, _ROOT5 = 3.0**0.5, 5.0**0.5
+_SWEEP = 32  # points that a compiled loop takes at a time: rows are filled up to that, a remainder would cost more
 _FAR = 1e4  # exp(-r) is zero from there on; polynomials before it must stay finite
 
 
@@ -32,6 +34,7 @@ def scaled_transposed(X: Array, scales: Array) -> Array:
 @compiled
 def _distances(x: Array, i: int, z: Array, row: Array, n: int) -> None:
     """row[:n] := r^2 between point i of x and the first n points of z; four dimensions a sweep."""
+    whole_registers()
     D = x.shape[0]
     for j in range(n):
         row[j] = 0
@@ -53,6 +56,7 @@ def _distances(x: Array, i: int, z: Array, row: Array, n: int) -> None:
 @compiled
 def _profile(kind: int, row: Array, n: int, variance: float, shape: float) -> None:
     """row[:n] := variance * f(r^2), from r^2."""
+    whole_registers()
     v, far = row.dtype.type(variance), row.dtype.type(_FAR)
     one, half = row.dtype.type(1), row.dtype.type(0.5)
     if kind == SQUARED_EXPONENTIAL:
@@ -79,6 +83,7 @@ def _profile(kind: int, row: Array, n: int, variance: float, shape: float) -> No
 @compiled
 def _slope(kind: int, row: Array, n: int, variance: float, shape: float) -> None:
     """row[:n] := variance * slope(r^2), from r^2."""
+    whole_registers()
     v, far = row.dtype.type(variance), row.dtype.type(_FAR)
     one = row.dtype.type(1)
     if kind == MATERN12:
@@ -102,12 +107,12 @@ def _slope(kind: int, row: Array, n: int, variance: float, shape: float) -> None
 
 @compiled
 def gram(kind: int, x: Array, variance: float, shape: float, K: Array) -> None:
-    """Lower triangle of K := k(x, x)."""
+    """Lower triangle of K := k(x, x); above it, anything."""
     p = x.shape[1]
     for i in range(p):
-        row = K[i]
-        _distances(x, i, x, row, i)
-        _profile(kind, row, i, variance, shape)
+        row, n = K[i], min(-(-i // _SWEEP) * _SWEEP, p)
+        _distances(x, i, x, row, n)
+        _profile(kind, row, n, variance, shape)
         row[i] = variance
 
 
@@ -122,33 +127,67 @@ def cross(kind: int, x: Array, z: Array, variance: float, shape: float, K: Array
 
 
 @compiled
-def pull_lengthscales(x: Array, G: Array, i: int, total: Array) -> None:
-    """total[d] += sum_{j<i} G_j (x_id - x_jd)^2 for one row G of weights."""
+def pull_lengthscales(x: Array, G: Array, i: int, n: int, total: Array) -> None:
+    """total[d] += 2 sum_{j<n} G_j (x_id - x_jd)^2 for one row G of weights."""
+    whole_registers()
     D = x.shape[0]
     d = 0
     while d + 4 <= D:
         a, b, c, e = x[d, i], x[d + 1, i], x[d + 2, i], x[d + 3, i]
         zero = x.dtype.type(0)
         sa, sb, sc, se = zero, zero, zero, zero
-        for j in range(i):
+        for j in range(n):
             g = G[j]
             s, t, u, v = x[d, j] - a, x[d + 1, j] - b, x[d + 2, j] - c, x[d + 3, j] - e
             sa += g * s * s
             sb += g * t * t
             sc += g * u * u
             se += g * v * v
-        total[d] += sa
-        total[d + 1] += sb
-        total[d + 2] += sc
-        total[d + 3] += se
+        total[d] += 2 * sa
+        total[d + 1] += 2 * sb
+        total[d + 2] += 2 * sc
+        total[d + 3] += 2 * se
         d += 4
     while d < D:
         a, sa = x[d, i], x.dtype.type(0)
-        for j in range(i):
+        for j in range(n):
             s = x[d, j] - a
             sa += G[j] * s * s
-        total[d] += sa
+        total[d] += 2 * sa
         d += 1
+
+
+@compiled
+def pull_row(
+    kind: int, x: Array, i: int, variance: float, shape: float, w: Array, k: Array, row: Array, gradient: Array
+) -> None:
+    """What row i of the weights, w, and of the gram matrix, k, add to `pullback`. `row` is scratch."""
+    whole_registers()
+    D = x.shape[0]
+    # Loops that sum store nothing: where arrays happen to lie close, one that does both runs in another order.
+    part = x.dtype.type(0)
+    for j in range(i):
+        part += w[j] * k[j]
+    gradient[0] += 2 * np.float64(part) + w[i] * k[i]
+    if kind == SQUARED_EXPONENTIAL:
+        for j in range(i):
+            row[j] = w[j] * k[j]
+    else:
+        _distances(x, i, x, row, i)
+        if kind == RATIONAL_QUADRATIC:
+            by_shape = 0.0
+            for j in range(i):
+                half = 0.5 * np.float64(row[j])
+                base = 1 + half / shape
+                by_shape += 2 * w[j] * k[j] * (half / base - shape * np.log(base))
+            gradient[D + 1] += by_shape
+        _slope(kind, row, i, variance, shape)
+        for j in range(i):
+            row[j] *= w[j]
+    n = min(-(-i // _SWEEP) * _SWEEP, x.shape[1])
+    for j in range(i, n):
+        row[j] = 0
+    pull_lengthscales(x, row, i, n, gradient[1 : 1 + D])
 
 
 @compiled
@@ -157,32 +196,7 @@ def pullback(kind: int, x: Array, variance: float, shape: float, W: Array, K: Ar
 
     K is the gram matrix of this kernel; lower triangles are read. The last entry is the rational quadratic's only.
     """
-    D, p = x.shape
     gradient[:] = 0
-    total = np.zeros(D)
-    row = np.empty(p, x.dtype)
-    by_variance, by_shape = 0.0, 0.0
-    for i in range(p):
-        if kind == SQUARED_EXPONENTIAL:
-            part = x.dtype.type(0)
-            for j in range(i):
-                row[j] = W[i, j] * K[i, j]
-                part += row[j]
-        else:
-            _distances(x, i, x, row, i)
-            if kind == RATIONAL_QUADRATIC:
-                for j in range(i):
-                    half = 0.5 * np.float64(row[j])
-                    base = 1 + half / shape
-                    by_shape += 2 * W[i, j] * K[i, j] * (half / base - shape * np.log(base))
-            _slope(kind, row, i, variance, shape)
-            part = x.dtype.type(0)
-            for j in range(i):
-                part += W[i, j] * K[i, j]
-                row[j] *= W[i, j]
-        by_variance += 2 * np.float64(part) + W[i, i] * K[i, i]
-        pull_lengthscales(x, row, i, total)
-    gradient[0] = by_variance
-    for d in range(D):
-        gradient[1 + d] = 2 * total[d]
-    gradient[D + 1] = by_shape
+    row = np.empty(x.shape[1], x.dtype)
+    for i in range(x.shape[1]):
+        pull_row(kind, x, i, variance, shape, W[i], K[i], row, gradient)

@@ -18,6 +18,7 @@ class Workspace:
 
     def __init__(self) -> None:
         self._flat: dict[tuple[str, str], Array] = {}
+        self.in_use: Any = None  # what a caller took last and may find again, with its own key
 
     def take(self, name: str, rows: int, columns: int, dtype: np.dtype[Any]) -> Array:
         """A (rows, columns) matrix with arbitrary (but finite) content."""

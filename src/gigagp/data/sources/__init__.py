@@ -1,0 +1,9 @@
+"""Rows from wherever they are: arrays, tables, .npy, Parquet, CSV. pyarrow is loaded only by what needs it."""
+
+from gigagp.data.sources.base import Source
+from gigagp.data.sources.encoding import Encoding, Feature
+from gigagp.data.sources.opening import open_source
+from gigagp.data.sources.rows import Block, Rows
+from gigagp.data.sources.selection import open_rows
+
+__all__ = ["Block", "Encoding", "Feature", "Rows", "Source", "open_rows", "open_source"]

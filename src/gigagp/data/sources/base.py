@@ -1,0 +1,172 @@
+"""What every source of rows is: named columns of known kinds, batches in a fixed order, a fingerprint."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import operator
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.errors import InvalidInput
+
+# Kinds of columns that are numbers, and what the number means.
+MEANING = {
+    "float32": "number",
+    "float": "number",
+    "integer": "number",
+    "boolean": "number",
+    "decimal": "number",
+    "date": "date",
+    "timestamp": "timestamp",
+    "time": "time",
+    "duration": "duration",
+}
+# Kinds that can be categories; floats because integers in an array of floats, or with gaps in pandas, are floats.
+ENCODABLE = {"text", "integer", "boolean", "float", "float32"}
+PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_HASHED = 65536  # rows at a time
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column's name, its kind (a key of MEANING, "text" or "other"), and its type as its library calls it."""
+
+    name: str
+    kind: str
+    type: str
+
+
+@dataclass(frozen=True, eq=False)
+class Batch(ABC):
+    """Consecutive rows of one file, or of a table in memory."""
+
+    file: str
+    first_row: int
+    n_rows: int
+    columns: Mapping[str, Any]
+
+    @abstractmethod
+    def numbers(self, name: str) -> Array:
+        """A column as float64 (float32 as it is), NaN where a value is missing."""
+
+    @abstractmethod
+    def categories(self, name: str) -> tuple[Array, list[str | None]]:
+        """Codes and the texts they stand for; a missing value has the code -1, or a code that stands for None."""
+
+    @abstractmethod
+    def table(self, names: Sequence[str]) -> Any:
+        """The columns as a pyarrow.Table, of their own types."""
+
+    def content(self, name: str) -> bytes:
+        """A text column as bytes, to be hashed."""
+        codes, texts = self.categories(name)
+        return codes.tobytes() + json.dumps(texts).encode()
+
+    def slice(self, start: int, stop: int) -> Self:
+        columns = {name: values[start:stop] for name, values in self.columns.items()}
+        return replace(self, first_row=self.first_row + start, n_rows=stop - start, columns=columns)
+
+
+class Source(ABC):
+    """Rows that can be read again and again, in the same order, without ever being in memory all at once."""
+
+    named = True  # False: columns are called x0, x1, ... by their place
+
+    def __init__(self, name: str, columns: Iterable[Column], n_rows: int | None) -> None:
+        every = list(columns)
+        twice = [column for column, count in Counter(column.name for column in every).items() if count > 1]
+        if twice:
+            raise InvalidInput(f"{name} has two columns called {twice[0]!r}; rename one")
+        if not every:
+            raise InvalidInput(f"{name} has no columns")
+        self.name = name
+        self.columns = {column.name: column for column in every}
+        self.n_rows = n_rows  # None where only reading tells
+
+    @abstractmethod
+    def batches(self, columns: Sequence[str], rows: int, start: int = 0) -> Iterator[Batch]:
+        """All rows from `start` on, in batches of about `rows` or fewer."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A hash that changes with the data, and is the same in another process."""
+
+    def check_unchanged(self) -> None:  # noqa: B027 what is in memory is the caller's to leave alone
+        """Refuse to go on when the files are not what they were at opening."""
+
+    def as_text(self, names: Sequence[str]) -> Source:
+        """The same rows, these columns read as text where the source has no types of its own (CSV)."""
+        return self
+
+    def find(self, name: object, role: str) -> str:
+        """The column the user calls `name` (or its place, where columns have no names); an error gives the nearest."""
+        key = str(name)
+        if not self.named and not isinstance(name, str):
+            place = operator.index(name)  # type: ignore[arg-type]
+            key = list(self.columns)[place] if -len(self.columns) <= place < len(self.columns) else f"x{place}"
+        if key in self.columns:
+            return key
+        close = difflib.get_close_matches(key, self.columns, 1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise InvalidInput(f"{role}: {self.name} has no column {key!r}.{hint} It has {listed(self.columns)}")
+
+
+class Addressable(Source):
+    """A source that can be read from any row on: arrays, tables in memory, .npy."""
+
+    n_rows: int
+
+    @abstractmethod
+    def read(self, columns: Sequence[str], start: int, stop: int) -> Batch:
+        """Rows start to stop."""
+
+    def batches(self, columns: Sequence[str], rows: int, start: int = 0) -> Iterator[Batch]:
+        for first in range(start, self.n_rows, rows):
+            yield self.read(columns, first, min(first + rows, self.n_rows))
+
+
+def seconds(ticks: Array, per_second: int) -> Array:
+    """Seconds as float64; whole seconds are exact, and the unit of the ticks does not change the rest."""
+    whole, rest = np.divmod(ticks, per_second)
+    return whole.astype(float) + rest / per_second
+
+
+def category_text(value: object) -> str | None:
+    """What a category is called, the same from every source: 3 and 3.0 are "3", True and "TRUE" are "true"."""
+    if value is None or value != value:  # noqa: PLR0124 NaN
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    text = str(value)
+    return text.lower() if text.lower() in ("true", "false") else text
+
+
+def content_fingerprint(source: Source) -> str:
+    """A fingerprint by reading everything, as the model would see it."""
+    content = hashlib.blake2b()
+    n_rows = 0
+    for batch in source.batches(list(source.columns), _HASHED):
+        n_rows += batch.n_rows
+        for column in source.columns.values():
+            number = column.kind in MEANING
+            content.update(batch.numbers(column.name).tobytes() if number else batch.content(column.name))
+    types = [[column.name, column.type] for column in source.columns.values()]
+    return digest([n_rows, types, content.hexdigest()])
+
+
+def digest(description: object) -> str:
+    return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()
+
+
+def listed(names: Iterable[str], most: int = 20) -> str:
+    every = list(names)
+    rest = f" and {len(every) - most} more" if len(every) > most else ""
+    return ", ".join(repr(name) for name in every[:most]) + rest

@@ -1,0 +1,134 @@
+"""CSV and CSV.gz with a header, commas and UTF-8, read as a stream.
+
+What looks like a number in the first block is read as float64, exactly: a column of integers may hold 1.5 later. An
+empty field, NA, NULL, NaN and their like are missing values, in text too.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import csv, types
+
+from gigagp.data.sources.arrow import ArrowBatch, columns_of
+from gigagp.data.sources.base import Source
+from gigagp.data.sources.files import File, Files, FileSource
+from gigagp.errors import InvalidInput
+
+_BLOCK = 1 << 22  # bytes
+_BAD_VALUE = re.compile(
+    r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to (\S+): invalid value '(.*)'", re.S
+)
+_RAGGED = re.compile(r"CSV parse error: (?:Row #(\d+): )?Expected (\d+) columns, got (\d+): (.*)", re.S)
+
+
+class CsvSource(FileSource):
+    """The first file's first block decides what the columns are; the others must have the same header."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+        self._headers: dict[str, list[str]] = {}
+        self._types: dict[str, Any] = {}
+        first, n_rows = files.found[0], 0
+        for file in files.found:
+            with self._open(file) as reader:
+                self._headers[file.path] = reader.schema.names
+                if file is first:
+                    fields = [pa.field(field.name, _reading_type(field.type)) for field in reader.schema]
+                n_rows = n_rows or sum(len(batch) for batch in itertools.islice(reader, 1))
+            _check_header(self._headers[file.path], self._headers[first.path], file, first)
+        super().__init__(files.name, columns_of(fields), None if n_rows else 0)
+        self._types = {field.name: field.type for field in fields}
+
+    def as_text(self, names: Sequence[str]) -> Source:
+        other = copy.copy(self)
+        other._types = self._types | dict.fromkeys(names, pa.string())
+        other.columns = self.columns | {
+            column.name: column for column in columns_of(pa.field(name, pa.string()) for name in names)
+        }
+        return other
+
+    @contextmanager
+    def _open(self, file: File, columns: Sequence[str] = ()) -> Iterator[Any]:
+        names: list[str] = self._headers.get(file.path, [])
+        try:
+            with self.files.reading(file.name), self.files.system.open_input_stream(file.path) as stream:
+                yield csv.open_csv(
+                    stream,
+                    read_options=csv.ReadOptions(use_threads=False, block_size=_BLOCK),  # threads lose row numbers
+                    parse_options=csv.ParseOptions(newlines_in_values=True),
+                    convert_options=csv.ConvertOptions(
+                        column_types=self._types, include_columns=list(columns), strings_can_be_null=True
+                    ),
+                )
+        except InvalidInput as error:
+            raise _explain(error, file, names) from error.__cause__
+
+    def batches(self, columns: Sequence[str], rows: int, start: int = 0) -> Iterator[ArrowBatch]:
+        skip = start
+        for file in self.files.found:
+            first = 0
+            with self._open(file, columns) as reader:
+                for part in reader:
+                    batch = ArrowBatch(file.name, first, len(part), {name: part.column(name) for name in columns})
+                    first += len(part)
+                    for begin in range(max(0, skip - batch.first_row), len(part), rows):
+                        yield batch.slice(begin, min(begin + rows, len(part)))
+            skip = max(0, skip - first)
+
+
+def _reading_type(inferred: Any) -> Any:
+    """A type that also fits what may come in later blocks."""
+    if types.is_integer(inferred) or types.is_floating(inferred) or types.is_null(inferred):
+        return pa.float64()
+    if types.is_timestamp(inferred):
+        return pa.timestamp("ns", inferred.tz)
+    return pa.time64("ns") if types.is_time(inferred) else inferred
+
+
+def _check_header(names: list[str], expected: list[str], file: File, first: File) -> None:
+    if all(_is_number(name) for name in names):
+        raise InvalidInput(f"the first line of {file.name} holds numbers; a header with the columns' names is needed")
+    if len(names) == 1 and re.search(r"[;\t|]", names[0]):
+        raise InvalidInput(f"{file.name} has one column, {names[0]!r}; values must be separated by commas")
+    for name in [*expected, *names]:
+        if (name in names) != (name in expected):
+            has, lacks = (file, first) if name in names else (first, file)
+            raise InvalidInput(f"mixed headers: {has.name} has a column {name!r} and {lacks.name} has not")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _explain(error: InvalidInput, file: File, names: list[str]) -> InvalidInput:
+    """pyarrow counts rows from 1 with the header; we count from 0 without."""
+    cause = str(error.__cause__)
+    if bad := _BAD_VALUE.search(cause):
+        column, row, type_, value = bad.groups()
+        name = names[int(column)] if int(column) < len(names) else column
+        wanted = "a number" if type_ == "double" else f"a {type_}"
+        return InvalidInput(
+            f"column {name!r} of {file.name} holds {value!r} at {_row(row)}, which is not {wanted} as in the first "
+            f"rows; correct it, or leave the column out with drop=[{name!r}]"
+        )
+    if ragged := _RAGGED.search(cause):
+        row, expected, got, text = ragged.groups()
+        return InvalidInput(
+            f"{_row(row)} of {file.name} has {got} fields where the header has {expected}: {text[:200]!r}; correct it"
+        )
+    return error
+
+
+def _row(number: str | None) -> str:
+    return f"row {int(number) - 2}" if number else "an unknown row"

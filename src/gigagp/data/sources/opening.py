@@ -1,0 +1,65 @@
+"""From what the user hands over to a source. The libraries it may come from are imported only when it does."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from gigagp.data.sources.array import ArraySource
+from gigagp.data.sources.base import Addressable, Source
+from gigagp.data.sources.npy import NpySource
+from gigagp.errors import InvalidInput
+
+
+def open_source(data: Any) -> Source:
+    """A source over an array, a table, or a path."""
+    if isinstance(data, Source):
+        return data
+    if isinstance(data, str | os.PathLike):
+        return _open_path(os.fspath(data))
+    return _open_memory(data, "X", "the table")
+
+
+def open_target(target: Any) -> Addressable:
+    """A source of one column over targets that lie beside the data: an array, a series, or an .npy file."""
+    if isinstance(target, str | os.PathLike):
+        source = _open_path(os.fspath(target))
+    else:
+        array = target if _is_table(target) else np.asarray(target)
+        source = _open_memory(array[:, None] if np.ndim(array) == 1 and not _is_table(array) else array, "y", "y")
+    if len(source.columns) != 1:
+        raise InvalidInput(f"{source.name} has {len(source.columns)} columns; the target is one column")
+    if not isinstance(source, Addressable):
+        raise InvalidInput(f"the target beside the data must be in memory or an .npy file; got {source.name}")
+    return source
+
+
+def _is_table(data: Any) -> bool:
+    return type(data).__module__.partition(".")[0] in ("pandas", "polars", "pyarrow")
+
+
+def _open_memory(data: Any, array_name: str, table_name: str) -> Source:
+    if _is_table(data):
+        from gigagp.data.sources.table import open_table  # noqa: PLC0415
+
+        return open_table(data, table_name)
+    array = np.asarray(data)
+    if array.dtype.kind in "OSU" and array.ndim:
+        from gigagp.data.sources.table import open_objects  # noqa: PLC0415
+
+        return open_objects(array, array_name)
+    return ArraySource(array, array_name)
+
+
+def _open_path(path: str) -> Source:
+    local = path.removeprefix("file://")
+    if path.lower().endswith(".npy") and "://" not in local:
+        return NpySource(local)
+    from gigagp.data.sources.csv import CsvSource  # noqa: PLC0415
+    from gigagp.data.sources.files import Files  # noqa: PLC0415
+    from gigagp.data.sources.parquet import ParquetSource  # noqa: PLC0415
+
+    files = Files(path)
+    return ParquetSource(files) if files.format == "Parquet" else CsvSource(files)

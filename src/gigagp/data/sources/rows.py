@@ -1,0 +1,215 @@
+"""Rows as the model reads them: numbers, in blocks of one size, whatever they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.data.sources.base import Addressable, Batch, Source, digest, listed
+from gigagp.data.sources.encoding import Encoding, Feature
+from gigagp.errors import InvalidInput, InvalidParameter
+
+BLOCK = 65_536
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Consecutive rows, numbered as if dropped rows had never been."""
+
+    first_row: int
+    X: Array  # C-contiguous; float64, or float32 where every feature is
+    y: Array | None  # float64
+    kept: Any  # pyarrow.Table of the columns that are only carried along, or None
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """The target's column, in the data or in a source beside it."""
+
+    column: str
+    beside: Addressable | None = None
+
+
+class Rows:
+    """Features, and target if there is one, of a source. Made by `open_rows`."""
+
+    def __init__(
+        self,
+        source: Source,
+        columns: Sequence[str],
+        encoding: Encoding,
+        target: Target | None = None,
+        keep: Sequence[str] = (),
+        missing: str = "error",
+    ) -> None:
+        self.source, self.encoding, self.target = source, encoding, target
+        self.keep, self.missing = tuple(keep), missing
+        self.n_rows = source.n_rows if missing == "error" else None  # None until all have been read once
+        self.n_dropped = 0 if missing == "error" else None
+        self._columns = tuple(columns)  # of the source, one for each of the encoding's features
+        single = all(
+            source.columns[name].kind == "float32" and feature.categories is None
+            for name, feature in zip(columns, encoding.features, strict=True)
+        )
+        self.dtype = np.dtype(np.float32 if single else np.float64)
+
+    @property
+    def feature_names(self) -> list[str]:
+        return self.encoding.feature_names
+
+    @property
+    def n_features(self) -> int:
+        return len(self.feature_names)
+
+    def fingerprint(self) -> str:
+        """Changes with the data and with what is read of them."""
+        target = self.target and [self.target.column, self.target.beside and self.target.beside.fingerprint()]
+        selection = [self._columns, self.encoding.to_dict(), self.keep, self.missing]
+        return digest([self.source.fingerprint(), target, selection])
+
+    def blocks(self, size: int = BLOCK, start: int = 0) -> Iterator[Block]:
+        """All rows from `start` (a multiple of `size`) on; every block has `size` rows but the last.
+
+        Rows before `start` are skipped unread where the source allows it and no rows are dropped.
+        """
+        if size < 1 or start % size:
+            raise InvalidParameter(f"start must be a multiple of size; got start={start} and size={size}")
+        self._check_unchanged()
+        skipped = seen = start if self.missing == "error" else 0
+        space = _Space(self, size, skipped)
+        for batch in self.source.batches(self._wanted(), size, skipped):
+            rest = batch
+            while rest.n_rows:
+                piece = rest.slice(0, min(rest.n_rows, size - space.filled))
+                rest = rest.slice(piece.n_rows, rest.n_rows)
+                self._add(piece, seen, space)
+                seen += piece.n_rows
+                if space.filled == size:
+                    if space.first_row >= start:
+                        yield space.block()
+                    space = _Space(self, size, space.first_row + size)
+        self._check_unchanged()
+        if seen > skipped or not skipped:
+            self._finish(seen, space.first_row + space.filled)
+        if space.filled and space.first_row >= start:
+            yield space.block()
+
+    def _check_unchanged(self) -> None:
+        self.source.check_unchanged()
+        if self.target and self.target.beside:
+            self.target.beside.check_unchanged()
+
+    def _finish(self, seen: int, n_rows: int) -> None:
+        if not n_rows:
+            why = f": all {seen} have missing values" if seen else ""
+            raise InvalidInput(f"{self.source.name} has no rows{why}")
+        self.n_rows, self.n_dropped = n_rows, seen - n_rows
+
+    def _wanted(self) -> list[str]:
+        own = [self.target.column] if self.target and not self.target.beside else []
+        return list(dict.fromkeys([*self._columns, *own, *self.keep]))
+
+    def _add(self, piece: Batch, at: int, space: _Space) -> None:
+        """Convert a piece, row `at` of the source and following, into the space that is left."""
+        X, y = space.rest(piece.n_rows)
+        begin = 0
+        for name, feature in zip(self._columns, self.encoding.features, strict=True):
+            end = begin + len(feature.names)
+            X[:, begin:end] = _one_hot(piece, name, feature) if feature.categories else piece.numbers(name)[:, None]
+            begin = end
+        beside = piece
+        if self.target and y is not None:
+            if self.target.beside:
+                beside = self.target.beside.read([self.target.column], at, at + piece.n_rows)
+            y[:] = beside.numbers(self.target.column)
+        good = self._good_rows(X, y, piece, beside)
+        kept = piece.table(self.keep) if self.keep else None
+        if good is None:
+            space.take(piece.n_rows, kept)
+            return
+        n_good = int(good.sum())
+        X[:n_good] = X[good]
+        if y is not None:
+            y[:n_good] = y[good]
+        space.take(n_good, kept and kept.take(np.flatnonzero(good)))
+
+    def _good_rows(self, X: Array, y: Array | None, piece: Batch, beside: Batch) -> Array | None:
+        """Which rows to keep (None: all); an error if a value is infinite, or missing and not to be dropped."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(X.sum(dtype=float)) and (y is None or np.isfinite(y.sum())):  # cheap, nearly always enough
+                return None
+        values = X if y is None else np.column_stack([X, y])
+        bad = np.isinf(values) if self.missing == "drop" else ~np.isfinite(values)
+        if bad.any():
+            row = int(np.argmax(bad.any(axis=1)))
+            column = int(np.argmax(bad[row]))
+            raise self._bad_value(row, column, bool(np.isnan(values[row, column])), piece, beside)
+        return np.asarray(~np.isnan(values).any(axis=1))
+
+    def _bad_value(self, row: int, column: int, missing: bool, piece: Batch, beside: Batch) -> InvalidInput:
+        owners = [
+            name for name, feature in zip(self._columns, self.encoding.features, strict=True) for _ in feature.names
+        ]
+        if column < len(owners):
+            who, where = f"column {owners[column]!r} of {piece.file}", piece
+        else:
+            assert self.target is not None
+            who = f"the target, column {self.target.column!r} of {piece.file}," if beside is piece else beside.file
+            where = beside
+        what = "a missing value (null or NaN)" if missing else "infinity"
+        cure = 'missing="drop" leaves such rows out; or fill them in' if missing else "take such rows out, or clip them"
+        return InvalidInput(f"{who} has {what} at row {where.first_row + row}; {cure}")
+
+
+class _Space:
+    """A block that is being filled."""
+
+    def __init__(self, rows: Rows, size: int, first_row: int) -> None:
+        self.first_row, self.filled = first_row, 0
+        self._X = np.empty((size, rows.n_features), rows.dtype)
+        self._y = np.empty(size) if rows.target else None
+        self._kept: list[Any] = []
+
+    def rest(self, n_rows: int) -> tuple[Array, Array | None]:
+        """The next rows, to be written to."""
+        part = slice(self.filled, self.filled + n_rows)
+        return self._X[part], None if self._y is None else self._y[part]
+
+    def take(self, n_rows: int, kept: Any) -> None:
+        """The next rows have been written."""
+        self.filled += n_rows
+        if kept is not None:
+            self._kept.append(kept)
+
+    def block(self) -> Block:
+        y = None if self._y is None else self._y[: self.filled]
+        return Block(self.first_row, self._X[: self.filled], y, _join(self._kept) if self._kept else None)
+
+
+def _join(tables: list[Any]) -> Any:
+    import pyarrow as pa  # noqa: PLC0415 only where columns are kept
+
+    return pa.concat_tables(tables)
+
+
+def _one_hot(piece: Batch, name: str, feature: Feature) -> Array:
+    """A 1 in the column of the row's category; NaN all along where the category is missing."""
+    assert feature.categories is not None
+    known: dict[str | None, int] = {category: k for k, category in enumerate(feature.categories)}
+    missing, unseen = -1, -2
+    codes, texts = piece.categories(name)
+    place = np.array([*(missing if text is None else known.get(text, unseen) for text in texts), missing])[codes]
+    if (place == unseen).any():
+        row = int(np.argmax(place == unseen))
+        raise InvalidInput(
+            f"column {name!r} of {piece.file} has the category {texts[codes[row]]!r} at row {piece.first_row + row}, "
+            f"which the training data did not have (they had {listed(feature.categories)}); take such rows out, or fit "
+            "again with such rows"
+        )
+    hot: Array = (place[:, None] == np.arange(len(known))).astype(float)
+    hot[place == missing] = np.nan
+    return hot

@@ -1,0 +1,196 @@
+"""Which columns are features, target, or only carried along; what they must be; and how they become numbers."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from gigagp.data.sources.base import ENCODABLE, MEANING, Source, listed
+from gigagp.data.sources.encoding import MOST_CATEGORIES, Encoding, Feature
+from gigagp.data.sources.opening import open_source, open_target
+from gigagp.data.sources.rows import BLOCK, Rows, Target
+from gigagp.errors import InvalidInput, InvalidParameter, choose
+
+_INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # what pandas calls an index that it writes to a file
+_INTEGER = re.compile(r"-?\d{1,18}")
+
+
+def open_rows(
+    data: Any,
+    target: Any = None,
+    *,
+    features: Iterable[str] | None = None,
+    drop: Iterable[str] = (),
+    categorical: Iterable[str] = (),
+    missing: str = "error",
+    keep: Iterable[str] = (),
+    encoding: Encoding | None = None,
+) -> Rows:
+    """The rows of an array, a table (pandas, polars, pyarrow), or a path to .npy, Parquet or CSV, as numbers.
+
+    - `target` is a column, or values beside the data (array, series, .npy file). Features are all other columns but
+      `drop` and `keep`; `keep` is carried along as it is (of a CSV, as text). Columns of arrays are x0, x1, ...
+    - Floats stay as they are (X is float32 if every feature is); integers, booleans and decimals become float64; dates
+      become days since 1970-01-01; timestamps become seconds since 1970-01-01 UTC; times and durations become seconds.
+    - A column in `categorical` (text, integers, booleans, dictionaries; at most 1000 values) becomes one 0/1 column for
+      each of its values, in order. Anything else that is not a number is an error.
+    - A missing value (null, NaN) is an error, or with missing="drop" its row is left out. Infinity is an error always.
+    - `encoding`, of the rows a model was fitted with, selects the same columns by name (by place where either side has
+      no names) and reads them in the same way.
+    """
+    choose("missing", missing, {"error": None, "drop": None})
+    source = open_source(data)
+    if source.n_rows == 0:
+        raise InvalidInput(f"{source.name} has no rows")
+    found = _target(source, target)
+    kept, dropped, one_hot = (
+        _columns(source, given, role) for given, role in ((keep, "keep"), (drop, "drop"), (categorical, "categorical"))
+    )
+    own = [found.column] if found and not found.beside else []
+    spare = [name for name in source.columns if name not in {*own, *kept, *dropped}]
+    if encoding is None:
+        columns = spare if features is None else _columns(source, features, "features")
+        _check_features(columns, own, dropped, one_hot, default=features is None)
+    elif features is None and not one_hot:
+        columns = _match(source, encoding, spare)
+        one_hot = [name for name, f in zip(columns, encoding.features, strict=True) if f.categories]
+    else:
+        raise InvalidParameter("features and categorical are those the model was fitted with; leave them out")
+    if not columns:
+        raise InvalidInput(f"no features are left of {source.name}, which has {listed(source.columns)}")
+    source = source.as_text([*one_hot, *(name for name in kept if name not in {*own, *columns})])
+    read = _learn(source, columns, one_hot) if encoding is None else encoding
+    _check_kinds(source, columns, read)
+    return Rows(source, columns, read, found, kept, missing)
+
+
+def _target(source: Source, target: Any) -> Target | None:
+    if target is None:
+        return None
+    beside = isinstance(target, os.PathLike) or (
+        isinstance(target, str) and target not in source.columns and target.lower().endswith(".npy")
+    )
+    if not beside and isinstance(target, str | int | np.integer):
+        found = Target(source.find(target, "target"))
+        _check_number(source, found.column, f"the target {found.column!r}", "convert it")
+        return found
+    values = open_target(target)
+    found = Target(next(iter(values.columns)), values)
+    _check_number(values, found.column, values.name, "convert it")
+    if source.n_rows is None:
+        raise InvalidInput(f"how many rows {source.name} has is known only by reading it; name a column as the target")
+    if values.n_rows != source.n_rows:
+        raise InvalidInput(f"{source.name} has {source.n_rows} rows and {values.name} has {values.n_rows}")
+    return found
+
+
+def _columns(source: Source, given: Iterable[str], role: str) -> list[str]:
+    names = [source.find(name, role) for name in ([given] if isinstance(given, str) else given)]
+    if len(set(names)) < len(names):
+        raise InvalidParameter(f"{role} names a column twice: {listed(names)}")
+    return names
+
+
+def _check_features(
+    columns: Sequence[str], own: Sequence[str], dropped: Sequence[str], one_hot: Sequence[str], default: bool
+) -> None:
+    for name in columns:
+        if name in own:
+            raise InvalidInput(f"column {name!r} is both the target and a feature; take it out of features")
+        if name in dropped:
+            raise InvalidParameter(f"column {name!r} is in both features and drop")
+        if default and _INDEX.fullmatch(name):
+            raise InvalidInput(
+                f"column {name!r} looks like an index that pandas wrote; leave it out with drop=[{name!r}], or list "
+                "features="
+            )
+    for name in one_hot:
+        if name not in columns:
+            raise InvalidParameter(f"categorical: column {name!r} is not a feature")
+
+
+def _match(source: Source, encoding: Encoding, spare: list[str]) -> list[str]:
+    """Columns of the source for the features of a model."""
+    fitted = [feature.column for feature in encoding.features]
+    if not (encoding.named and source.named):
+        if len(spare) != len(fitted):
+            raise InvalidInput(
+                f"{source.name} has {len(spare)} features, but the model is expecting {len(fitted)} features as input: "
+                f"{listed(fitted)}"
+            )
+        return spare
+    for name in fitted:
+        if name not in source.columns:
+            raise InvalidInput(
+                f"{source.name} has no column {name!r}, which the model reads. It has {listed(source.columns)}"
+            )
+    return fitted
+
+
+def _learn(source: Source, columns: Sequence[str], one_hot: Sequence[str]) -> Encoding:
+    categories = _collect(source, one_hot) if one_hot else {}
+    features = (
+        Feature(name, "category", categories[name])
+        if name in categories
+        else Feature(name, MEANING.get(source.columns[name].kind, "number"))
+        for name in columns
+    )
+    return Encoding(tuple(features), source.named)
+
+
+def _collect(source: Source, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The categories of each column, by reading them all."""
+    for name in names:
+        _check_encodable(source, name)
+    found: dict[str, set[str]] = {name: set() for name in names}
+    for batch in source.batches(names, BLOCK):
+        for name, texts in found.items():
+            texts.update(text for text in batch.categories(name)[1] if text is not None)
+            if len(texts) > MOST_CATEGORIES:
+                raise InvalidInput(
+                    f"column {name!r} of {source.name} has more than {MOST_CATEGORIES} categories; "
+                    f"leave it out with drop=[{name!r}], or merge rare ones"
+                )
+    for name, texts in found.items():
+        if not texts:
+            raise InvalidInput(f"column {name!r} of {source.name} is empty; leave it out with drop=[{name!r}]")
+    return {name: _in_order(texts) for name, texts in found.items()}
+
+
+def _in_order(texts: set[str]) -> tuple[str, ...]:
+    """Integers by value, also where a source has them as text."""
+    integers = all(_INTEGER.fullmatch(text) for text in texts)
+    return tuple(sorted(texts, key=lambda text: (int(text) if integers else 0, text)))
+
+
+def _check_kinds(source: Source, columns: Sequence[str], encoding: Encoding) -> None:
+    for name, feature in zip(columns, encoding.features, strict=True):
+        if feature.categories:
+            _check_encodable(source, name)
+            continue
+        cure = f"leave it out with drop=[{name!r}], or one-hot encode it with categorical=[{name!r}]"
+        _check_number(source, name, f"column {name!r} of {source.name}", cure)
+        meaning = MEANING[source.columns[name].kind]
+        if meaning != feature.kind:
+            raise InvalidInput(
+                f"column {name!r} of {source.name} is a {meaning}, and was a {feature.kind} when the model was fitted"
+            )
+
+
+def _check_number(source: Source, name: str, who: str, cure: str) -> None:
+    column = source.columns[name]
+    if column.kind not in MEANING:
+        raise InvalidInput(f"{who} has type {column.type}, which is not a number; {cure}")
+
+
+def _check_encodable(source: Source, name: str) -> None:
+    column = source.columns[name]
+    if column.kind not in ENCODABLE:
+        raise InvalidInput(
+            f"column {name!r} of {source.name} has type {column.type}, which cannot be categorical; "
+            "text, integers and booleans can"
+        )

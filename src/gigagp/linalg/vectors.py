@@ -1,0 +1,94 @@
+"""Vector instructions, written as LLVM code, for the passes in which registers decide the speed."""
+
+from typing import Any
+
+from llvmlite import binding, ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+AVX512 = bool(binding.get_host_cpu_features().get("avx512f", False))
+VECTOR_BYTES = 64 if AVX512 else 32
+
+I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
+
+
+@intrinsic
+def whole_registers(typingctx: Any) -> Any:
+    """Called in a compiled function: its loops use the widest vectors there are; by default LLVM holds back half."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        # llvmlite checks names against the attributes it knows; this one it would refuse.
+        set.add(builder.function.attributes, f'"prefer-vector-width"="{8 * VECTOR_BYTES}"')
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+class VectorCode:
+    """Writes instructions on vectors of a number of lanes (default: a whole register)."""
+
+    def __init__(self, builder: Any, kind: Any, lanes: int | None = None) -> None:
+        self.b = builder
+        double = kind == types.float64
+        self.scalar = ir.DoubleType() if double else ir.FloatType()
+        self.size = 8 if double else 4
+        self.lanes = lanes or VECTOR_BYTES // self.size
+        self.vector = ir.VectorType(self.scalar, self.lanes)
+        self.suffix = f"v{self.lanes}f{8 * self.size}"
+        self.zero = ir.Constant(self.vector, [ir.Constant(self.scalar, 0.0)] * self.lanes)
+
+    def _call(self, name: str, result: Any, arguments: list[Any]) -> Any:
+        kind = ir.FunctionType(result, [a.type for a in arguments])
+        return self.b.call(cgutils.get_or_insert_function(self.b.module, kind, name), arguments)
+
+    def constant(self, value: int) -> Any:
+        return ir.Constant(I64, value)
+
+    def spread(self, value: Any, lane: Any) -> Any:
+        """A vector with the same value in every lane."""
+        kind = ir.VectorType(lane, self.lanes)
+        empty = ir.Constant(kind, ir.Undefined)
+        one = self.b.insert_element(empty, value, ir.Constant(I32, 0))
+        return self.b.shuffle_vector(one, empty, ir.Constant(ir.VectorType(I32, self.lanes), [0] * self.lanes))
+
+    def first_lanes(self, count: Any) -> Any:
+        """A mask of the first `count` lanes."""
+        numbers = ir.Constant(ir.VectorType(I64, self.lanes), [self.constant(i) for i in range(self.lanes)])
+        return self.b.icmp_signed("<", numbers, self.spread(count, I64))
+
+    def place(self, pointer: Any, offset: Any) -> Any:
+        return self.b.bitcast(self.b.gep(pointer, [offset]), self.vector.as_pointer())
+
+    def load(self, place: Any, mask: Any | None) -> Any:
+        if mask is None:
+            return self.b.load(place, align=self.size)
+        arguments = [place, ir.Constant(I32, self.size), mask, self.zero]
+        return self._call(f"llvm.masked.load.{self.suffix}.p0", self.vector, arguments)
+
+    def store(self, value: Any, place: Any, mask: Any | None) -> None:
+        if mask is None:
+            self.b.store(value, place, align=self.size)
+        else:
+            arguments = [value, place, ir.Constant(I32, self.size), mask]
+            self._call(f"llvm.masked.store.{self.suffix}.p0", ir.VoidType(), arguments)
+
+    def prefetch(self, place: Any) -> None:
+        place = self.b.bitcast(place, ir.IntType(8).as_pointer())
+        to_read, nearest, data = (ir.Constant(I32, n) for n in (0, 3, 1))
+        self._call("llvm.prefetch.p0", ir.VoidType(), [place, to_read, nearest, data])
+
+    def lane(self, value: Any, index: int) -> Any:
+        return self.b.extract_element(value, ir.Constant(I32, index))
+
+    def repeat(self, value: Any, index: int) -> Any:
+        """A vector with one lane of `value` in every lane."""
+        empty = ir.Constant(value.type, ir.Undefined)
+        pattern = ir.Constant(ir.VectorType(I32, self.lanes), [index] * self.lanes)
+        return self.b.shuffle_vector(value, empty, pattern)
+
+    def square_root(self, value: Any) -> Any:
+        return self._call(f"llvm.sqrt.f{8 * self.size}", self.scalar, [value])
+
+    def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
+        return self._call(f"llvm.fma.{self.suffix}", self.vector, [a, b, c])
