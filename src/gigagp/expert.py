@@ -125,7 +125,7 @@ def evidence(kernel: Kernel, theta: Array, X: Array, y: Array, work: Workspace, 
     alpha = y.copy()
     cholesky.solve_vector(A, alpha, p)
     value = leaf.log_likelihood(y, alpha, A, p)
-    cholesky.inverse(A, D, T, S, p)
+    cholesky.inverse(A, D, T, S, p, work.team)
     trace = leaf.weights(alpha, A, p)
     gradient = np.append(kernel.pullback(theta[:-1], X, A, K), noise * trace)
     return Evidence.of(value, gradient, p, jitter)
@@ -182,7 +182,7 @@ def leave_one_out(
     (_, A, T, S, D), _ = _factor(kernel, theta, X, work, expert)
     alpha = y.copy()
     cholesky.solve_vector(A, alpha, p)
-    cholesky.inverse(A, D, T, S, p)
+    cholesky.inverse(A, D, T, S, p, work.team)
     precision = np.diagonal(A)[:p].copy()
     return LeaveOneOut(y - alpha / precision, 1 / precision)
 
@@ -194,7 +194,7 @@ def _factor(kernel: Kernel, theta: Array, X: Array, work: Workspace, expert: int
     K = kernel.gram(theta[:-1], X, in_use.K)
     if K is not in_use.K:  # a kernel may return a matrix of its own
         in_use.K[:p, :p] = K[:p, :p]
-    jitter = factor_noisy(in_use.K, float(np.exp(theta[-1])), in_use.A, in_use.D, p)
+    jitter = factor_noisy(in_use.K, float(np.exp(theta[-1])), in_use.A, in_use.D, p, work.team)
     if not np.isfinite(jitter):
         names = (*kernel.names, "noise_variance")
         values = dict(zip(names, (float(v) for v in np.exp(theta)), strict=True))

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from gigagp.engines.base import Engine, own_workspace
+from gigagp.linalg.team import Team
 from gigagp.linalg.workspace import Workspace
 
 T = TypeVar("T")
@@ -20,13 +21,14 @@ class ThreadsEngine(Engine):
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="gigagp")
+        self._team = Team(workers)
 
     def map(self, function: Callable[[T, Workspace], R], tasks: Iterable[T]) -> Iterator[R]:
         """Results in order; only a few tasks ahead of the reader are under way, so results do not pile up."""
         ahead: deque[Future[R]] = deque()
         try:
             for task in tasks:
-                ahead.append(self._pool.submit(_run, function, task))
+                ahead.append(self._pool.submit(self._run, function, task))
                 if len(ahead) > 2 * self.workers:
                     yield ahead.popleft().result()
             while ahead:
@@ -43,7 +45,10 @@ class ThreadsEngine(Engine):
 
     def close(self) -> None:
         self._pool.shutdown()
+        self._team.close()
 
-
-def _run(function: Callable[[T, Workspace], R], task: T) -> R:
-    return function(task, own_workspace())
+    def _run(self, function: Callable[[T, Workspace], R], task: T) -> R:
+        work = own_workspace()
+        work.team = self._team
+        with self._team.at_work():
+            return function(task, work)

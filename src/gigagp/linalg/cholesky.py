@@ -8,12 +8,15 @@ fall on the same cache sets. The factor is U = L^T, above the diagonal; the inve
 triangle is scratch. `D` is (p, WIDTH): the inverses of L's diagonal tiles, stacked.
 """
 
+from functools import partial
+
 import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.linalg import schedule, tile
 from gigagp.linalg.compiled import compiled
 from gigagp.linalg.gemm import multiply
+from gigagp.linalg.team import Team
 
 WIDTH = 3 * tile.ROWS  # of a diagonal block
 
@@ -44,7 +47,7 @@ def _factor_block(A: Array, D: Array, s: int, n: int) -> int:
         else:
             bad = tile.eliminate_last(A, o * lda + o, lda, n - j, D, o * ldd, ldd, j + b, b)
         if bad > 0:
-            return o + bad
+            return int(o + bad)
     return 0
 
 
@@ -80,14 +83,31 @@ def follow(operations: Array, matrices: tuple[Array, ...], q: int) -> int:
     return 0
 
 
-def factor(A: Array, D: Array, p: int) -> int:
+def _follow_together(planned: schedule.Schedule, matrices: tuple[Array, ...], team: Team | None) -> int:
+    """`follow`, with large products divided among the spare members of a team."""
+    operations, groups = planned
+    if team is None:
+        groups = ()
+    done = 0
+    for start, end, axis in groups:
+        bad = int(follow(operations[done:start], matrices, 0))
+        if bad > 0:
+            return bad
+        assert team is not None
+        parts = schedule.split(operations[start:end], axis, 1 + team.spare)
+        team.run([partial(follow, part, matrices, 0) for part in parts])
+        done = end
+    return int(follow(operations[done:], matrices, 0))
+
+
+def factor(A: Array, D: Array, p: int, team: Team | None = None) -> int:
     """Upper triangle of A := U in place, D := inverses of L's tiles. Returns 0, or 1 + the row that failed."""
-    return int(follow(schedule.factoring(p, D.shape[1]), (A, A, A, D, A), 0))
+    return _follow_together(schedule.factoring(p, D.shape[1]), (A, A, A, D, A), team)
 
 
-def inverse(U: Array, D: Array, T: Array, S: Array, p: int) -> None:
+def inverse(U: Array, D: Array, T: Array, S: Array, p: int, team: Team | None = None) -> None:
     """Lower triangle of U := (U^T U)^-1; the factor is lost. T and S are scratch of U's shape."""
-    follow(schedule.inverting(p, D.shape[1]), (U, T, S, D, U), 0)
+    _follow_together(schedule.inverting(p, D.shape[1]), (U, T, S, D, U), team)
 
 
 def solve_lower(U: Array, D: Array, B: Array, p: int, q: int) -> None:

@@ -13,6 +13,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from gigagp.arrays import Array
+from gigagp.linalg.compiled import compiled
 from gigagp.linalg.vectors import AVX512, I64, VECTOR_BYTES, VectorCode
 
 ROWS = 8 if AVX512 else 4  # with 3 vectors a row: all registers but those for A and B
@@ -101,6 +102,23 @@ _one, _two, _three = _micro_kernel(1), _micro_kernel(2), _micro_kernel(3)
 FULL, LEFT_LOWER, LEFT_UPPER, RIGHT_LOWER, LOWER_ONLY, UPPER_ONLY = 0, 1, 2, 4, 8, 16
 
 
+@compiled
+def _wanted(shape: int, i: int, bottom: int, j: int, right: int, k: int) -> tuple[int, int, int, int]:
+    """What of k, and of the columns j..right, matters for rows i..bottom of C."""
+    low, high, left = 0, k, j
+    if shape & LEFT_LOWER:
+        high = min(high, bottom)
+    if shape & LEFT_UPPER:
+        low = i
+    if shape & RIGHT_LOWER:
+        low = max(low, j)
+    if shape & LOWER_ONLY:
+        right = min(right, bottom)
+    if shape & UPPER_ONLY:
+        left = max(left, i)
+    return low, high, left, right
+
+
 @njit(nogil=True, cache=True, error_model="numpy")  # not inlined: the order of its sums is fixed in any copy
 def multiply(
     alpha: float, A: Array, ai: int, aj: int, transposed: bool, B: Array, bi: int, bj: int,
@@ -128,17 +146,7 @@ def multiply(
                     if shape & LEFT_LOWER:  # from below, so that what is still to be read is not yet written
                         i = top + (height - 1) // ROWS * ROWS - step
                     rows = min(ROWS, m - i)
-                    low, high, left, right = 0, k, j, min(j + strip, n)
-                    if shape & LEFT_LOWER:
-                        high = min(high, i + rows)
-                    if shape & LEFT_UPPER:
-                        low = i
-                    if shape & RIGHT_LOWER:
-                        low = max(low, j)
-                    if shape & LOWER_ONLY:
-                        right = min(right, i + rows)
-                    if shape & UPPER_ONLY:
-                        left = max(left, i)
+                    low, high, left, right = _wanted(shape, i, i + rows, j, min(j + strip, n), k)
                     begin, depth = max(low, start), min(high, start + _K_BLOCK) - max(low, start)
                     columns = right - left
                     if depth <= 0 or columns <= 0:

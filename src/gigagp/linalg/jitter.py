@@ -5,6 +5,7 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.linalg import cholesky
 from gigagp.linalg.compiled import compiled
+from gigagp.linalg.team import Team
 from gigagp.linalg.transpose import SIDE, transpose_block
 
 # Jitter, relative to the mean of the diagonal: first try, growth, and the largest that is still honest.
@@ -30,10 +31,10 @@ def turn_up(K: Array, A: Array, p: int, added: float) -> None:
         A[i, i] += A.dtype.type(added)
 
 
-def factor_noisy(K: Array, noise: float, A: Array, D: Array, p: int) -> float:
+def factor_noisy(K: Array, noise: float, A: Array, D: Array, p: int, team: Team | None = None) -> float:
     """A := upper Cholesky factor of K + noise I, K kept. Returns the jitter it took, or infinity when none sufficed."""
     turn_up(K, A, p, noise)
-    if cholesky.factor(A, D, p) == 0:
+    if cholesky.factor(A, D, p, team) == 0:
         return 0.0
     kind = K.dtype.name
     level = float(np.mean(np.diagonal(K)[:p], dtype=float)) + noise
@@ -42,7 +43,7 @@ def factor_noisy(K: Array, noise: float, A: Array, D: Array, p: int) -> float:
     relative = _FIRST[kind]
     while relative <= _LARGEST[kind] * 1.0001:
         turn_up(K, A, p, noise + relative * level)
-        if cholesky.factor(A, D, p) == 0:
+        if cholesky.factor(A, D, p, team) == 0:
             return relative * level
         relative *= _GROWTH
     return np.inf

@@ -1,7 +1,8 @@
 """The whole evidence of one leaf in a single compiled call, for kernels of the scaled distance.
 
 The same passes as the general path takes one by one; here no Python runs between them, so that small leaves cost no
-more than their arithmetic and workers do not queue for the interpreter.
+more than their arithmetic and workers do not queue for the interpreter. Leaves so large that idle workers can help are
+taken in steps.
 """
 
 from typing import Any, NamedTuple
@@ -15,6 +16,8 @@ from gigagp.linalg.compiled import compiled
 from gigagp.linalg.jitter import turn_up
 from gigagp.linalg.vectors import whole_registers
 from gigagp.linalg.workspace import Workspace
+
+_LARGE = 768  # points from which a leaf is taken in steps, whether there are helpers or not: bits must not depend on it
 
 
 class Profile(NamedTuple):
@@ -127,21 +130,25 @@ def _pull_weights(
 
 
 @compiled
-def _evidence(
-    kind: int, variance: float, scales: Array, shape: float, lengthscales: int, shaped: bool, noise: float,
-    X: Array, y: Array, factoring: Array, inverting: Array,
-    K: Array, A: Array, T: Array, S: Array, D: Array, gradient: Array,
-) -> float:  # fmt: skip
-    """Log marginal likelihood; `gradient` for all of theta. NaN where the matrix is not positive definite."""
-    p, columns = X.shape
+def _begin(
+    kind: int, variance: float, scales: Array, shape: float, noise: float, X: Array, K: Array, A: Array
+) -> Array:
+    """K and, above A's diagonal, K + noise I. Returns the scaled points."""
     x = stationary.scaled_transposed(X, scales)
     stationary.gram(kind, x, variance, shape, K)
-    turn_up(K, A, p, noise)
-    if follow(factoring, (A, T, S, D, A), 0) != 0:
-        return np.nan
-    half_log_determinant = 0.5 * log_determinant(A, p)
-    follow(inverting, (A, T, S, D, A), 0)
-    alpha = np.zeros(p, X.dtype)
+    turn_up(K, A, len(X), noise)
+    return x
+
+
+@compiled
+def _end(
+    kind: int, variance: float, shape: float, lengthscales: int, shaped: bool, noise: float,
+    half_log_determinant: float, x: Array, y: Array, K: Array, A: Array, T: Array,
+    gradient: Array,
+) -> float:  # fmt: skip
+    """Value and `gradient`, from K, its inverse in A, and T = L^-1."""
+    columns, p = x.shape
+    alpha = np.zeros(p, x.dtype)
     value: float = -0.5 * square_and_solve(T, y, alpha, p) - half_log_determinant - 0.5 * p * np.log(2 * np.pi)
     every = np.empty(columns + 2)
     trace = _pull_weights(kind, x, variance, shape, alpha, A, K, every)
@@ -156,12 +163,36 @@ def _evidence(
     return value
 
 
+@compiled
+def _evidence(
+    kind: int, variance: float, scales: Array, shape: float, lengthscales: int, shaped: bool, noise: float,
+    X: Array, y: Array, factoring: Array, inverting: Array,
+    K: Array, A: Array, T: Array, S: Array, D: Array, gradient: Array,
+) -> float:  # fmt: skip
+    """Log marginal likelihood; `gradient` for all of theta. NaN where the matrix is not positive definite."""
+    x = _begin(kind, variance, scales, shape, noise, X, K, A)
+    if follow(factoring, (A, T, S, D, A), 0) != 0:
+        return np.nan
+    half_log_determinant = 0.5 * log_determinant(A, len(X))
+    follow(inverting, (A, T, S, D, A), 0)
+    return _end(kind, variance, shape, lengthscales, shaped, noise, half_log_determinant, x, y, K, A, T, gradient)  # type: ignore[no-any-return]
+
+
 def evidence(profile: Profile, noise: float, X: Array, y: Array, work: Workspace) -> tuple[float, Array]:
     """Value and gradient of one leaf's evidence; the value is NaN where jitter would be needed."""
     p, width = len(y), cholesky.WIDTH
     gradient = np.empty(2 + profile.lengthscales + profile.shaped)
-    value = _evidence(
-        *profile, noise, X, y, schedule.factoring(p, width), schedule.inverting(p, width),
-        *buffers(p, X.dtype, work), gradient,
-    )  # fmt: skip
-    return value, gradient
+    held = buffers(p, X.dtype, work)
+    if p < _LARGE:
+        operations = schedule.factoring(p, width).operations, schedule.inverting(p, width).operations
+        return _evidence(*profile, noise, X, y, *operations, *held, gradient), gradient
+    K, A, T, S, D = held
+    kind, variance, _, shape, lengthscales, shaped = profile
+    x = _begin(*profile[:4], noise, X, K, A)
+    if cholesky.factor(A, D, p, work.team) != 0:
+        return np.nan, gradient
+    half_log_determinant = 0.5 * log_determinant(A, p)
+    cholesky.inverse(A, D, T, S, p, work.team)
+    return _end(
+        kind, variance, shape, lengthscales, shaped, noise, half_log_determinant, x, y, K, A, T, gradient
+    ), gradient

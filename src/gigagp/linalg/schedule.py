@@ -7,12 +7,15 @@ Each algorithm is a recursion that halves a matrix until it is a small tile, wit
 Every product between halves is a matrix product on blocks as square as can be, and has the form A B or A^T B, which
 `gemm.multiply` takes without packing; that is why the factor is kept above the diagonal and the inverse below.
 Products with a triangle end in one operation at SPAN, for `multiply` skips what is zero; the inverse of a tile replaces
-each small triangular solve. The recursion depends on the size alone, so it is run once a size, here, and written down as a list of operations that
-compiled code follows (Numba cannot cache compiled functions that call themselves). A block is given by its corner (row,
-column) and size.
+each small triangular solve. The recursion depends on the size alone, so it is run once a size, here, and written down
+as a list of operations that compiled code follows (Numba cannot cache compiled functions that call themselves). A block
+is given by its corner (row, column) and size.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,10 +27,26 @@ FACTOR_TILE, TILE_INVERSE, MULTIPLY = range(3)
 # Matrices they name: the leaf's, two of scratch, the tiles' inverses, right-hand sides.
 A, T, S, D, B = range(5)
 ALL = -1  # a number of columns known only when the schedule is followed
-SPAN = 96  # rows up to which a product with a triangle is one operation
+_LARGE, _STRIP = 1 << 24, 48  # multiply-adds worth dividing among threads, and where columns and rows may part
+ROWS, COLUMNS = 13, 14  # places of a product's size in its operation
+_OFFSETS = {ROWS: (4, 11), COLUMNS: (8, 12)}  # places that move with it: rows of A^T and C, columns of B and C
+SPAN = 192  # rows up to which a product with a triangle is one operation
 
 Operation = tuple[int, ...]
 Place = tuple[int, int, int]  # matrix, row, column
+
+
+class Group(NamedTuple):
+    """Operations start..end, products all, that may be divided by the rows or columns of C."""
+
+    start: int
+    end: int
+    axis: int
+
+
+class Schedule(NamedTuple):
+    operations: Array
+    groups: tuple[Group, ...]  # those worth dividing, in order; none within another
 
 
 class _Writer:
@@ -36,6 +55,7 @@ class _Writer:
     def __init__(self, width: int) -> None:
         self.width = width
         self.operations: list[Operation] = []
+        self.groups: list[Group] = []
 
     def half(self, n: int) -> int:
         """Where to halve n: at a border of tiles."""
@@ -58,7 +78,7 @@ class _Writer:
             return
         h = self.half(n)
         self.factor(o, h)
-        self.divide(o, o + h, h, n - h)
+        self.divisible(COLUMNS, self.divide, o, o + h, h, n - h)
         self.subtract_square(o + h, n - h, o, h)
         self.factor(o + h, n - h)
 
@@ -79,8 +99,11 @@ class _Writer:
             return
         h = self.half(n)
         self.subtract_square(o, h, r, k)
-        self.multiply(-1, (A, r, o), True, (A, r, o + h), 1, (A, o, o + h), h, n - h, k)
+        self.divisible(COLUMNS, self.subtract_corner, o, h, n, r, k)
         self.subtract_square(o + h, n - h, r, k)
+
+    def subtract_corner(self, o: int, h: int, n: int, r: int, k: int) -> None:
+        self.multiply(-1, (A, r, o), True, (A, r, o + h), 1, (A, o, o + h), h, n - h, k)
 
     def invert_lower(self, o: int, n: int) -> None:
         """T's block at (o, o) := L^-1, from A's, which is U."""
@@ -90,8 +113,8 @@ class _Writer:
         h = self.half(n)
         self.invert_lower(o, h)
         self.invert_lower(o + h, n - h)
-        self.times_lower(o + h, o, n - h, h)
-        self.minus_lower_times(o + h, o, n - h, h)
+        self.divisible(ROWS, self.times_lower, o + h, o, n - h, h)
+        self.divisible(COLUMNS, self.minus_lower_times, o + h, o, n - h, h)
 
     def times_lower(self, r: int, c: int, m: int, n: int) -> None:
         """S[r:r+m, c:c+n] := L[r:r+m, c:c+n] T_cc."""
@@ -121,7 +144,7 @@ class _Writer:
         h = self.half(n)
         self.square_lower(o, h)
         self.add_square(o + h, n - h, o, h)
-        self.lower_transposed_times(o + h, o, n - h, h)
+        self.divisible(COLUMNS, self.lower_transposed_times, o + h, o, n - h, h)
         self.square_lower(o + h, n - h)
 
     def add_square(self, r: int, m: int, o: int, n: int) -> None:
@@ -131,8 +154,11 @@ class _Writer:
             return
         h = self.half(n)
         self.add_square(r, m, o, h)
-        self.multiply(1, (T, r, o + h), True, (T, r, o), 1, (A, o + h, o), n - h, h, m)
+        self.divisible(COLUMNS, self.add_corner, r, m, o, h, n)
         self.add_square(r, m, o + h, n - h)
+
+    def add_corner(self, r: int, m: int, o: int, h: int, n: int) -> None:
+        self.multiply(1, (T, r, o + h), True, (T, r, o), 1, (A, o + h, o), n - h, h, m)
 
     def lower_transposed_times(self, r: int, c: int, m: int, n: int) -> None:
         """A[r:r+m, c:c+n] := T_rr^T T[r:r+m, c:c+n]."""
@@ -161,26 +187,50 @@ class _Writer:
             self.solve(o + h, n - h, transposed)
 
     def listed(self) -> Array:
-        operations = np.array(self.operations, dtype=np.int64)
-        operations.flags.writeable = False
-        return operations
+        return _read_only(np.array(self.operations, dtype=np.int64))
+
+    def divisible(self, axis: int, write: Callable[..., None], *place: int) -> None:
+        """Write operations that may be divided among threads: each column, or row, of C goes its own way in all."""
+        start = len(self.operations)
+        write(*place)
+        work = sum(o[13] * o[14] * o[15] for o in self.operations[start:] if o[14] != ALL)
+        if work >= _LARGE:
+            self.groups.append(Group(start, len(self.operations), axis))
+
+
+def split(operations: Array, axis: int, parts: int) -> list[Array]:
+    """Products as several lists of products, each of some of their columns, or rows, of C."""
+    size = int(operations[0, axis])
+    borders = np.unique(np.append(np.arange(parts) * size // parts // _STRIP * _STRIP, size))
+    pieces = []
+    for first, end in pairwise(borders):
+        piece = operations.copy()
+        piece[:, list(_OFFSETS[axis])] += first
+        piece[:, axis] = end - first
+        pieces.append(_read_only(piece))
+    return pieces
+
+
+def _read_only(operations: Array) -> Array:
+    operations.flags.writeable = False
+    return operations
 
 
 @lru_cache(maxsize=512)
-def factoring(p: int, width: int) -> Array:
+def factoring(p: int, width: int) -> Schedule:
     """A := U, D := inverses of L's diagonal tiles."""
     writer = _Writer(width)
     writer.factor(0, p)
-    return writer.listed()
+    return Schedule(writer.listed(), tuple(writer.groups))
 
 
 @lru_cache(maxsize=512)
-def inverting(p: int, width: int) -> Array:
+def inverting(p: int, width: int) -> Schedule:
     """A := (L L^T)^-1 below the diagonal, from U above it and D."""
     writer = _Writer(width)
     writer.invert_lower(0, p)
     writer.square_lower(0, p)
-    return writer.listed()
+    return Schedule(writer.listed(), tuple(writer.groups))
 
 
 @lru_cache(maxsize=512)

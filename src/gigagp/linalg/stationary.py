@@ -36,9 +36,18 @@ def _distances(x: Array, i: int, z: Array, row: Array, n: int) -> None:
     """row[:n] := r^2 between point i of x and the first n points of z; four dimensions a sweep."""
     whole_registers()
     D = x.shape[0]
-    for j in range(n):
-        row[j] = 0
-    d = 0
+    a = x[0, i]
+    if D < 4:
+        d = 1
+        for j in range(n):
+            s = z[0, j] - a
+            row[j] = s * s
+    else:
+        d = 4
+        b, c, e = x[1, i], x[2, i], x[3, i]
+        for j in range(n):
+            s, t, u, v = z[0, j] - a, z[1, j] - b, z[2, j] - c, z[3, j] - e
+            row[j] = (s * s + t * t) + (u * u + v * v)
     while d + 4 <= D:
         a, b, c, e = x[d, i], x[d + 1, i], x[d + 2, i], x[d + 3, i]
         for j in range(n):
@@ -165,10 +174,6 @@ def pull_row(
     whole_registers()
     D = x.shape[0]
     # Loops that sum store nothing: where arrays happen to lie close, one that does both runs in another order.
-    part = x.dtype.type(0)
-    for j in range(i):
-        part += w[j] * k[j]
-    gradient[0] += 2 * np.float64(part) + w[i] * k[i]
     if kind == SQUARED_EXPONENTIAL:
         for j in range(i):
             row[j] = w[j] * k[j]
@@ -184,6 +189,10 @@ def pull_row(
         _slope(kind, row, i, variance, shape)
         for j in range(i):
             row[j] *= w[j]
+    part = x.dtype.type(0)
+    for j in range(i):
+        part += w[j] * k[j]
+    gradient[0] += 2 * np.float64(part) + w[i] * k[i]
     n = min(-(-i // _SWEEP) * _SWEEP, x.shape[1])
     for j in range(i, n):
         row[j] = 0

@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from gigagp.linalg.vectors import I64, VectorCode
+from gigagp.linalg.vectors import VectorCode
 
 ROWS = 8
 
@@ -62,7 +62,16 @@ def _emit(code: VectorCode, vectors: tuple[int, int], data: list[Any], numbers: 
 def _eliminate(vectors: tuple[int, int]) -> Any:
     @intrinsic
     def eliminate(
-        typingctx: Any, A: Any, a: Any, lda: Any, columns: Any, D: Any, d: Any, ldd: Any, inverse_columns: Any, rows: Any
+        typingctx: Any,
+        A: Any,
+        a: Any,
+        lda: Any,
+        columns: Any,
+        D: Any,
+        d: Any,
+        ldd: Any,
+        inverse_columns: Any,
+        rows: Any,
     ) -> Any:
         size = types.intp
         signature = types.int64(A, size, size, size, D, size, size, size, size)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.linalg.team import Team
 
 # NumPy asks the kernel for huge pages from 4 MB on. Blocks of a leaf are read down their columns, a page a row, and
 # with small pages the processor spends much of its time looking pages up.
@@ -18,6 +19,7 @@ class Workspace:
 
     def __init__(self) -> None:
         self._flat: dict[tuple[str, str], Array] = {}
+        self.team: Team | None = None  # who may take part in a large product
         self.in_use: Any = None  # what a caller took last and may find again, with its own key
 
     def take(self, name: str, rows: int, columns: int, dtype: np.dtype[Any]) -> Array:

@@ -64,11 +64,15 @@ def kind_of(dtype: np.dtype[Any]) -> str:
     return _KINDS.get(dtype.kind, "other")
 
 
-def columns_of(array: Array, name: str) -> list[Column]:
-    """Columns x0, x1, ... of a 2-D array of numbers."""
+def check_dimensions(array: Array, name: str) -> None:
     if array.ndim != 2:
         cure = "; reshape(-1, 1) makes one column, reshape(1, -1) one row" if array.ndim == 1 else ""
         raise InvalidInput(f"{name} must have two dimensions, rows and columns; it has {array.ndim}{cure}")
+
+
+def columns_of(array: Array, name: str) -> list[Column]:
+    """Columns x0, x1, ... of a 2-D array of numbers."""
+    check_dimensions(array, name)
     kind = kind_of(array.dtype)
     if kind == "other":
         raise InvalidInput(f"{name} has type {array.dtype}, not numbers; convert it, or give a table")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import operator
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,6 +32,7 @@ MEANING = {
 ENCODABLE = {"text", "integer", "boolean", "float", "float32"}
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _HASHED = 65536  # rows at a time
+_ENDS = 65536  # bytes at either end of a file
 
 
 @dataclass(frozen=True)
@@ -102,15 +102,15 @@ class Source(ABC):
     def check_unchanged(self) -> None:  # noqa: B027 what is in memory is the caller's to leave alone
         """Refuse to go on when the files are not what they were at opening."""
 
-    def as_text(self, names: Sequence[str]) -> Source:
-        """The same rows, these columns read as text where the source has no types of its own (CSV)."""
+    def read_as(self, kinds: Mapping[str, str]) -> Source:
+        """The same rows, where the source has no types of its own (CSV) read as a `Feature` of these kinds is."""
         return self
 
     def find(self, name: object, role: str) -> str:
         """The column the user calls `name` (or its place, where columns have no names); an error gives the nearest."""
         key = str(name)
-        if not self.named and not isinstance(name, str):
-            place = operator.index(name)  # type: ignore[arg-type]
+        if not self.named and isinstance(name, int | np.integer):
+            place = int(name)
             key = list(self.columns)[place] if -len(self.columns) <= place < len(self.columns) else f"x{place}"
         if key in self.columns:
             return key
@@ -149,6 +149,14 @@ def category_text(value: object) -> str | None:
     return text.lower() if text.lower() in ("true", "false") else text
 
 
+def is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def content_fingerprint(source: Source) -> str:
     """A fingerprint by reading everything, as the model would see it."""
     content = hashlib.blake2b()
@@ -160,6 +168,15 @@ def content_fingerprint(source: Source) -> str:
             content.update(batch.numbers(column.name).tobytes() if number else batch.content(column.name))
     types = [[column.name, column.type] for column in source.columns.values()]
     return digest([n_rows, types, content.hexdigest()])
+
+
+def hash_ends(stream: Any, size: int, tail: int = 0) -> str:
+    """A hash of a file's first bytes and its last, at least `tail`: reading all would take another pass."""
+    stream.seek(0)
+    content = hashlib.sha256(stream.read(_ENDS))
+    stream.seek(max(0, size - max(tail, _ENDS)))
+    content.update(stream.read())
+    return content.hexdigest()
 
 
 def digest(description: object) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,11 +17,12 @@ import pyarrow as pa
 from pyarrow import csv, types
 
 from gigagp.data.sources.arrow import ArrowBatch, columns_of
-from gigagp.data.sources.base import Source
+from gigagp.data.sources.base import MEANING, Source, is_number
 from gigagp.data.sources.files import File, Files, FileSource
 from gigagp.errors import InvalidInput
 
-_BLOCK = 1 << 22  # bytes
+_BLOCK = 1 << 20  # bytes; some forty blocks are in memory at a time
+_TYPES = {"category": pa.string(), "date": pa.date32(), "timestamp": pa.timestamp("ns"), "time": pa.time64("ns")}
 _BAD_VALUE = re.compile(
     r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to (\S+): invalid value '(.*)'", re.S
 )
@@ -46,12 +47,15 @@ class CsvSource(FileSource):
         super().__init__(files.name, columns_of(fields), None if n_rows else 0)
         self._types = {field.name: field.type for field in fields}
 
-    def as_text(self, names: Sequence[str]) -> Source:
+    def read_as(self, kinds: Mapping[str, str]) -> Source:
         other = copy.copy(self)
-        other._types = self._types | dict.fromkeys(names, pa.string())
-        other.columns = self.columns | {
-            column.name: column for column in columns_of(pa.field(name, pa.string()) for name in names)
+        changed = {
+            name: _TYPES[kind]
+            for name, kind in kinds.items()
+            if kind in _TYPES and kind != MEANING.get(self.columns[name].kind)
         }
+        other._types = self._types | changed
+        other.columns = {column.name: column for column in columns_of(pa.field(*item) for item in other._types.items())}
         return other
 
     @contextmanager
@@ -93,7 +97,7 @@ def _reading_type(inferred: Any) -> Any:
 
 
 def _check_header(names: list[str], expected: list[str], file: File, first: File) -> None:
-    if all(_is_number(name) for name in names):
+    if all(is_number(name) for name in names):
         raise InvalidInput(f"the first line of {file.name} holds numbers; a header with the columns' names is needed")
     if len(names) == 1 and re.search(r"[;\t|]", names[0]):
         raise InvalidInput(f"{file.name} has one column, {names[0]!r}; values must be separated by commas")
@@ -101,14 +105,6 @@ def _check_header(names: list[str], expected: list[str], file: File, first: File
         if (name in names) != (name in expected):
             has, lacks = (file, first) if name in names else (first, file)
             raise InvalidInput(f"mixed headers: {has.name} has a column {name!r} and {lacks.name} has not")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _explain(error: InvalidInput, file: File, names: list[str]) -> InvalidInput:
@@ -127,6 +123,8 @@ def _explain(error: InvalidInput, file: File, names: list[str]) -> InvalidInput:
         return InvalidInput(
             f"{_row(row)} of {file.name} has {got} fields where the header has {expected}: {text[:200]!r}; correct it"
         )
+    if "straddling" in cause:
+        return InvalidInput(f"{file.name} has a line of more than {_BLOCK} bytes, or a quote that is never closed")
     return error
 
 

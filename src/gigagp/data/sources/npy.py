@@ -9,10 +9,8 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.data.sources.array import ArrayBatch, columns_of, cut
-from gigagp.data.sources.base import Addressable, digest
+from gigagp.data.sources.base import Addressable, digest, hash_ends
 from gigagp.errors import InvalidInput
-
-ENDS = 65536  # bytes hashed at either end of a file
 
 
 class NpySource(Addressable):
@@ -37,13 +35,11 @@ class NpySource(Addressable):
     def _map(self) -> Array:
         # Mapped anew for every batch, so that pages read are given back and the process stays small.
         try:
-            array = np.load(self._path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError, MemoryError) as error:
+            array = np.lib.format.open_memmap(self._path, mode="r")
+        except (OSError, ValueError, MemoryError) as error:
             raise InvalidInput(
                 f"cannot read {self.name} as .npy: {error}; write it again with numpy.save, as an array of numbers"
             ) from error
-        if not isinstance(array, np.ndarray):
-            raise InvalidInput(f"{self.name} is an archive, not .npy; save its array alone with numpy.save")
         return array[:, None] if array.ndim == 1 else array
 
     def read(self, columns: Sequence[str], start: int, stop: int) -> ArrayBatch:
@@ -51,10 +47,7 @@ class NpySource(Addressable):
 
     def fingerprint(self) -> str:
         with open(self._path, "rb") as file:
-            head = file.read(ENDS)
-            file.seek(max(0, self._state[0] - ENDS))
-            tail = file.read(ENDS)
-        return digest([os.path.basename(self._path), self._state, head.hex(), tail.hex()])
+            return digest([os.path.basename(self._path), self._state, hash_ends(file, self._state[0])])
 
     def check_unchanged(self) -> None:
         if self._look() != self._state:

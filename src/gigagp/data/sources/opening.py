@@ -27,8 +27,8 @@ def open_target(target: Any) -> Addressable:
     if isinstance(target, str | os.PathLike):
         source = _open_path(os.fspath(target))
     else:
-        array = target if _is_table(target) else np.asarray(target)
-        source = _open_memory(array[:, None] if np.ndim(array) == 1 and not _is_table(array) else array, "y", "y")
+        flat = not _is_table(target) and np.ndim(target) == 1
+        source = _open_memory(np.asarray(target)[:, None] if flat else target, "y", "y")
     if len(source.columns) != 1:
         raise InvalidInput(f"{source.name} has {len(source.columns)} columns; the target is one column")
     if not isinstance(source, Addressable):
@@ -45,8 +45,15 @@ def _open_memory(data: Any, array_name: str, table_name: str) -> Source:
         from gigagp.data.sources.table import open_table  # noqa: PLC0415
 
         return open_table(data, table_name)
-    array = np.asarray(data)
-    if array.dtype.kind in "OSU" and array.ndim:
+    if isinstance(data, np.ma.MaskedArray):
+        data = data.astype(float).filled(np.nan)  # else what is masked would be read
+    try:
+        array = np.asarray(data)
+    except ValueError as error:
+        raise InvalidInput(f"{array_name} is not an array: {error}") from error
+    if not array.ndim:
+        raise InvalidInput(f"cannot read {array_name} from a {type(data).__name__}; give an array, a table or a path")
+    if array.dtype.kind in "OSU":
         from gigagp.data.sources.table import open_objects  # noqa: PLC0415
 
         return open_objects(array, array_name)

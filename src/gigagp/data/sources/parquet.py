@@ -14,7 +14,7 @@ from gigagp.data.sources.arrow import ArrowBatch, columns_of
 from gigagp.data.sources.files import File, Files, FileSource
 from gigagp.errors import InvalidInput
 
-_READ_AHEAD = 1 << 25  # bytes, over all columns
+_READ_AHEAD = 1 << 23  # bytes, over all columns
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 

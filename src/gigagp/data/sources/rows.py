@@ -104,6 +104,10 @@ class Rows:
             self.target.beside.check_unchanged()
 
     def _finish(self, seen: int, n_rows: int) -> None:
+        if self.source.n_rows not in (None, seen):
+            raise InvalidInput(
+                f"{self.source.name} should have {self.source.n_rows} rows, and has {seen}; write it again"
+            )
         if not n_rows:
             why = f": all {seen} have missing values" if seen else ""
             raise InvalidInput(f"{self.source.name} has no rows{why}")
@@ -161,7 +165,9 @@ class Rows:
             who = f"the target, column {self.target.column!r} of {piece.file}," if beside is piece else beside.file
             where = beside
         what = "a missing value (null or NaN)" if missing else "infinity"
-        cure = 'missing="drop" leaves such rows out; or fill them in' if missing else "take such rows out, or clip them"
+        cure = (
+            'leave such rows out with missing="drop", or fill them in' if missing else "take such rows out, or clip it"
+        )
         return InvalidInput(f"{who} has {what} at row {where.first_row + row}; {cure}")
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from gigagp.data.sources.base import ENCODABLE, MEANING, Source, listed
+from gigagp.data.sources.base import ENCODABLE, MEANING, Source, is_number, listed
 from gigagp.data.sources.encoding import MOST_CATEGORIES, Encoding, Feature
 from gigagp.data.sources.opening import open_source, open_target
 from gigagp.data.sources.rows import BLOCK, Rows, Target
@@ -57,15 +58,18 @@ def open_rows(
         _check_features(columns, own, dropped, one_hot, default=features is None)
     elif features is None and not one_hot:
         columns = _match(source, encoding, spare)
-        one_hot = [name for name, f in zip(columns, encoding.features, strict=True) if f.categories]
     else:
         raise InvalidParameter("features and categorical are those the model was fitted with; leave them out")
     if not columns:
         raise InvalidInput(f"no features are left of {source.name}, which has {listed(source.columns)}")
-    source = source.as_text([*one_hot, *(name for name in kept if name not in {*own, *columns})])
-    read = _learn(source, columns, one_hot) if encoding is None else encoding
-    _check_kinds(source, columns, read)
-    return Rows(source, columns, read, found, kept, missing)
+    source = source.read_as(dict.fromkeys((name for name in kept if name not in {*own, *columns}), "category"))
+    if encoding is None:
+        source = source.read_as(dict.fromkeys(one_hot, "category"))
+        encoding = _learn(source, columns, one_hot)
+    else:
+        source = source.read_as(dict(zip(columns, (feature.kind for feature in encoding.features), strict=True)))
+    _check_kinds(source, columns, encoding)
+    return Rows(source, columns, encoding, found, kept, missing)
 
 
 def _target(source: Source, target: Any) -> Target | None:
@@ -76,7 +80,7 @@ def _target(source: Source, target: Any) -> Target | None:
     )
     if not beside and isinstance(target, str | int | np.integer):
         found = Target(source.find(target, "target"))
-        _check_number(source, found.column, f"the target {found.column!r}", "convert it")
+        _check_number(source, found.column, f"the target, column {found.column!r} of {source.name},", "convert it")
         return found
     values = open_target(target)
     found = Target(next(iter(values.columns)), values)
@@ -84,7 +88,9 @@ def _target(source: Source, target: Any) -> Target | None:
     if source.n_rows is None:
         raise InvalidInput(f"how many rows {source.name} has is known only by reading it; name a column as the target")
     if values.n_rows != source.n_rows:
-        raise InvalidInput(f"{source.name} has {source.n_rows} rows and {values.name} has {values.n_rows}")
+        raise InvalidInput(
+            f"{source.name} has {source.n_rows} rows and {values.name} has {values.n_rows}; give one target a row"
+        )
     return found
 
 
@@ -172,7 +178,9 @@ def _check_kinds(source: Source, columns: Sequence[str], encoding: Encoding) -> 
         if feature.categories:
             _check_encodable(source, name)
             continue
-        cure = f"leave it out with drop=[{name!r}], or one-hot encode it with categorical=[{name!r}]"
+        cure = f"leave it out with drop=[{name!r}]"
+        if source.columns[name].kind in ENCODABLE:
+            cure += f", or one-hot encode it with categorical=[{name!r}]"
         _check_number(source, name, f"column {name!r} of {source.name}", cure)
         meaning = MEANING[source.columns[name].kind]
         if meaning != feature.kind:
@@ -184,7 +192,18 @@ def _check_kinds(source: Source, columns: Sequence[str], encoding: Encoding) -> 
 def _check_number(source: Source, name: str, who: str, cure: str) -> None:
     column = source.columns[name]
     if column.kind not in MEANING:
-        raise InvalidInput(f"{who} has type {column.type}, which is not a number; {cure}")
+        example = _first_word(source, name) if column.kind == "text" else ""
+        raise InvalidInput(f"{who} has type {column.type}{example}, which is not a number; {cure}")
+
+
+def _first_word(source: Source, name: str) -> str:
+    """Where the first rows hold something else than a number, which may be a slip of the pen."""
+    for batch in islice(source.batches([name], BLOCK), 1):
+        codes, texts = batch.categories(name)
+        words = np.flatnonzero([not (text is None or is_number(text)) for text in [*texts, None]])
+        for row in np.flatnonzero(np.isin(codes, words))[:1]:
+            return f" ({texts[codes[row]]!r} at row {batch.first_row + row} of {batch.file})"
+    return ""
 
 
 def _check_encodable(source: Source, name: str) -> None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.dataset
 
 from gigagp.arrays import Array
+from gigagp.data.sources.array import check_dimensions
 from gigagp.data.sources.arrow import ArrowBatch, columns_of
 from gigagp.data.sources.base import Addressable, Source, content_fingerprint
 from gigagp.errors import InvalidInput
@@ -55,8 +56,7 @@ def open_table(data: Any, name: str = "the table") -> Source:
 
 def open_objects(array: Array, name: str) -> Source:
     """A source over a 2-D array of Python objects, whose columns may be of different types."""
-    if array.ndim != 2:
-        raise InvalidInput(f"{name} must have two dimensions, rows and columns; it has {array.ndim}")
+    check_dimensions(array, name)
     source = open_table(pa.table({f"x{j}": _infer(array[:, j], f"x{j}", name) for j in range(array.shape[1])}), name)
     source.named = False
     return source
@@ -64,10 +64,7 @@ def open_objects(array: Array, name: str) -> Source:
 
 def _slice(table: Any, names: Sequence[str], start: int, stop: int) -> dict[str, Any]:
     part = table.select(list(names)).slice(start, stop - start).combine_chunks()
-    return {
-        name: column.chunk(0) if column.num_chunks else pa.array([], column.type)
-        for name, column in zip(names, part.columns, strict=True)
-    }
+    return {name: column.chunk(0) for name, column in zip(names, part.columns, strict=True)}
 
 
 def _open_polars(frame: Any, name: str) -> Source:
@@ -75,11 +72,7 @@ def _open_polars(frame: Any, name: str) -> Source:
         part = frame.select(names).slice(start, stop - start).to_arrow()
         return _slice(part, names, 0, stop - start)
 
-    try:
-        schema = frame.head(0).to_arrow().schema
-    except Exception as error:  # polars raises its own, which is not imported here
-        raise InvalidInput(f"{name} cannot be converted with polars' to_arrow: {error}; drop such columns") from error
-    return TableSource(name, schema, len(frame), cut)
+    return TableSource(name, frame.head(0).to_arrow().schema, len(frame), cut)
 
 
 def _open_pandas(frame: Any, name: str) -> Source:

@@ -1,0 +1,49 @@
+"""Threads that are free to take part in one large product. Who computes a column changes nothing in it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+
+
+class Team:
+    """`workers` threads in all, most of them usually busy with experts of their own."""
+
+    def __init__(self, workers: int) -> None:
+        self._free, self._lock = workers, threading.Lock()
+        self._pool = ThreadPoolExecutor(max(1, workers - 1), thread_name_prefix="gigagp-team")
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Around a task of one worker's own."""
+        self._add(-1)
+        try:
+            yield
+        finally:
+            self._add(1)
+
+    @property
+    def spare(self) -> int:
+        """How many workers have nothing to do."""
+        return max(0, self._free)
+
+    def run(self, tasks: Sequence[Callable[[], object]]) -> None:
+        """The first task here, the others on spare workers; returns when all are done."""
+        others = [self._pool.submit(task) for task in tasks[1:]]
+        self._add(-len(others))
+        try:
+            tasks[0]()
+        finally:
+            wait(others)
+            self._add(len(others))
+        for other in others:
+            other.result()
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+    def _add(self, change: int) -> None:
+        with self._lock:
+            self._free += change
