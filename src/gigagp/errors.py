@@ -37,6 +37,14 @@ class InvalidInput(GigaGPError, ValueError):
     """The data cannot be used: the message says where and what to do."""
 
 
+class DamagedFile(InvalidInput):
+    """A file of ours is not as it was written: truncated, changed, or mixed up with others."""
+
+
+class DiskFull(GigaGPError, OSError):
+    """What is to be written does not fit, or could not be written."""
+
+
 def choose(name: str, got: object, allowed: dict[str, Any]) -> Any:
     """The entry of `allowed` called `got`, or an error that lists the allowed names."""
     if isinstance(got, str) and got in allowed:

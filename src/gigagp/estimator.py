@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import warnings
+from collections.abc import Iterator
+from dataclasses import replace
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -12,22 +16,29 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from gigagp import fitting, inference
+from gigagp import fitting, inference, memory
 from gigagp.arrays import Array
+from gigagp.checkpoint import Checkpoint
 from gigagp.combine import Rule, rule
-from gigagp.data.scaling import Scaling, is_constant
+from gigagp.data.folders import TemporaryFolder
+from gigagp.data.scaled import ScaledRows, StreamedRows
+from gigagp.data.scaling import BLOCK, Moments, Scaling
+from gigagp.data.scan import Sample, Scan, scan
+from gigagp.data.sources import Encoding, Rows, open_rows
 from gigagp.data.validation import check_columns, check_finite, check_target
 from gigagp.engines import Engine, check_workers, one_blas_thread, open_engine
 from gigagp.errors import InvalidInput, InvalidParameter, choose
 from gigagp.fit_report import FitReport
-from gigagp.fitting import Plan
+from gigagp.fitting import NoLog, Plan
 from gigagp.kernels import Kernel, SquaredExponential
 from gigagp.partition import Partitioner, Shape, partitioner
+from gigagp.placing import DiskRoom, MemoryRoom, Room
 from gigagp.training import Precision
 from gigagp.tree import Tree
 
 _NEAREST = 4  # experts per query where they are local
 _START_NOISE = 0.1  # of the target's variance
+_UNSHAPING = {"engine", "n_jobs", "memory", "verbose"}  # settings that do not change the model
 _WARNED = 5  # parameters at a bound that a warning names
 
 
@@ -67,6 +78,8 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         Workers; None or -1 for every core.
     dtype : {"float64", "float32"}
         Precision of the experts.
+    memory : str or int
+        Budget for the data, such as "2GB". Rows that exceed it are sorted on disk. Default half of the machine's.
     standardize : bool
         Scale inputs and target to mean 0 and deviation 1 inside.
     noise_bounds : (float, float)
@@ -102,6 +115,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         engine: str | Engine = "threads",
         n_jobs: int | None = None,
         dtype: str = "float64",
+        memory: str | int | None = None,
         standardize: bool = True,
         noise_bounds: tuple[float, float] = (1e-6, 10.0),
         n_restarts: int = 0,
@@ -120,16 +134,107 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.engine = engine
         self.n_jobs = n_jobs
         self.dtype = dtype
+        self.memory = memory
         self.standardize = standardize
         self.noise_bounds = noise_bounds
         self.n_restarts = n_restarts
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Split the rows among experts and train the shared theta."""
+    def fit(
+        self, X: Any, y: Any = None, *, features: Any = None, drop: Any = (), categorical: Any = (),
+        missing: str = "error", store: str | os.PathLike[str] | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> Self:  # fmt: skip
+        """Split the rows among experts and train the shared theta.
+
+        X : array, table (pandas, polars, pyarrow) or path (.npy, Parquet file, folder or glob, CSV, CSV.gz; also
+            addresses that pyarrow knows, such as s3://)
+        y : the targets, or the name of their column in X
+        features, drop, categorical : names of columns to use, to leave out, to encode as one column a category
+        missing : "error", or "drop" to leave out rows with missing values (reported)
+        store : folder for the sorted rows where they exceed the memory budget; default a temporary one
+        checkpoint : folder in which progress is kept; the same call goes on after an interruption
+        """
         parts = partitioner(self.partition)
-        dtype = _precision(self.dtype)
+        dtype, budget = _precision(self.dtype), memory.budget(self.memory)
+        check_workers(self.n_jobs)
+        seed = _seed(self.random_state)
+        if _is_source(X, y):
+            rows = open_rows(X, y, features=features, drop=drop, categorical=categorical, missing=missing)
+            encoding: Encoding | None = rows.encoding
+        else:
+            rows, encoding = self._array_rows(X, y, features, drop, categorical, missing), None
+        kept = None
+        if checkpoint is not None:
+            kept = Checkpoint(Path(checkpoint), self._identity(rows), int(seed.entropy))  # type: ignore[arg-type]
+            seed = np.random.SeedSequence(kept.seed)
+        try:
+            self._fit(rows, parts, dtype, budget, seed, store, kept, encoding)
+        finally:
+            if kept is not None:
+                kept.close()
+        return self
+
+    def _fit(
+        self, rows: Rows, parts: Partitioner, dtype: np.dtype[Any], budget: int, seed: np.random.SeedSequence,
+        store: str | os.PathLike[str] | None, kept: Checkpoint | None, encoding: Encoding | None,
+    ) -> None:  # fmt: skip
+        seeds = fitting.Seeds.of(seed)
+
+        def read() -> Scan:
+            return scan(rows.blocks(BLOCK), seeds.keys)
+
+        found = read() if kept is None else kept.scanned(read)
+        if found.rows < 2:
+            raise InvalidInput(f"{rows.source.name} has {found.rows} row; a fit needs at least 2")
+        plan = self._plan(found, parts)
+        target = found.target.scaling() if self.standardize else Scaling.identity(1)
+        inputs = found.inputs.scaling() if self.standardize else Scaling.identity(rows.n_features)
+        given = found.sample
+        sample = Sample(
+            given.keys, given.rows, inputs.apply(given.X, dtype), target.apply(given.y[:, None], dtype)[:, 0]
+        )
+        data: ScaledRows
+        data = streamed = StreamedRows(rows, found.rows, inputs, target, dtype)
+        room: Room
+        if _bytes_in_memory(found.rows, rows.n_features, dtype) <= budget:
+            data, room = streamed.in_memory(), MemoryRoom()
+        else:
+            room = _disk_room(kept, store, budget, rows)
+        with one_blas_thread(), open_engine(self.engine, self.n_jobs) as engine:
+            log = NoLog() if kept is None else kept.log
+            committee, report, cells = fitting.fit(data, sample, plan, engine, seeds, room, log, self._say)
+        # All at once, at the end: a fit that fails leaves the model as it was.
+        if encoding is not None:
+            self.feature_names_in_ = np.array(rows.feature_names, dtype=object)
+            self.n_features_in_ = rows.n_features
+        self._committee, self._cells, self._local, self._encoding = committee, cells, parts.local, encoding
+        self._target_scaling, self._input_scaling = target, inputs
+        self.report_: FitReport = replace(report, dropped=rows.n_dropped or 0)
+        self._expose()
+        self._warn(report)
+
+    def _expose(self) -> None:
+        """The public attributes of a fitted model."""
+        theta = self.report_.theta
+        self.theta_: Array = theta
+        self.kernel_: Kernel = self._committee.kernel.with_theta(theta[:-1])
+        with np.errstate(over="ignore", under="ignore"):  # a target around 1e300 has a variance beyond all numbers
+            self.noise_variance_ = float(np.exp(theta[-1]) * np.square(self._target_scaling.scale[0]))
+        self.tree_: Tree = self._committee.tree
+        self.n_leaves_: int = len(self._cells)
+
+    def _array_rows(self, X: Any, y: Any, features: Any, drop: Any, categorical: Any, missing: str) -> Rows:
+        """Arrays and data frames as scikit-learn checks them."""
+        for name, value, plain in (("features", features, None), ("drop", drop, ()), ("categorical", categorical, ())):
+            if value is not plain and not (plain == () and len(value) == 0):
+                raise InvalidParameter(
+                    f"{name}= names columns of a table or file, with the target given by its name; got {value!r}"
+                )
+        choose("missing", missing, {"error": None, "drop": None})
+        if missing == "drop":
+            raise InvalidParameter('missing="drop" is for tables and files with the target given by its name')
         check_columns(X)
         check_target(y)
         X, y = validate_data(
@@ -137,28 +242,12 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             ensure_min_samples=2,
         )  # fmt: skip
         check_finite(X, "X", getattr(self, "feature_names_in_", None))
-        y = np.asarray(y, dtype=float)
-        plan = self._plan(X, y, parts)
-        seed = _seed(self.random_state)
-        check_workers(self.n_jobs)
-        target = Scaling.standardising(y[:, None]) if self.standardize else Scaling.identity(1)
-        inputs = Scaling.standardising(X) if self.standardize else Scaling.identity(X.shape[1])
-        with one_blas_thread(), open_engine(self.engine, self.n_jobs) as engine:
-            committee, report, partition = fitting.fit(
-                inputs.apply(X, dtype), target.apply(y[:, None], dtype)[:, 0], plan, engine, seed, self._say
-            )
-        # All at once, at the end: a fit that fails leaves the model as it was.
-        self._committee, self._partition, self._local = committee, partition, parts.local
-        self._target_scaling, self._input_scaling = target, inputs
-        self.report_: FitReport = report
-        self.theta_: Array = report.theta
-        self.kernel_: Kernel = plan.kernel.with_theta(report.theta[:-1])
-        with np.errstate(over="ignore", under="ignore"):  # a target around 1e300 has a variance beyond all numbers
-            self.noise_variance_ = float(np.exp(report.theta[-1]) * np.square(self._target_scaling.scale[0]))
-        self.tree_: Tree = self._partition.tree
-        self.n_leaves_: int = self._partition.n_leaves
-        self._warn(report)
-        return self
+        return open_rows(X, np.asarray(y, dtype=float))
+
+    def _identity(self, rows: Rows) -> dict[str, str]:
+        """What a checkpoint is of: the data and every setting that shapes the model."""
+        settings = {name: repr(value) for name, value in self.get_params(deep=False).items() if name not in _UNSHAPING}
+        return {**settings, "data": rows.fingerprint(), "features": ", ".join(rows.feature_names)}
 
     def predict(self, X: Any, return_std: bool = False, latent: bool = False) -> Any:
         """Predicted mean, and with return_std the standard deviation of y (of the latent f with latent=True)."""
@@ -182,14 +271,14 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             raise InvalidParameter(f"theta must have {len(self.theta_)} log-parameters; got shape {theta.shape}")
         c = self._committee
         with one_blas_thread(), open_engine(self.engine, self.n_jobs) as engine:
-            evidence = fitting.summed_evidence(c.kernel, c.store, self._partition.cells, c.tree, engine)
+            evidence = fitting.summed_evidence(c.kernel, c.store, self._cells, c.tree, engine)
             total = evidence(theta, None)
         return (total.value, total.gradient.copy()) if eval_gradient else total.value
 
-    def _plan(self, X: Array, y: Array, parts: Partitioner) -> Plan:
-        """Every setting resolved and checked before any work."""
-        shape = Shape(self.levels, self.branching, self.leaf_size, self._sharing(parts, len(X)))
-        parts.check(len(X), shape)
+    def _plan(self, found: Scan, parts: Partitioner) -> Plan:
+        """Every setting resolved and checked."""
+        shape = Shape(self.levels, self.branching, self.leaf_size, self._sharing(parts, found.rows))
+        parts.check(found.rows, shape)
         chosen = rule(self.combine, parts.local)
         self._check_experts_per_query()
         choose("training", self.training, dict.fromkeys(("auto", "full", "progressive")))
@@ -197,10 +286,10 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             raise InvalidParameter(f"n_restarts must be a whole number of at least 0; got {self.n_restarts!r}")
         if not isinstance(self.standardize, bool | np.bool_):
             raise InvalidParameter(f"standardize must be True or False; got {self.standardize!r}")
-        spread = 1.0 if self.standardize else _variance(y)
+        spread = 1.0 if self.standardize else _variance(found.target)
         low, high = (bound * spread for bound in _noise_bounds(self.noise_bounds))
-        varies = not is_constant(y)
-        kernel = self._start_kernel(X, spread)
+        varies = not found.target.constant[0]
+        kernel = self._start_kernel(found.inputs, spread)
         if parts.local and kernel.metric(kernel.theta) is None:
             warnings.warn(
                 f'{kernel!r} has no metric, so partition="local" divides the rows in plain standardised units; '
@@ -225,13 +314,13 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             return 8.0 if rows <= 50_000 else 4.0
         return self.sharing
 
-    def _start_kernel(self, X: Array, spread: float) -> Kernel:
+    def _start_kernel(self, inputs: Moments, spread: float) -> Kernel:
         """The user's kernel, or a squared exponential of the target's variance whose length-scales span the data."""
-        D = X.shape[1]
+        D = len(inputs.low)
         if self.kernel is None:
             if self.standardize:
                 return SquaredExponential(1.0, [D**0.5] * D)
-            width = np.where(X.std(axis=0) > 0, X.std(axis=0), 1.0)
+            width = np.where(inputs.deviation > 0, inputs.deviation, 1.0)
             return SquaredExponential(
                 spread, D**0.5 * width, variance_bounds=(1e-4 * spread, 1e4 * spread),
                 lengthscale_bounds=(1e-3 * float(width.min()), 1e3 * float(width.max())),
@@ -251,9 +340,24 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def _predict(self, X: Any, with_variance: bool, latent: bool) -> tuple[Array, Array | None]:
         """Mean and deviation in the user's units."""
         check_is_fitted(self, "report_")
+        if self._encoding is not None and _is_source(X, None, tables=True):
+            said = [self._answer(block, with_variance, latent) for block in self._query_blocks(X)]
+            mean = np.concatenate([m for m, _ in said])
+            return mean, np.concatenate([d for _, d in said if d is not None]) if with_variance else None
+        if _is_source(X, None):
+            X = np.concatenate([block.X for block in open_rows(X).blocks()])
         check_columns(X)
         X = validate_data(self, X, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False, reset=False)
         check_finite(X, "X", getattr(self, "feature_names_in_", None))
+        return self._answer(X, with_variance, latent)
+
+    def _query_blocks(self, X: Any) -> Iterator[Array]:
+        """Queries of a source, as many together as share factors well."""
+        for block in open_rows(X, encoding=self._encoding).blocks(inference.QUERIES_AT_ONCE):
+            yield block.X
+
+    def _answer(self, X: Array, with_variance: bool, latent: bool) -> tuple[Array, Array | None]:
+        """Mean and deviation of checked queries."""
         chosen = rule(self.combine, self._local)
         self._check_experts_per_query()
         if chosen.needs_communication and self._committee.communication is None:
@@ -292,6 +396,28 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             )  # fmt: skip
 
 
+def _is_source(X: Any, y: Any, tables: bool = False) -> bool:
+    """Whether X is read through a source: a path, a table, or anything whose target is named."""
+    module = type(X).__module__.partition(".")[0]
+    named = isinstance(y, str) or module in ("polars", "pyarrow") or (tables and module == "pandas")
+    return named or isinstance(X, str | os.PathLike)
+
+
+def _bytes_in_memory(rows: int, columns: int, dtype: np.dtype[Any]) -> int:
+    """What a fit in memory takes: the scaled rows, and the same sorted; row numbers."""
+    return rows * (2 * (columns + 1) * dtype.itemsize + 32)
+
+
+def _disk_room(kept: Checkpoint | None, store: str | os.PathLike[str] | None, budget: int, rows: Rows) -> DiskRoom:
+    """Where rows that exceed the memory budget are sorted: the checkpoint, the user's folder, or a temporary one."""
+    if kept is not None and store is not None:
+        raise InvalidParameter("give store or checkpoint, not both: a checkpoint keeps its store in its own folder")
+    if kept is not None:
+        return DiskRoom(kept.store_folder, budget, rows.fingerprint())
+    temporary = TemporaryFolder(store)
+    return DiskRoom(temporary.path / "store", budget, rows.fingerprint(), temporary)
+
+
 def _noise_bounds(bounds: Any) -> tuple[float, float]:
     """Two numbers, 0 < low <= high."""
     pair = isinstance(bounds, tuple | list | np.ndarray) and len(bounds) == 2
@@ -302,10 +428,10 @@ def _noise_bounds(bounds: Any) -> tuple[float, float]:
     raise InvalidParameter(f"noise_bounds must be two numbers, 0 < low <= high; got {bounds!r}")
 
 
-def _variance(y: Array) -> float:
+def _variance(target: Moments) -> float:
     """Of a target that is not to be standardised."""
     with np.errstate(over="ignore"):
-        variance = max(float(y.var()), 1e-300)
+        variance = max(float(np.square(target.deviation[0])), 1e-300)
     if not variance < 1e290:
         raise InvalidInput("y is too large for standardize=False: its variance overflows; scale it, or standardise")
     return variance

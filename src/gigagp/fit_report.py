@@ -40,6 +40,7 @@ class FitReport:
     jitter: float
     jittered_experts: int
     warnings: tuple[str, ...] = field(default=())
+    dropped: int = 0  # rows left out for missing values
 
     @property
     def iterations(self) -> int:
@@ -76,5 +77,7 @@ class FitReport:
         lines.append(f"  theta: {values}")
         jitter = f"{self.jitter:.1g} in {self.jittered_experts} experts" if self.jitter else "none"
         lines.append(f"  jitter: {jitter}; {'converged' if self.converged else 'not converged'}: {self.message}")
+        if self.dropped:
+            lines.append(f"  dropped: {self.dropped:,} rows with missing values")
         lines += [f"  warning: {w}" for w in self.warnings]
         return "\n".join(lines)

@@ -6,11 +6,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 
 from gigagp import expert
 from gigagp.arrays import Array
+from gigagp.data.scaled import ScaledRows
+from gigagp.data.scan import Sample
 from gigagp.data.store import ExpertStore, frozen
 from gigagp.engines import Engine
 from gigagp.expert import Evidence
@@ -18,10 +21,11 @@ from gigagp.fit_report import FitReport
 from gigagp.inference import Committee
 from gigagp.kernels.base import Kernel
 from gigagp.linalg.workspace import Workspace
-from gigagp.partition import Partition, Partitioner, Shape
-from gigagp.partition.base import Groups
-from gigagp.partition.local import centres, share_nearest
+from gigagp.partition import Partitioner, Shape
+from gigagp.partition.base import RowLists, Runs, run_means
+from gigagp.placing import Room, place
 from gigagp.routing import Router
+from gigagp.sharing import share_nearest
 from gigagp.training import (
     Objective,
     Precision,
@@ -70,6 +74,32 @@ class Plan:
         return (*self.kernel.names, "noise_variance")
 
 
+@dataclass(frozen=True, eq=False)
+class Seeds:
+    """The random numbers of a fit: one stream for each use, so that no part disturbs another."""
+
+    keys: int
+    partition: np.random.Generator
+    batches: np.random.Generator
+    restarts: np.random.Generator
+
+    @classmethod
+    def of(cls, seed: np.random.SeedSequence) -> Seeds:
+        keys, *others = seed.spawn(4)
+        return cls(int(keys.generate_state(1, np.uint64)[0]), *(np.random.default_rng(s) for s in others))
+
+
+class Log(Protocol):
+    """Remembers evaluations, so that a fit can go on where it was stopped."""
+
+    def recorded(self, evidence: Objective) -> Objective: ...
+
+
+class NoLog:
+    def recorded(self, evidence: Objective) -> Objective:
+        return evidence
+
+
 @dataclass
 class _Clock:
     """Seconds per stage."""
@@ -84,7 +114,7 @@ class _Clock:
         say(f"{name}: {self.seconds[name]:.2f} s")
 
 
-def summed_evidence(kernel: Kernel, store: ExpertStore, cells: Groups, tree: Tree, engine: Engine) -> Objective:
+def summed_evidence(kernel: Kernel, store: ExpertStore, cells: RowLists, tree: Tree, engine: Engine) -> Objective:
     """Eq. 5 as a function of theta, over all leaves or over some (which then hang from a tree of their own)."""
 
     def evidence(theta: Array, leaves: Array | None) -> Evidence:
@@ -99,51 +129,47 @@ def summed_evidence(kernel: Kernel, store: ExpertStore, cells: Groups, tree: Tre
 
 
 def fit(
-    X: Array, y: Array, plan: Plan, engine: Engine, seed: np.random.SeedSequence, say: Callable[[str], None]
-) -> tuple[Committee, FitReport, Partition]:
+    data: ScaledRows, sample: Sample, plan: Plan, engine: Engine, seeds: Seeds, room: Room, log: Log,
+    say: Callable[[str], None],
+) -> tuple[Committee, FitReport, RowLists]:  # fmt: skip
     """Rough theta, partition, store, training, sharing: a committee ready to answer."""
-    sample_rng, partition_rng, batch_rng, restart_rng = (np.random.default_rng(s) for s in seed.spawn(4))
     clock, trace = _Clock(), Trace()
     theta, stages = plan.start, []
-    if plan.partitioner.local and plan.train and len(X) > (plan.shape.leaf_size or 0):
+    if plan.partitioner.local and plan.train and data.rows > (plan.shape.leaf_size or 0):
         with clock.stage("rough theta", say):
-            sample = np.sort(sample_rng.permutation(len(X))[:_ROUGH_ROWS])
-            rough = _one_expert(plan.kernel, frozen(X[sample]), frozen(y[sample]), engine)
+            X, y = sample.first(_ROUGH_ROWS)
+            rough = log.recorded(_one_expert(plan.kernel, frozen(X), frozen(y), engine))
             found = maximise("rough theta", rough, None, theta, plan.bounds, trace, _ROUGH, _ROUGH_ITERATIONS)
             theta = found.theta
             stages.append(found.stage)
-    with clock.stage("partition", say):
-        metric = _metric(plan.kernel, theta, X.shape[1])
-        scaled = X * metric.astype(X.dtype) if plan.partitioner.local else X
-        partition = plan.partitioner.split(scaled, plan.shape, partition_rng)
-        del scaled
-    with clock.stage("store", say):
-        store = ExpertStore.in_memory(X, y, partition.order)
-        rows, columns = X.shape
-        del X, y  # from here on the store is all there is
+    rows, columns = data.rows, data.columns
+    with clock.stage("partition and store", say):
+        metric = _metric(plan.kernel, theta, columns)
+        placed = place(plan.partitioner, data, plan.shape, metric, sample, seeds.keys, seeds.partition, room, engine)
+        del data, sample  # from here on the store is all there is
+    store, cells = placed.store, placed.cells
     if plan.train:
         with clock.stage("training", say):
-            evidence = summed_evidence(plan.kernel, store, partition.cells, partition.tree, engine)
-            sizes = partition.cells.sizes
-            plan = replace(plan, training=_training(plan.training, sizes))
-            climbed = _restart(plan, evidence, theta, sizes, trace, restart_rng)
+            evidence = log.recorded(summed_evidence(plan.kernel, store, cells, placed.tree, engine))
+            plan = replace(plan, training=_training(plan.training, cells.sizes))
+            climbed = _restart(plan, evidence, theta, cells.sizes, trace, seeds.restarts)
             stages.extend(climbed.stages)
-            trained = _train(plan, evidence, climbed.theta, sizes, trace, batch_rng)
+            trained = _train(plan, evidence, climbed.theta, cells.sizes, trace, seeds.batches)
             theta = trained.theta
             stages.extend(trained.stages)
     with clock.stage("sharing", say):
         metric = _metric(plan.kernel, theta, columns)
-        experts = partition.experts
-        if plan.partitioner.local:
-            experts = share_nearest(store.X, metric, partition.cells, plan.shape.sharing or 1.0, engine)
-        router = Router(_centres(store.X, metric, partition, plan.partitioner.local), metric)
-        common = _communication_rows(experts, rows, batch_rng) if plan.needs_communication else None
-    committee = Committee(plan.kernel, theta, store, experts, partition.tree, router, common)
+        experts = placed.experts
+        router = Router(_means(store, experts) * metric, metric)
+        if plan.partitioner.local and isinstance(cells, Runs):
+            experts = share_nearest(store.X, cells, router, plan.shape.sharing or 1.0)
+        common = _communication_rows(experts, rows, seeds.batches) if plan.needs_communication else None
+    committee = Committee(plan.kernel, theta, store, experts, placed.tree, router, common)
     warnings = bound_warnings(theta, plan.bounds, plan.names) if plan.train else []
     report = FitReport(
         rows=rows,
-        leaves=partition.n_leaves,
-        points_per_leaf=(int(partition.cells.sizes.min()), int(partition.cells.sizes.max())),
+        leaves=len(cells),
+        points_per_leaf=(int(cells.sizes.min()), int(cells.sizes.max())),
         points_per_expert=(int(experts.sizes.min()), int(experts.sizes.max())),
         stages=tuple(stages),
         seconds=clock.seconds,
@@ -155,7 +181,7 @@ def fit(
         jittered_experts=trace.jittered,
         warnings=tuple(warnings),
     )
-    return committee, report, partition
+    return committee, report, cells
 
 
 def _one_expert(kernel: Kernel, X: Array, y: Array, engine: Engine) -> Objective:
@@ -209,14 +235,17 @@ def _metric(kernel: Kernel, theta: Array, n_features: int) -> Array:
     )
 
 
-def _centres(X: Array, metric: Array, partition: Partition, local: bool) -> Array:
-    """The mean input of each leaf, in the kernel's metric."""
-    if local:
-        return centres(X, metric, partition.cells.starts)
-    means = [X[partition.experts.rows(leaf)].mean(axis=0, dtype=float) for leaf in range(partition.n_leaves)]
-    return np.array(means) * metric
+def _means(store: ExpertStore, lists: RowLists) -> Array:
+    """The mean input of each leaf."""
+    if isinstance(lists, Runs) and not store.mapped:
+        return run_means(store.X, lists.starts)
+    means = np.empty((len(lists), store.X.shape[1]))
+    for leaf in range(len(lists)):
+        X, _ = store.read(lists, leaf)
+        means[leaf] = run_means(X, np.array([0, len(X)]))[0]
+    return means
 
 
-def _communication_rows(experts: Groups, n: int, rng: np.random.Generator) -> Array:
+def _communication_rows(experts: RowLists, n: int, rng: np.random.Generator) -> Array:
     """A random sample of all rows, as large as an expert: the communication expert of GRBCM."""
-    return np.sort(rng.permutation(n)[: int(experts.sizes.mean())])
+    return np.sort(rng.choice(n, int(experts.sizes.mean()), replace=False, shuffle=False))

@@ -15,11 +15,11 @@ from gigagp.factor_cache import FactorCache
 from gigagp.kernels.base import Kernel
 from gigagp.linalg import cholesky
 from gigagp.linalg.workspace import Workspace
-from gigagp.partition.base import Groups
+from gigagp.partition.base import RowLists
 from gigagp.routing import Route, Router
 from gigagp.tree import Tree
 
-_QUERIES_AT_ONCE = 1 << 19  # factors are formed once for so many queries
+QUERIES_AT_ONCE = 1 << 19  # factors are formed once for so many queries
 _NUMBERS_AT_ONCE = 1 << 25  # numbers held for them at a time: bounds the memory of a prediction
 _JOINT_ENTRIES = 1 << 24  # entries of the joint rule's working arrays
 
@@ -31,7 +31,7 @@ class Committee:
     kernel: Kernel
     theta: Array
     store: ExpertStore
-    experts: Groups
+    experts: RowLists
     tree: Tree
     router: Router
     communication: Array | None = None  # storage rows of the communication expert (GRBCM)
@@ -79,7 +79,7 @@ def predict(
     n = len(committee.experts)
     k = n if experts_per_query is None else min(experts_per_query, n)
     held = Z.shape[1] + 8 * (k if k < n or isinstance(rule, NPAE) else 1)
-    at_once = max(1, min(_QUERIES_AT_ONCE, _NUMBERS_AT_ONCE // held))
+    at_once = max(1, min(QUERIES_AT_ONCE, _NUMBERS_AT_ONCE // held))
     parts = [
         _predict_chunk(committee, Z[start : start + at_once], rule, k, engine, with_variance)
         for start in range(0, len(Z), at_once)

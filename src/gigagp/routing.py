@@ -23,7 +23,7 @@ class Router:
 
     def __init__(self, centres: Array, metric: Array) -> None:
         self.centres, self.metric = centres, metric
-        self._index = cKDTree(centres)
+        self.index = cKDTree(centres)
 
     def nearest(self, Z: Array, k: int) -> Route:
         """The k nearest experts of each query, and 1 - (d_j / d_{k+1})^2, which is 1 where there is no (k+1)-th."""
@@ -32,7 +32,7 @@ class Router:
         points = Z.astype(float) * self.metric
         if k == n:
             return Route(np.tile(np.arange(n), (len(Z), 1)), np.ones((len(Z), n)))
-        distances, experts = self._index.query(points, k + 1)
+        distances, experts = self.index.query(points, k + 1)
         limit = np.maximum(distances[:, -1:], np.finfo(float).tiny)
         closeness = 1 - (distances[:, :k] / limit) ** 2
         # Where all k + 1 are equally far, or on the spot, none is nearer than another.

@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 
 from gigagp.linalg import cholesky
 from gigagp.linalg.exponential import exp_nonpositive
-from gigagp.linalg.gemm import multiply
 from gigagp.linalg.jitter import factor_noisy, largest_jitter, turn_up
 from gigagp.linalg.workspace import Workspace
 
-SIZES = [1, 2, 15, 16, 17, 31, 32, 33, 47, 48, 49, 64, 65, 95, 96, 97, 100, 128, 129, 256, 257, 400, 513, 800]
+SIZES = [1, 2, 7, 8, 9, 15, 16, 17, 23, 24, 25, 33, 47, 48, 49, 71, 73, 96, 97, 100, 128, 191, 192, 193, 257, 400, 800]
 KINDS = [np.float64, np.float32]
 TOLERANCE = {np.float64: 1e-12, np.float32: 2e-5}
-GARBAGE = 1e3  # where a function has no business to read
+GARBAGE = np.nan  # where a function has no business to read
 
 
 class Problem:
@@ -46,6 +45,10 @@ class Problem:
         np.testing.assert_allclose(got, wanted, rtol=0, atol=TOLERANCE[self.kind] * size)
 
 
+def untouched(stored):
+    return np.isnan(stored).all()
+
+
 def problems(test):
     """Every size, both precisions, rows as long as the leaf stores them and longer."""
     for decorate in (
@@ -61,7 +64,7 @@ def problems(test):
 def test_factor_is_the_cholesky_factor(p, kind, extra):
     problem = Problem(p, kind, extra).factored()
     problem.close(np.triu(problem.stored[:, :p]), problem.L.T)
-    assert np.all(problem.stored[:, p:] == GARBAGE)
+    assert untouched(problem.stored[:, p:])
 
 
 @problems
@@ -92,7 +95,7 @@ def test_triangular_solves(p, kind, extra, q, columns, transposed):
     solve = cholesky.solve_lower_transposed if transposed else cholesky.solve_lower
     solve(problem.stored, problem.D, B, p, q)
     problem.close(B[:, :q], wanted)
-    assert np.all(B[:, q:] == GARBAGE)
+    assert untouched(B[:, q:])
 
 
 @problems
@@ -101,6 +104,7 @@ def test_inverse(p, kind, extra):
     T, S = np.full_like(problem.stored, GARBAGE), np.full_like(problem.stored, GARBAGE)
     cholesky.inverse(problem.stored, problem.D, T, S, p)
     problem.close(np.tril(problem.stored[:, :p]), np.tril(np.linalg.inv(problem.A)))
+    assert untouched(problem.stored[:, p:])
 
 
 @problems
@@ -136,44 +140,6 @@ def test_rows_are_stored_off_the_powers_of_two(p):
     assert stored % 64 != 0
 
 
-# Matrix products
-
-
-@settings(max_examples=150)
-@given(
-    sizes=st.tuples(*[st.integers(1, 70)] * 3),
-    corners=st.tuples(*[st.integers(0, 9)] * 6),
-    transposed=st.booleans(),
-    kind=st.sampled_from(KINDS),
-    beta=st.sampled_from([0.0, 1.0, -2.0]),
-)
-def test_products_of_blocks(sizes, corners, transposed, kind, beta):
-    (m, n, k), (ai, aj, bi, bj, ci, cj) = sizes, corners
-    rng = np.random.default_rng([*sizes, *corners])
-    rows, columns = (k, m) if transposed else (m, k)
-    A = rng.standard_normal((ai + rows, aj + columns + 3)).astype(kind)
-    B = rng.standard_normal((bi + k, bj + n)).astype(kind)
-    C = rng.standard_normal((ci + m + 2, cj + n + 5)).astype(kind)
-    left = A[ai:, aj : aj + columns].astype(float)
-    wanted = C.astype(float)
-    block = (slice(ci, ci + m), slice(cj, cj + n))
-    wanted[block] = 0.5 * (left.T if transposed else left) @ B[bi:, bj:].astype(float) + beta * wanted[block]
-    if beta == 0:
-        C[block] = np.nan
-    multiply(0.5, A, ai, aj, transposed, B, bi, bj, beta, C, ci, cj, m, n, k)
-    np.testing.assert_allclose(C, wanted, atol=1e3 * np.finfo(kind).eps)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("k", [191, 192, 193, 500])
-def test_long_products_are_cut_and_put_together(kind, k):
-    rng = np.random.default_rng(k)
-    A, B = rng.standard_normal((9, k)).astype(kind), rng.standard_normal((k, 33)).astype(kind)
-    C = np.full((9, 33), np.nan, kind)
-    multiply(1.0, A, 0, 0, False, B, 0, 0, 0.0, C, 0, 0, 9, 33, k)
-    np.testing.assert_allclose(C, A.astype(float) @ B.astype(float), atol=1e4 * np.finfo(kind).eps)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("p", [1, 7, 8, 9, 31, 64, 100])
 def test_a_lower_triangle_is_turned_up(kind, p):
@@ -182,7 +148,7 @@ def test_a_lower_triangle_is_turned_up(kind, p):
     A = np.full((p, p + 8), GARBAGE, kind)
     turn_up(K, A, p, 0.5)
     np.testing.assert_array_equal(np.triu(A[:, :p]), np.tril(K[:, :p]).T + kind(0.5) * np.eye(p, dtype=kind))
-    assert np.all(A[:, p:] == GARBAGE)
+    assert untouched(A[:, p:])
 
 
 # Jitter

@@ -180,6 +180,30 @@ def test_kept_columns_are_carried_along(table, size, rows):
             assert kept.to_pylist() == expected
 
 
+def test_kept_columns_of_objects_have_one_type():
+    frame = pd.DataFrame({"a": [1.0, 2.0], "key": pd.Series([None, "k"], dtype=object)})
+    kept = [block.kept for block in open_rows(frame, keep="key").blocks(1)]
+    assert pa.concat_tables(kept)["key"].to_pylist() == [None, "k"]
+
+
+@pytest.mark.parametrize("rows", [3, 17, 40])
+@pytest.mark.parametrize("row_group", [2, 7, 40])
+def test_reading_can_start_at_any_block(tmp_path, rows, row_group):
+    table = pa.table({"a": np.arange(40.0)})
+    write_parts(tmp_path / "parquet", table, rows, row_group)
+    (tmp_path / "csv").mkdir()
+    for start in range(0, 40, rows):
+        pa.csv.write_csv(table.slice(start, rows), tmp_path / "csv" / f"{start:02}.csv")
+    dataset = pa.dataset.dataset(tmp_path / "parquet", exclude_invalid_files=True)
+    for form in (tmp_path / "parquet", tmp_path / "csv", dataset, table):
+        opened = open_rows(form)
+        for size in (5, 8, 39):
+            for start in range(0, 50, size):
+                values = [value for block in opened.blocks(size, start) for value in block.X[:, 0]]
+                assert values == list(range(start, 40)), (form, size, start)
+                assert opened.n_rows in (None, 40)
+
+
 def test_conversions():
     moment = dt.datetime(1969, 12, 31, 23, 59, 59, 500000)
     values = {
@@ -281,6 +305,13 @@ def test_csv_integers_may_become_fractions_later(tmp_path):
     rows = open_rows(tmp_path / "a.csv", missing="drop")
     assert [block.X.tolist() for block in rows.blocks()] == [[[1.5, 2]]]
     assert rows.n_dropped == 600_000
+
+
+def test_csv_text_may_hold_line_breaks(tmp_path):
+    (tmp_path / "a.csv").write_text("c,y\n" + ('"' + "u\n" * 50 + '",1\n') * 30_000)
+    rows = open_rows(tmp_path / "a.csv", "y", categorical="c")
+    assert rows.feature_names == ["c=" + "u\n" * 50]
+    assert sum(len(block.X) for block in rows.blocks()) == rows.n_rows == 30_000
 
 
 def test_hive_folders_become_columns(tmp_path):

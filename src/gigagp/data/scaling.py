@@ -10,13 +10,77 @@ import numpy as np
 from gigagp.arrays import Array
 
 _ROUNDING = 8 * np.finfo(float).eps  # a column that varies by less, relative to its size, is constant
-_BLOCK = 65536
+BLOCK = 65_536  # rows looked at together; moments depend on it in their last digits, so it is the same everywhere
 
 
-def is_constant(column: Array) -> bool:
-    """Whether all values are the same but for rounding."""
-    low, high = float(column.min()), float(column.max())
-    return bool(0.5 * high - 0.5 * low <= 0.5 * _ROUNDING * max(abs(low), abs(high)))
+class Moments:
+    """Range, mean and deviation of each column, from blocks of BLOCK rows (the last may be shorter).
+
+    All is counted from the first row, halved, and in units of the largest step away from it: nothing overflows,
+    vanishes or cancels.
+    """
+
+    def __init__(self, first: Array) -> None:
+        self.count = 0
+        self._first = first.astype(float)
+        self.low, self.high = self._first.copy(), self._first.copy()
+        self._step, self._mean, self._square = (np.zeros(len(first)) for _ in range(3))
+
+    @classmethod
+    def of(cls, X: Array) -> Moments:
+        moments = cls(X[0])
+        for start in range(0, len(X), BLOCK):
+            moments.add(X[start : start + BLOCK])
+        return moments
+
+    def add(self, block: Array) -> None:
+        """One more block of rows. Parts are joined as in Chan, Golub & LeVeque (1979)."""
+        columns = np.ascontiguousarray(block.T, dtype=float)
+        np.minimum(self.low, columns.min(axis=1), out=self.low)
+        np.maximum(self.high, columns.max(axis=1), out=self.high)
+        half = 0.5 * columns - 0.5 * self._first[:, None]
+        step = np.maximum(self._step, np.abs(half).max(axis=1))
+        unit = np.where(step > 0, step, 1.0)
+        half /= unit[:, None]
+        mean = half.mean(axis=1)
+        square = np.square(half - mean[:, None]).sum(axis=1)
+        n, m = self.count, columns.shape[1]
+        shrink = self._step / unit
+        before = self._mean * shrink
+        self._square = self._square * shrink**2 + square + (mean - before) ** 2 * (n * m / (n + m))
+        self._mean = before + (mean - before) * (m / (n + m))
+        self._step, self.count = step, n + m
+
+    def state(self) -> Array:
+        """All of it as one array, for a checkpoint."""
+        count = np.full(len(self._first), float(self.count))
+        return np.stack([count, self._first, self.low, self.high, self._step, self._mean, self._square])
+
+    @classmethod
+    def from_state(cls, state: Array) -> Moments:
+        moments = cls(state[1])
+        moments.count = int(state[0, 0])
+        _, _, moments.low, moments.high, moments._step, moments._mean, moments._square = state
+        return moments
+
+    @property
+    def constant(self) -> Array:
+        """Which columns have the same value everywhere, but for rounding."""
+        largest = np.maximum(np.abs(self.low), np.abs(self.high))
+        return np.asarray(0.5 * self.high - 0.5 * self.low <= 0.5 * _ROUNDING * largest)
+
+    @property
+    def mean(self) -> Array:
+        return self._first + 2 * (self._mean * self._step)
+
+    @property
+    def deviation(self) -> Array:
+        return 2 * (np.sqrt(self._square / self.count) * self._step)
+
+    def scaling(self) -> Scaling:
+        """To mean 0 and deviation 1; a constant column is only centred."""
+        constant = self.constant
+        return Scaling(np.where(constant, self._first, self.mean), np.where(constant, 1.0, self.deviation))
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,23 +94,6 @@ class Scaling:
     def identity(cls, n_columns: int) -> Scaling:
         return cls(np.zeros(n_columns), np.ones(n_columns))
 
-    @classmethod
-    def standardising(cls, X: Array) -> Scaling:
-        """Mean and deviation of each column; a constant column is only centred."""
-        centre, scale = np.empty(X.shape[1]), np.ones(X.shape[1])
-        for d in range(X.shape[1]):  # a column at a time: no second copy of the data
-            column = X[:, d].astype(float)
-            centre[d] = column[0]
-            if is_constant(column):
-                continue
-            # From the first value, in units of the largest step away from it: nothing overflows, vanishes or cancels.
-            half = 0.5 * column - 0.5 * column[0]
-            step = float(np.abs(half).max())
-            half /= step
-            centre[d] = column[0] + 2 * (float(half.mean()) * step)
-            scale[d] = 2 * (float(half.std()) * step)
-        return cls(centre, scale)
-
     def apply(self, X: Array, dtype: np.dtype[Any]) -> Array:
         """Scaled copy of X in the given precision, row-major.
 
@@ -55,8 +102,8 @@ class Scaling:
         out = np.empty(X.shape, dtype)
         limit = float(np.sqrt(np.finfo(dtype).max / (4 * max(1, X.shape[1])))) * 1e-4
         with np.errstate(over="ignore"):
-            for start in range(0, len(X), _BLOCK):
-                block = X[start : start + _BLOCK]
+            for start in range(0, len(X), BLOCK):
+                block = X[start : start + BLOCK]
                 scaled = (block - self.centre) / self.scale
                 out[start : start + len(block)] = np.clip(scaled, -limit, limit)
         return out

@@ -129,7 +129,7 @@ def multiply(
     op(A) is A, or A^T when `transposed`. Where beta is 0, C may hold anything. `shape` adds up: op(A) is lower or
     upper triangular, B is lower triangular, only the lower or upper triangle of C is wanted (some more is written: what
     the micro-kernels on the diagonal reach, which is also what must be zero of a triangular A or B). With a triangular
-    op(A) of no more than _K_BLOCK rows C may be B itself.
+    op(A) of no more than _M_BLOCK rows C may be B itself.
     """
     lda, ldb, ldc = A.shape[1], B.shape[1], C.shape[1]
     row_step, k_step = (1, lda) if transposed else (lda, 1)

@@ -30,15 +30,21 @@ class Team:
         return max(0, self._free)
 
     def run(self, tasks: Sequence[Callable[[], object]]) -> None:
-        """The first task here, the others on spare workers; returns when all are done."""
+        """The first task here, the others on spare workers, or here too if nobody has begun them; returns when all
+        are done. No one waits for a task that waits for a worker, so tasks may call this in their turn.
+        """
         others = [self._pool.submit(task) for task in tasks[1:]]
         self._add(-len(others))
         try:
             tasks[0]()
+            for task, other in zip(tasks[1:], others, strict=True):
+                if other.cancel():
+                    task()
         finally:
-            wait(others)
+            begun = [other for other in others if not other.cancel()]
+            wait(begun)
             self._add(len(others))
-        for other in others:
+        for other in begun:
             other.result()
 
     def close(self) -> None:

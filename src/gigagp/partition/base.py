@@ -11,28 +11,59 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.errors import InvalidParameter
+from gigagp.linalg.compiled import compiled
 from gigagp.tree import Tree
 
 DEFAULT_BRANCHING = 4  # the paper's
 
 
+class RowLists(ABC):
+    """Lists of row numbers, one an expert. A row may stand in several."""
+
+    @property
+    @abstractmethod
+    def sizes(self) -> Array:
+        """How many rows each list has."""
+
+    @abstractmethod
+    def __getitem__(self, group: int) -> Array:
+        """The rows of one list."""
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def rows(self, group: int) -> slice | Array:
+        """What to index the data with: a slice (no copy) where the rows are consecutive."""
+        return self[group]
+
+
 @dataclass(frozen=True, eq=False)
-class Groups:
-    """Lists of row numbers, one a group: group g is indices[starts[g] : starts[g + 1]]. A row may stand in several."""
+class Runs(RowLists):
+    """Consecutive rows: list g is starts[g] .. starts[g + 1]."""
+
+    starts: Array
+
+    @property
+    def sizes(self) -> Array:
+        return np.diff(self.starts)
+
+    def __getitem__(self, group: int) -> Array:
+        return np.arange(self.starts[group], self.starts[group + 1])
+
+    def rows(self, group: int) -> slice:
+        return slice(int(self.starts[group]), int(self.starts[group + 1]))
+
+
+@dataclass(frozen=True, eq=False)
+class Groups(RowLists):
+    """Any rows: list g is indices[starts[g] : starts[g + 1]]."""
 
     starts: Array
     indices: Array
 
     @classmethod
-    def consecutive(cls, starts: Array) -> Groups:
-        return cls(starts, np.arange(starts[-1]))
-
-    @classmethod
     def of(cls, lists: list[Array]) -> Groups:
         return cls(np.concatenate([[0], np.cumsum([len(rows) for rows in lists])]), np.concatenate(lists))
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
 
     @property
     def sizes(self) -> Array:
@@ -42,7 +73,6 @@ class Groups:
         return self.indices[self.starts[group] : self.starts[group + 1]]
 
     def rows(self, group: int) -> slice | Array:
-        """What to index the data with: a slice (no copy) where the rows are consecutive."""
         rows = self[group]
         first, last = int(rows[0]), int(rows[-1])
         if last - first + 1 == len(rows) and self._ascending[group]:
@@ -65,8 +95,8 @@ class Partition:
     """
 
     order: Array
-    cells: Groups
-    experts: Groups
+    cells: RowLists
+    experts: RowLists
     tree: Tree
 
     @property
@@ -121,6 +151,12 @@ class Partitioner(ABC):
         """Divide the rows of X (scaled by the kernel's metric where the partition is local)."""
 
 
+def regular_tree(shape: Shape) -> Tree:
+    """The tree that levels and branching prescribe."""
+    assert shape.levels is not None
+    return Tree.regular(int(shape.levels), int(shape.branching or DEFAULT_BRANCHING))
+
+
 def count_leaves(n: int, reads: int, leaf_size: int) -> int:
     """How many leaves of about `leaf_size` hold `reads` row numbers of n rows, two at least in each."""
     return max(1, min(round(reads / min(leaf_size, n)), reads // 2))
@@ -133,3 +169,17 @@ def check_leaf(points: float, shape: Shape, rows: int) -> None:
             f"levels={shape.levels}, branching={shape.branching}, sharing={shape.sharing} leave {points:.3g} of "
             f"{rows} rows in a leaf; a leaf needs at least 2: use fewer levels or a smaller branching"
         )
+
+
+@compiled
+def run_means(X: Array, starts: Array) -> Array:
+    """The mean of each run of rows."""
+    cells, D = len(starts) - 1, X.shape[1]
+    out = np.zeros((cells, D))
+    for c in range(cells):
+        for i in range(starts[c], starts[c + 1]):
+            for d in range(D):
+                out[c, d] += X[i, d]
+        for d in range(D):
+            out[c, d] /= starts[c + 1] - starts[c]
+    return out

@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 
 import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.errors import InvalidParameter
-from gigagp.partition.base import DEFAULT_BRANCHING, Groups, Partition, Shape, check_leaf, count_leaves
+from gigagp.partition.base import (
+    DEFAULT_BRANCHING,
+    Groups,
+    Partition,
+    Partitioner,
+    Runs,
+    Shape,
+    check_leaf,
+    count_leaves,
+    regular_tree,
+)
 from gigagp.tree import Tree
 
 DEFAULT_LEAF = 512
 # A node's rows, in the order in which they are to be dealt like cards.
 Shuffle = Callable[[Array, int], Array]
+
+
+class Dealing(Partitioner):
+    """Partitions that deal rows like cards: the row numbers, and at most an order of them, are all they need."""
+
+    spatial = False  # whether rows are dealt in an order in which neighbours follow each other
+
+    def check(self, n: int, shape: Shape) -> None:
+        check_dealing(n, shape)
+
+    @abstractmethod
+    def deal(self, n: int, shape: Shape, rng: np.random.Generator, ordered: Array | None = None) -> Partition:
+        """Divide n rows, too many to look at whole; `ordered` are their numbers in spatial order, if that is wanted."""
 
 
 def check_dealing(n: int, shape: Shape) -> None:
@@ -48,13 +72,13 @@ def deal_tree(n: int, shape: Shape, shuffle: Shuffle) -> Partition:
         if n_leaves <= sharing:  # every expert would hold all rows: one does
             n_leaves, sharing = 1, 1
         leaves = _deal(shuffle(np.arange(n), n_leaves), n_leaves, sharing)
-        return _store(leaves, Tree.balanced(n_leaves))
+        return _store(leaves, n, Tree.balanced(n_leaves))
     check_dealing(n, shape)
     branching = int(shape.branching or DEFAULT_BRANCHING)
     leaves = [np.arange(n)]
     for _ in range(int(shape.levels)):
         leaves = [child for rows in leaves for child in _deal(shuffle(rows, branching), branching, sharing)]
-    return _store(leaves, Tree.regular(int(shape.levels), branching))
+    return _store(leaves, n, regular_tree(shape))
 
 
 def _sharing(shape: Shape) -> int:
@@ -80,9 +104,12 @@ def _deal(rows: Array, children: int, sharing: int) -> list[Array]:
     return [np.concatenate([groups[(c + i) % children] for i in range(sharing)]) for c in range(children)]
 
 
-def _store(leaves: list[Array], tree: Tree) -> Partition:
+def _store(leaves: list[Array], n: int, tree: Tree) -> Partition:
     """Rows sorted by the first leaf that reads them."""
     groups = Groups.of(leaves)
+    if len(groups.indices) == n:  # each row in one leaf
+        cells = Runs(groups.starts)
+        return Partition(groups.indices, cells, cells, tree)
     _, first = np.unique(groups.indices, return_index=True)
     order = groups.indices[np.sort(first)]
     position = np.empty_like(order)

@@ -3,15 +3,15 @@
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.partition.base import Partition, Partitioner, Shape
-from gigagp.partition.dealing import check_dealing, deal_tree
+from gigagp.partition.base import Partition, Shape
+from gigagp.partition.dealing import Dealing, deal_tree
 
 
-class RandomPartition(Partitioner):
+class RandomPartition(Dealing):
     """Each expert sees a random sample of the whole input space."""
 
-    def check(self, n: int, shape: Shape) -> None:
-        check_dealing(n, shape)
-
     def split(self, X: Array, shape: Shape, rng: np.random.Generator) -> Partition:
-        return deal_tree(len(X), shape, lambda rows, children: rng.permutation(rows))
+        return self.deal(len(X), shape, rng)
+
+    def deal(self, n: int, shape: Shape, rng: np.random.Generator, ordered: Array | None = None) -> Partition:
+        return deal_tree(n, shape, lambda rows, children: rng.permutation(rows))

@@ -36,7 +36,7 @@ class NpySource(Addressable):
         # Mapped anew for every batch, so that pages read are given back and the process stays small.
         try:
             array = np.lib.format.open_memmap(self._path, mode="r")
-        except (OSError, ValueError, MemoryError) as error:
+        except Exception as error:  # a damaged header may also raise errors of Python's own parser
             raise InvalidInput(
                 f"cannot read {self.name} as .npy: {error}; write it again with numpy.save, as an array of numbers"
             ) from error

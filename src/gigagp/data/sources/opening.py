@@ -46,7 +46,7 @@ def _open_memory(data: Any, array_name: str, table_name: str) -> Source:
 
         return open_table(data, table_name)
     if isinstance(data, np.ma.MaskedArray):
-        data = data.astype(float).filled(np.nan)  # else what is masked would be read
+        data = np.ma.filled(data.astype(float), np.nan)  # else what is masked would be read
     try:
         array = np.asarray(data)
     except ValueError as error:

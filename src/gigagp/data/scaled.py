@@ -1,0 +1,55 @@
+"""Rows as experts see them: scaled, in the experts' precision, in the order of the data, a block at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.data.scaling import BLOCK, Scaling
+from gigagp.data.sources.rows import Rows
+
+
+class ScaledRows(Protocol):
+    rows: int
+    columns: int
+    dtype: np.dtype[Any]
+
+    def blocks(self) -> Iterator[tuple[int, Array, Array]]:
+        """(number of the first row, inputs, targets), bounded in size."""
+
+
+class ArrayRows:
+    """Scaled rows in memory."""
+
+    def __init__(self, X: Array, y: Array) -> None:
+        self.X, self.y = X, y
+        (self.rows, self.columns), self.dtype = X.shape, X.dtype
+
+    def blocks(self) -> Iterator[tuple[int, Array, Array]]:
+        for start in range(0, self.rows, BLOCK):
+            here = slice(start, start + BLOCK)
+            yield start, self.X[here], self.y[here]
+
+
+class StreamedRows:
+    """Rows of a source, scaled as they are read."""
+
+    def __init__(self, source: Rows, rows: int, inputs: Scaling, target: Scaling, dtype: np.dtype[Any]) -> None:
+        self._source, self._inputs, self._target = source, inputs, target
+        self.rows, self.columns, self.dtype = rows, source.n_features, dtype
+
+    def blocks(self) -> Iterator[tuple[int, Array, Array]]:
+        for block in self._source.blocks(BLOCK):
+            assert block.y is not None
+            y = self._target.apply(block.y[:, None], self.dtype)[:, 0]
+            yield block.first_row, self._inputs.apply(block.X, self.dtype), y
+
+    def in_memory(self) -> ArrayRows:
+        """All of them."""
+        X, y = np.empty((self.rows, self.columns), self.dtype), np.empty(self.rows, self.dtype)
+        for first, inputs, targets in self.blocks():
+            X[first : first + len(inputs)], y[first : first + len(targets)] = inputs, targets
+        return ArrayRows(X, y)

@@ -1,0 +1,41 @@
+"""How much memory there is, and how much of it we may use."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from gigagp.errors import InvalidParameter
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
+_SIZE = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][0-9]+)?)\s*([KMGT]?I?)B?\s*", re.IGNORECASE)
+_SHARE = 0.5  # of all memory, where the user says nothing
+LEAST = 64 << 20
+
+
+def budget(memory: str | int | None) -> int:
+    """Bytes a fit may use for data: "2GB", a number of bytes, or None for half of what the machine has."""
+    if memory is None:
+        return int(_SHARE * _available())
+    size = None
+    if isinstance(memory, str):
+        found = _SIZE.fullmatch(memory)
+        if found and found[2].upper() in _UNITS:
+            size = float(found[1]) * _UNITS[found[2].upper()]
+    elif isinstance(memory, int | float) and not isinstance(memory, bool):
+        size = float(memory)
+    if size is None or not LEAST <= size < 2**62:
+        raise InvalidParameter(f'memory must be a size such as "2GB" of at least 64MiB, or None; got {memory!r}')
+    return int(size)
+
+
+def _available() -> int:
+    """Memory of the machine, or of the container we are in if that is less."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            machine = min(machine, int(Path(limit).read_text()))
+        except (OSError, ValueError):
+            continue
+    return machine

@@ -1,0 +1,84 @@
+"""A few splits of the space, found from a sample, that divide many rows into buckets small enough to work on whole.
+
+A row goes left of a split if (its value, its key) is less than the split's, compared in that order: where many rows
+have the same value, their pseudo-random keys divide them in the right proportion.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.linalg.compiled import compiled
+
+_MOST_ROWS, _MOST_BYTES = 1 << 18, 1 << 25
+
+
+def bucket_rows(columns: int) -> int:
+    """How many rows are worked on whole: a matter of memory, but the same on every machine, for it shapes the model."""
+    return max(4096, min(_MOST_ROWS, _MOST_BYTES // (8 * (columns + 1))))
+
+
+@dataclass(frozen=True, eq=False)
+class CoarseTree:
+    """Splits: column, value and key; children are other splits, or ~bucket. Buckets go from left to right."""
+
+    columns: Array
+    values: Array
+    keys: Array
+    children: Array  # (splits, 2)
+    leaves: Array  # how many of the leaves asked for belong to each bucket
+
+    def __len__(self) -> int:
+        return len(self.leaves)
+
+    @classmethod
+    def of_sample(cls, X: Array, keys: Array, n_leaves: int, most: int) -> CoarseTree:
+        """Halve `n_leaves` leaves, and the sample with them, until no bucket has more than `most`."""
+        splits: list[tuple[int, float, int]] = []
+        children: list[list[int]] = []
+        leaves: list[int] = []
+
+        def divide(rows: Array, count: int) -> int:
+            if count <= most or len(rows) < 2:
+                leaves.append(count)
+                return ~(len(leaves) - 1)
+            left = count // 2
+            column = int(np.argmax(X[rows].var(axis=0, dtype=float)))
+            ordered = rows[np.lexsort((keys[rows], X[rows, column]))]
+            at = min(max(1, round(len(rows) * left / count)), len(rows) - 1)
+            split = len(splits)
+            splits.append((column, float(X[ordered[at], column]), int(keys[ordered[at]])))
+            children.append([0, 0])
+            children[split][0] = divide(ordered[:at], left)
+            children[split][1] = divide(ordered[at:], count - left)
+            return split
+
+        divide(np.arange(len(X)), n_leaves)
+        columns, values, split_keys = zip(*splits, strict=True) if splits else ((), (), ())
+        return cls(
+            np.array(columns, np.int64), np.array(values, float), np.array(split_keys, np.uint64),
+            np.array(children, np.int64).reshape(-1, 2), np.array(leaves, np.int64),
+        )  # fmt: skip
+
+    def route(self, X: Array, keys: Array) -> Array:
+        """The bucket of each row."""
+        if len(self) == 1:
+            return np.zeros(len(X), np.int32)
+        return np.asarray(_route(X, keys, self.columns, self.values, self.keys, self.children))
+
+
+@compiled
+def _route(X: Array, keys: Array, columns: Array, values: Array, split_keys: Array, children: Array) -> Array:
+    buckets = np.empty(len(X), np.int32)
+    for i in range(len(X)):
+        node = 0
+        while node >= 0:
+            x = np.float64(X[i, columns[node]])
+            value = values[node]
+            right = x > value or (x == value and keys[i] >= split_keys[node])
+            node = children[node, 1 if right else 0]
+        buckets[i] = ~node
+    return buckets

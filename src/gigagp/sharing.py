@@ -1,0 +1,67 @@
+"""Sharing among local experts: an expert predicts from its cell and from the outside points nearest to its centre.
+
+They are found when an expert is asked, from the centres the router knows: that costs a hundredth of the expert's
+factorisation, and no memory for the lists of row numbers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.linalg.compiled import compiled
+from gigagp.partition.base import RowLists, Runs
+from gigagp.routing import Router
+
+# Outside points are looked for in the nearest cells: so many, and so many more for each cell's worth of points wanted.
+_NEAREST_CELLS, _MORE_CELLS = 24, 8
+
+
+@compiled
+def _distances(X: Array, metric: Array, centre: Array, starts: Array, near: Array, rows: Array, squares: Array) -> None:
+    """Row numbers of the cells `near` and their squared distances to a centre."""
+    at = 0
+    for c in near:
+        for i in range(starts[c], starts[c + 1]):
+            total = 0.0
+            for d in range(X.shape[1]):
+                t = X[i, d] * metric[d] - centre[d]
+                total += t * t
+            rows[at] = i
+            squares[at] = total
+            at += 1
+
+
+class Neighbourhoods(RowLists):
+    """Each cell and the outside points nearest to its centre: `outside[c]` of them. Found when asked for."""
+
+    def __init__(self, X: Array, cells: Runs, router: Router, outside: Array) -> None:
+        self._X, self._cells, self._router, self._outside = X, cells, router, outside
+        sizes = cells.sizes
+        self._asked = min(len(cells), _NEAREST_CELLS + int(_MORE_CELLS * outside.max() / sizes.min()))
+
+    @property
+    def sizes(self) -> Array:
+        return self._cells.sizes + self._outside
+
+    def __getitem__(self, cell: int) -> Array:
+        centre = self._router.centres[cell]
+        near = self._router.index.query(centre, self._asked)[1]
+        others, wanted = near[near != cell], int(self._outside[cell])
+        starts = self._cells.starts
+        rows = np.empty((starts[others + 1] - starts[others]).sum(), np.int64)
+        squares = np.empty(len(rows))
+        _distances(self._X, self._router.metric, centre, starts, others, rows, squares)
+        if wanted < len(rows):
+            rows = rows[np.argpartition(squares, wanted)[:wanted]]
+        return np.concatenate([self._cells[cell], np.sort(rows)])
+
+
+def share_nearest(X: Array, cells: Runs, router: Router, sharing: float) -> RowLists:
+    """Each cell and the (sharing - 1) times its size outside points nearest to its centre, by index.
+
+    X holds the rows in storage order, so that a cell is a run of it; the router knows the cells' centres.
+    """
+    sizes = cells.sizes
+    outside = np.minimum(np.round((sharing - 1) * sizes), sizes.sum() - sizes).astype(int)
+    return cells if outside.max() == 0 else Neighbourhoods(X, cells, router, outside)
