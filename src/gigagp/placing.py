@@ -52,7 +52,7 @@ class Placed:
 class Room(Protocol):
     """Where buckets and store are kept."""
 
-    def buckets(self, data: ScaledRows, assign: Assign, count: int) -> Buckets: ...
+    def buckets(self, data: ScaledRows, assign: Assign, count: int, engine: Engine) -> Buckets: ...
 
     def fill(self, data: ScaledRows, cells: RowLists, parts: Parts) -> ExpertStore:
         """A store of what `parts` hands, in storage order, to the function it is given."""
@@ -67,7 +67,7 @@ class Room(Protocol):
 class MemoryRoom:
     """All in memory. The data are ArrayRows."""
 
-    def buckets(self, data: ScaledRows, assign: Assign, count: int) -> Buckets:
+    def buckets(self, data: ScaledRows, assign: Assign, count: int, engine: Engine) -> Buckets:
         assert isinstance(data, ArrayRows)
         return MemoryBuckets(data, assign, count)
 
@@ -90,10 +90,10 @@ class DiskRoom:
         self._store, self._memory, self._source, self._keeper = store, memory, source, keeper
         self._buckets = store.with_name(".buckets")
 
-    def buckets(self, data: ScaledRows, assign: Assign, count: int) -> Buckets:
+    def buckets(self, data: ScaledRows, assign: Assign, count: int, engine: Engine) -> Buckets:
         folders.check_space(self._store.parent, self._bytes(data), "the expert store")
         with folders.disk_errors("sorting the rows", self._store.parent):
-            return FileBuckets(data, assign, count, self._buckets, self._memory // 4)
+            return FileBuckets(data, assign, count, self._buckets, self._memory // 4, engine)
 
     def _bytes(self, data: ScaledRows) -> int:
         return int(1.05 * data.rows * (data.columns + 1) * data.dtype.itemsize)
@@ -141,7 +141,7 @@ def place(
     ordered = _spatial_order(data, sample, key_seed, room, engine) if partitioner.spatial else None
     parts = partitioner.deal(data.rows, shape, rng, ordered)
     del ordered
-    return _place_dealt(parts, data, room)
+    return _place_dealt(parts, data, room, engine)
 
 
 def _whole(data: ScaledRows) -> tuple[Array, Array]:
@@ -168,7 +168,7 @@ def _place_local(
     wanted, tree = partitioner.hierarchy(data.rows, shape)
     coarse = _coarse(data, sample.X * scales, sample, wanted)
     buckets = room.buckets(
-        data, lambda first, X: coarse.route(X * scales, row_keys(first, len(X), key_seed)), len(coarse)
+        data, lambda first, X: coarse.route(X * scales, row_keys(first, len(X), key_seed)), len(coarse), engine
     )
     sizes = buckets.sizes
     leaves = coarse.leaves
@@ -205,7 +205,7 @@ def _spatial_order(data: ScaledRows, sample: Sample, key_seed: int, room: Room, 
         ids[first : first + len(X)] = here
         return here
 
-    buckets = room.buckets(data, assign, len(coarse))
+    buckets = room.buckets(data, assign, len(coarse), engine)
 
     def divide(bucket: int, work: Workspace) -> Array:
         X, _ = buckets.take(bucket)
@@ -220,14 +220,14 @@ def _spatial_order(data: ScaledRows, sample: Sample, key_seed: int, room: Room, 
     return ordered
 
 
-def _place_dealt(parts: Partition, data: ScaledRows, room: Room) -> Placed:
+def _place_dealt(parts: Partition, data: ScaledRows, room: Room, engine: Engine) -> Placed:
     """Rows to where the partition's order wants them."""
     order = parts.order
     position = np.empty(len(order), np.int64)
     position[order] = np.arange(len(order))
     size = bucket_rows(data.columns)
     count = -(-data.rows // size)
-    buckets = room.buckets(data, lambda first, X: position[first : first + len(X)] // size, count)
+    buckets = room.buckets(data, lambda first, X: position[first : first + len(X)] // size, count, engine)
 
     def fill(append: Callable[[Array, Array], None]) -> None:
         for bucket in range(count):

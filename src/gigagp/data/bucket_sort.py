@@ -14,6 +14,8 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.data.scaled import ArrayRows, ScaledRows
+from gigagp.engines import Engine
+from gigagp.linalg.workspace import Workspace
 
 # (number of the first row, scaled inputs) -> the bucket of each row
 Assign = Callable[[int, Array], Array]
@@ -44,7 +46,7 @@ class MemoryBuckets(Buckets):
 class FileBuckets(Buckets):
     """One file a bucket, inputs and target side by side; a file goes when its bucket is taken."""
 
-    def __init__(self, data: ScaledRows, assign: Assign, count: int, folder: Path, memory: int) -> None:
+    def __init__(self, data: ScaledRows, assign: Assign, count: int, folder: Path, memory: int, engine: Engine) -> None:
         self._folder, self._columns, self._dtype = folder, data.columns, data.dtype
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -53,11 +55,14 @@ class FileBuckets(Buckets):
         waiting = np.zeros(count, np.int64)
         width = (data.columns + 1) * data.dtype.itemsize
         most = max(1, memory // width)  # rows waiting in memory
-        for first, X, y in data.blocks():
+
+        def deal(block: tuple[int, Array, Array], work: Workspace) -> tuple[Array, Array]:
+            """The rows of a block bucket by bucket, and how many there are of each."""
+            first, X, y = block
             ids = assign(first, X)
-            order = np.argsort(ids, kind="stable")
-            together = np.column_stack([X, y])[order]
-            counts = np.bincount(ids, minlength=count)
+            return np.column_stack([X, y])[np.argsort(ids, kind="stable")], np.bincount(ids, minlength=count)
+
+        for together, counts in engine.map(deal, data.blocks()):
             ends = np.cumsum(counts)
             for bucket in np.flatnonzero(counts).tolist():
                 held[bucket].append(together[ends[bucket] - counts[bucket] : ends[bucket]].copy())

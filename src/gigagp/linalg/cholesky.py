@@ -17,6 +17,7 @@ from gigagp.linalg import schedule, tile
 from gigagp.linalg.compiled import compiled
 from gigagp.linalg.gemm import multiply
 from gigagp.linalg.team import Team
+from gigagp.linalg.vectors import whole_registers
 
 WIDTH = 3 * tile.ROWS  # of a diagonal block
 
@@ -131,14 +132,40 @@ def log_determinant(U: Array, p: int) -> float:
 
 @compiled
 def solve_vector(U: Array, b: Array, p: int) -> None:
-    """b := (U^T U)^-1 b."""
-    for i in range(p):
-        value = b[i] / U[i, i]
-        b[i] = value
+    """b := (U^T U)^-1 b, four rows of U at a time."""
+    whole_registers()
+    whole = p // 4 * 4
+    zero = b.dtype.type(0)
+    for i in range(0, whole, 4):
+        for j in range(i, i + 4):
+            b[j] /= U[j, j]
+            for k in range(j + 1, i + 4):
+                b[k] -= U[j, k] * b[j]
+        r, s, t, u = b[i], b[i + 1], b[i + 2], b[i + 3]
+        first, second, third, last = U[i], U[i + 1], U[i + 2], U[i + 3]
+        for k in range(i + 4, p):
+            b[k] -= (first[k] * r + second[k] * s) + (third[k] * t + last[k] * u)
+    for i in range(whole, p):
+        b[i] /= U[i, i]
         for k in range(i + 1, p):
-            b[k] -= U[i, k] * value
-    for i in range(p - 1, -1, -1):
-        total = b[i]
+            b[k] -= U[i, k] * b[i]
+    for i in range(p - 1, whole - 1, -1):
         for k in range(i + 1, p):
-            total -= U[i, k] * b[k]
-        b[i] = total / U[i, i]
+            b[i] -= U[i, k] * b[k]
+        b[i] /= U[i, i]
+    for i in range(whole - 4, -1, -4):
+        first, second, third, last = U[i], U[i + 1], U[i + 2], U[i + 3]
+        r, s, t, u = zero, zero, zero, zero
+        for k in range(i + 4, p):
+            r += first[k] * b[k]
+            s += second[k] * b[k]
+            t += third[k] * b[k]
+            u += last[k] * b[k]
+        b[i] -= r
+        b[i + 1] -= s
+        b[i + 2] -= t
+        b[i + 3] -= u
+        for j in range(i + 3, i - 1, -1):
+            for k in range(j + 1, i + 4):
+                b[j] -= U[j, k] * b[k]
+            b[j] /= U[j, j]
