@@ -63,9 +63,7 @@ class _DiskUse(threading.Thread):
 
 def run(folder: Path, rows: int, memory: str) -> dict[str, Any]:
     """What the child process does."""
-    HGPRegressor(random_state=0, dtype=DTYPE.name).fit(*robot_arm(300)).predict(
-        robot_arm(10)[0]
-    )  # loads compiled code
+    HGPRegressor(random_state=0, dtype=DTYPE.name).fit(*robot_arm(300)).predict(robot_arm(10)[0])  # loads compiled code
     disk = _DiskUse(folder / "store")
     (folder / "store").mkdir()
     disk.start()

@@ -10,20 +10,21 @@ from measure import HERE, arguments
 
 PARTS = (
     "leaf_floor", "evidence_rate", "exact_gp", "scale", "end_to_end", "prediction", "startup", "kin40k", "million",
-    "products", "temperature",
+    "products", "temperature", "out_of_core",
 )  # fmt: skip
-TAKES_DATA = ("kin40k", "temperature")
+LONG = ("leaf_size",)  # only with --full, or when named
+TAKES_DATA = ("kin40k", "temperature", "leaf_size")
 
 
 def main() -> int:
     parser = arguments(__doc__ or "", data=True)
-    parser.add_argument("parts", nargs="*", help=f"some of: {', '.join(PARTS)} (default all)")
+    parser.add_argument("parts", nargs="*", help=f"some of: {', '.join(PARTS + LONG)} (default all)")
     options = parser.parse_args()
-    unknown = set(options.parts) - set(PARTS)
+    unknown = set(options.parts) - {*PARTS, *LONG}
     if unknown:
-        parser.error(f"unknown parts {sorted(unknown)}; choose from {', '.join(PARTS)}")
+        parser.error(f"unknown parts {sorted(unknown)}; choose from {', '.join(PARTS + LONG)}")
     failed = []
-    for part in options.parts or PARTS:
+    for part in options.parts or (PARTS + LONG if options.full else PARTS):
         print(f"== {part}", flush=True)
         command = [sys.executable, str(HERE / f"{part}.py")]
         command += ["--full"] if options.full else []

@@ -23,7 +23,7 @@ from gigagp.engines import one_blas_thread, open_engine
 from gigagp.fitting import summed_evidence
 from gigagp.kernels import SquaredExponential
 from gigagp.linalg.workspace import Workspace
-from gigagp.partition.base import Groups
+from gigagp.partition.base import Runs
 from gigagp.tree import Tree
 from measure import HERE, Timing, arguments, bar, gemm_rate, save, seconds
 from peers import FITC
@@ -58,7 +58,7 @@ def three_levels(leaves: int) -> Tree:
 def tree_evidence(n: int, leaf: int) -> tuple[Callable[[], Any], int]:
     X, y = rows(n)
     store = ExpertStore(X, y)
-    cells = Groups.consecutive(np.arange(0, n + 1, leaf))
+    cells = Runs(np.arange(0, n + 1, leaf))
     kernel, tree = SquaredExponential(1.0, 1.5).bind(D), three_levels(n // leaf)
     engine = open_engine("threads", WORKERS).__enter__()
     evidence = summed_evidence(kernel, store, cells, tree, engine)

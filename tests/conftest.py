@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from gigagp import estimator, memory, placing
+from gigagp.data import scaled, scaling, scan
 from gigagp.engines import one_blas_thread
 
 settings.register_profile("gigagp", deadline=None, max_examples=40)
@@ -24,3 +26,14 @@ def wave():
     X = rng.uniform(-2, 2, (600, 2))
     y = 3.0 + 2.0 * np.sin(1.5 * X[:, 0]) * np.cos(X[:, 1]) + 0.05 * rng.standard_normal(600)
     return X, y
+
+
+@pytest.fixture
+def small_sizes(monkeypatch):
+    """Everything that begins with millions of rows begins with hundreds: buckets, samples, blocks, budgets."""
+    monkeypatch.setattr(placing, "bucket_rows", lambda columns: 400)
+    monkeypatch.setattr(memory, "LEAST", 1)
+    monkeypatch.setattr(scan, "_SAMPLE_ROWS", 300)
+    monkeypatch.setattr(scan, "_LEAST_SAMPLE", 300)
+    for module in (scaled, scaling, estimator):
+        monkeypatch.setattr(module, "BLOCK", 256)

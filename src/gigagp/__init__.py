@@ -4,4 +4,14 @@ from gigagp.errors import GigaGPError, InvalidInput, InvalidParameter, NotPositi
 from gigagp.estimator import HGPRegressor
 
 __version__ = "0.1.0"
-__all__ = ["GigaGPError", "HGPRegressor", "InvalidInput", "InvalidParameter", "NotPositiveDefinite", "__version__"]
+__all__ = [
+    "GigaGPError",
+    "HGPRegressor",
+    "InvalidInput",
+    "InvalidParameter",
+    "NotPositiveDefinite",
+    "__version__",
+    "load",
+]
+
+load = HGPRegressor.load

@@ -7,11 +7,14 @@ and from the last one on over new ones. Theta and predictions come out the same 
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
+import shutil
 import struct
 import time
 import zlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
@@ -28,8 +31,9 @@ from gigagp.training import Objective
 
 FORMAT, VERSION = "gigagp-checkpoint", 1
 _MANIFEST, _EVALUATIONS, _SCAN, _STORE = "manifest.json", "evaluations.log", "scan.npz", "store"
+_BUCKETS = ".buckets"  # rows on their way into the store
 _RECORD = struct.Struct("<II")  # length and CRC of what follows
-_SYNC_SECONDS = 1.0
+_SYNC_SECONDS = 1.0  # of work that a machine that dies may lose
 
 
 class Checkpoint:
@@ -48,30 +52,38 @@ class Checkpoint:
             known = folders.read_manifest(manifest, FORMAT, VERSION)
             _check_same(folder, known.get("identity"), identity)
             self.seed = int(known["seed"])
-        elif any(folder.iterdir()):
-            if any(not p.name.endswith(".partial") for p in folder.iterdir()):
+        else:
+            if any(p.name != f"{_MANIFEST}.partial" for p in folder.iterdir()):
                 raise InvalidInput(f"{folder} is neither empty nor a checkpoint of gigagp; choose another folder")
             self.seed = seed
-        else:
-            self.seed = seed
-        if not manifest.exists():
-            content = {"format": FORMAT, "version": VERSION, "identity": identity, "seed": self.seed}
-            folders.write_manifest(manifest, content)
+            with self._writing():
+                content = {"format": FORMAT, "version": VERSION, "identity": identity, "seed": seed}
+                folders.write_manifest(manifest, content)
         folders.remove_leftovers(self.store_folder)
-        self.log = EvaluationLog(folder / _EVALUATIONS)
+        shutil.rmtree(folder / _BUCKETS, ignore_errors=True)
+        with self._writing():
+            self.log = EvaluationLog(folder / _EVALUATIONS)
 
     def scanned(self, scan: Callable[[], Scan]) -> Scan:
         """The first pass over the data, from the folder if it has been made."""
         path = self.folder / _SCAN
-        if path.exists():
-            with np.load(path, allow_pickle=False) as held:
-                return _scan_from({name: held[name] for name in held.files})
+        known = _read_scan(path)
+        if known is not None:
+            return known
         found = scan()
         beside = path.with_name(path.name + ".partial")
-        with folders.disk_errors("writing the checkpoint", self.folder), beside.open("wb") as file:
-            np.savez(file, allow_pickle=False, **_scan_arrays(found))
-        beside.replace(path)
+        try:
+            with self._writing(), beside.open("wb") as file:
+                np.savez(file, allow_pickle=False, **_scan_arrays(found))
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
         return found
+
+    def _writing(self) -> AbstractContextManager[None]:
+        return folders.disk_errors("writing the checkpoint", self.folder)
 
     def close(self) -> None:
         self.log.close()
@@ -95,21 +107,7 @@ class EvaluationLog:
                 self._known.append(record)
                 whole += _RECORD.size + length
         self._file: IO[bytes] = path.open("r+b" if path.exists() else "w+b")
-        self._ends = self._offsets()
-        self._file.truncate(whole)
-        self._file.seek(whole)
-
-    def _offsets(self) -> list[int]:
-        ends, at = [0], 0
-        for record in self._known:
-            at += _RECORD.size + len(record)
-            ends.append(at)
-        return ends
-
-    @property
-    def replayed(self) -> int:
-        """How many evaluations were known before."""
-        return len(self._ends) - 1
+        self._cut(whole)
 
     def recorded(self, evidence: Objective) -> Objective:
         """The same function, looked up where it has been evaluated before in this order."""
@@ -131,13 +129,19 @@ class EvaluationLog:
 
     def _forget(self) -> None:
         del self._known[self._at :]
-        self._file.truncate(self._ends[self._at])
-        self._file.seek(self._ends[self._at])
+        self._cut(sum(_RECORD.size + len(record) for record in self._known))
+
+    def _cut(self, size: int) -> None:
+        self._file.truncate(size)
+        self._file.seek(size)
 
     def _append(self, record: bytes) -> None:
         with folders.disk_errors("writing the checkpoint", self._path.parent):
             self._file.write(_RECORD.pack(len(record), zlib.crc32(record)) + record)
             self._file.flush()
+            if time.monotonic() - self._synced > _SYNC_SECONDS:
+                os.fsync(self._file.fileno())
+                self._synced = time.monotonic()
         self._known.append(record)
         self._at += 1
 
@@ -170,9 +174,31 @@ def _check_same(folder: Path, known: Any, wanted: dict[str, str]) -> None:
         )
 
 
+def described(value: object) -> str:
+    """A setting by all it holds: what its repr rounds or leaves out makes another model too."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, tuple | list):
+        return f"({', '.join(map(described, value))})"
+    if hasattr(value, "__dict__"):
+        held = ", ".join(f"{name}={described(part)}" for name, part in sorted(vars(value).items()))
+        return f"{type(value).__name__}({held})"
+    return repr(value)
+
+
+def _read_scan(path: Path) -> Scan | None:
+    """The scan in that file; None if there is none, or only what is left of one: it is soon made again."""
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            return _scan_from({name: held[name] for name in held.files})
+    except Exception:  # whatever zipfile and NumPy say of a damaged file
+        return None
+
+
 def _scan_arrays(found: Scan) -> dict[str, Array]:
     sample = found.sample
     arrays = {"keys": sample.keys, "rows": sample.rows, "X": sample.X, "y": sample.y}
+    arrays["dropped"] = np.array(found.dropped)
     for name, moments in (("inputs", found.inputs), ("target", found.target)):
         arrays[name] = moments.state()
     return arrays
@@ -180,4 +206,5 @@ def _scan_arrays(found: Scan) -> dict[str, Array]:
 
 def _scan_from(held: dict[str, Array]) -> Scan:
     inputs, target = Moments.from_state(held["inputs"]), Moments.from_state(held["target"])
-    return Scan(inputs.count, inputs, target, Sample(held["keys"], held["rows"], held["X"], held["y"]))
+    sample = Sample(held["keys"], held["rows"], held["X"], held["y"])
+    return Scan(inputs.count, inputs, target, sample, int(held["dropped"]))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
@@ -18,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gigagp import fitting, inference, memory
 from gigagp.arrays import Array
-from gigagp.checkpoint import Checkpoint
+from gigagp.checkpoint import Checkpoint, described
 from gigagp.combine import Rule, rule
 from gigagp.data.folders import TemporaryFolder
 from gigagp.data.scaled import ScaledRows, StreamedRows
@@ -28,10 +29,13 @@ from gigagp.data.sources import Encoding, Rows, open_rows
 from gigagp.data.validation import check_columns, check_finite, check_target
 from gigagp.engines import Engine, check_workers, one_blas_thread, open_engine
 from gigagp.errors import InvalidInput, InvalidParameter, choose
+from gigagp.factor_cache import BUDGET as FACTORS
+from gigagp.factor_cache import FactorCache
 from gigagp.fit_report import FitReport
 from gigagp.fitting import NoLog, Plan
 from gigagp.kernels import Kernel, SquaredExponential
 from gigagp.partition import Partitioner, Shape, partitioner
+from gigagp.persistence import FittedModel, load_model, save_model
 from gigagp.placing import DiskRoom, MemoryRoom, Room
 from gigagp.training import Precision
 from gigagp.tree import Tree
@@ -156,10 +160,20 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         store : folder for the sorted rows where they exceed the memory budget; default a temporary one
         checkpoint : folder in which progress is kept; the same call goes on after an interruption
         """
+        with self._unharmed():
+            self._fit_source(X, y, features, drop, categorical, missing, store, checkpoint)
+        return self
+
+    def _fit_source(
+        self, X: Any, y: Any, features: Any, drop: Any, categorical: Any, missing: str,
+        store: str | os.PathLike[str] | None, checkpoint: str | os.PathLike[str] | None,
+    ) -> None:  # fmt: skip
         parts = partitioner(self.partition)
         dtype, budget = _precision(self.dtype), memory.budget(self.memory)
         check_workers(self.n_jobs)
         seed = _seed(self.random_state)
+        if store is not None and checkpoint is not None:
+            raise InvalidParameter("give store or checkpoint, not both: a checkpoint keeps its store in its own folder")
         if _is_source(X, y):
             rows = open_rows(X, y, features=features, drop=drop, categorical=categorical, missing=missing)
             encoding: Encoding | None = rows.encoding
@@ -167,14 +181,24 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             rows, encoding = self._array_rows(X, y, features, drop, categorical, missing), None
         kept = None
         if checkpoint is not None:
-            kept = Checkpoint(Path(checkpoint), self._identity(rows), int(seed.entropy))  # type: ignore[arg-type]
+            kept = Checkpoint(Path(checkpoint), self._identity(rows, seed), int(seed.entropy))  # type: ignore[arg-type]
             seed = np.random.SeedSequence(kept.seed)
         try:
             self._fit(rows, parts, dtype, budget, seed, store, kept, encoding)
         finally:
             if kept is not None:
                 kept.close()
-        return self
+
+    @contextmanager
+    def _unharmed(self) -> Iterator[None]:
+        """A fit that fails leaves the model as it was, also where scikit-learn's checks have written to it."""
+        before = vars(self).copy()
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
 
     def _fit(
         self, rows: Rows, parts: Partitioner, dtype: np.dtype[Any], budget: int, seed: np.random.SeedSequence,
@@ -183,7 +207,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         seeds = fitting.Seeds.of(seed)
 
         def read() -> Scan:
-            return scan(rows.blocks(BLOCK), seeds.keys)
+            return replace(scan(rows.blocks(BLOCK), seeds.keys), dropped=rows.n_dropped or 0)
 
         found = read() if kept is None else kept.scanned(read)
         if found.rows < 2:
@@ -202,16 +226,23 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             data, room = streamed.in_memory(), MemoryRoom()
         else:
             room = _disk_room(kept, store, budget, rows)
-        with one_blas_thread(), open_engine(self.engine, self.n_jobs) as engine:
-            log = NoLog() if kept is None else kept.log
-            committee, report, cells = fitting.fit(data, sample, plan, engine, seeds, room, log, self._say)
+        log = NoLog() if kept is None else kept.log
+        try:
+            with one_blas_thread(), open_engine(self.engine, self.n_jobs) as engine:
+                committee, report, cells = fitting.fit(data, sample, plan, engine, seeds, room, log, self._say)
+        except BaseException:
+            room.discard()  # at once: whoever keeps the traceback keeps all that it refers to
+            raise
+        committee = replace(committee, cache=FactorCache(min(FACTORS, budget // 4)))
         # All at once, at the end: a fit that fails leaves the model as it was.
         if encoding is not None:
-            self.feature_names_in_ = np.array(rows.feature_names, dtype=object)
             self.n_features_in_ = rows.n_features
+            self.__dict__.pop("feature_names_in_", None)
+            if rows.source.named:
+                self.feature_names_in_ = np.array(rows.feature_names, dtype=object)
         self._committee, self._cells, self._local, self._encoding = committee, cells, parts.local, encoding
         self._target_scaling, self._input_scaling = target, inputs
-        self.report_: FitReport = replace(report, dropped=rows.n_dropped or 0)
+        self.report_: FitReport = replace(report, dropped=found.dropped)
         self._expose()
         self._warn(report)
 
@@ -244,9 +275,11 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         check_finite(X, "X", getattr(self, "feature_names_in_", None))
         return open_rows(X, np.asarray(y, dtype=float))
 
-    def _identity(self, rows: Rows) -> dict[str, str]:
+    def _identity(self, rows: Rows, seed: np.random.SeedSequence) -> dict[str, str]:
         """What a checkpoint is of: the data and every setting that shapes the model."""
-        settings = {name: repr(value) for name, value in self.get_params(deep=False).items() if name not in _UNSHAPING}
+        settings = {name: described(v) for name, v in self.get_params(deep=False).items() if name not in _UNSHAPING}
+        if self.random_state is not None:  # a generator is what it gives
+            settings["random_state"] = str(seed.entropy)
         return {**settings, "data": rows.fingerprint(), "features": ", ".join(rows.feature_names)}
 
     def predict(self, X: Any, return_std: bool = False, latent: bool = False) -> Any:
@@ -274,6 +307,44 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             evidence = fitting.summed_evidence(c.kernel, c.store, self._cells, c.tree, engine)
             total = evidence(theta, None)
         return (total.value, total.gradient.copy()) if eval_gradient else total.value
+
+    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the fitted model into a folder; with overwrite=True a model that is there is replaced."""
+        check_is_fitted(self, "report_")
+        names = getattr(self, "feature_names_in_", None)
+        model = FittedModel(
+            settings=self.get_params(deep=False),
+            committee=self._committee,
+            cells=self._cells,
+            local=self._local,
+            inputs=self._input_scaling,
+            target=self._target_scaling,
+            report=self.report_,
+            encoding=self._encoding,
+            feature_names=None if names is None else [str(name) for name in names],
+        )
+        save_model(model, folder, overwrite)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify: bool = True) -> Self:
+        """The model that `save` wrote. Its rows stay in the folder and come into memory as they are needed.
+
+        kernels : the model's classes of kernels, rules and partitioners that are not gigagp's own
+        verify : False to begin at once, without comparing the rows with their checksums
+        """
+        held = load_model(folder, kernels=kernels, verify=verify)
+        unknown = ", ".join(sorted(set(held.settings) - set(cls._get_param_names())))
+        if unknown:
+            raise InvalidInput(f"{folder} holds a model with settings unknown to this gigagp ({unknown}): upgrade")
+        model = cls(**held.settings)
+        model._committee, model._cells, model._local = held.committee, held.cells, held.local
+        model._input_scaling, model._target_scaling = held.inputs, held.target
+        model._encoding, model.report_ = held.encoding, held.report
+        model.n_features_in_ = held.committee.store.X.shape[1]
+        if held.feature_names is not None:
+            model.feature_names_in_ = np.array(held.feature_names, dtype=object)
+        model._expose()
+        return model
 
     def _plan(self, found: Scan, parts: Partitioner) -> Plan:
         """Every setting resolved and checked."""
@@ -410,8 +481,6 @@ def _bytes_in_memory(rows: int, columns: int, dtype: np.dtype[Any]) -> int:
 
 def _disk_room(kept: Checkpoint | None, store: str | os.PathLike[str] | None, budget: int, rows: Rows) -> DiskRoom:
     """Where rows that exceed the memory budget are sorted: the checkpoint, the user's folder, or a temporary one."""
-    if kept is not None and store is not None:
-        raise InvalidParameter("give store or checkpoint, not both: a checkpoint keeps its store in its own folder")
     if kept is not None:
         return DiskRoom(kept.store_folder, budget, rows.fingerprint())
     temporary = TemporaryFolder(store)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from numbers import Real
 from pathlib import Path
 
 from gigagp.errors import InvalidParameter
@@ -23,7 +24,7 @@ def budget(memory: str | int | None) -> int:
         found = _SIZE.fullmatch(memory)
         if found and found[2].upper() in _UNITS:
             size = float(found[1]) * _UNITS[found[2].upper()]
-    elif isinstance(memory, int | float) and not isinstance(memory, bool):
+    elif isinstance(memory, Real) and not isinstance(memory, bool):
         size = float(memory)
     if size is None or not LEAST <= size < 2**62:
         raise InvalidParameter(f'memory must be a size such as "2GB" of at least 64MiB, or None; got {memory!r}')

@@ -18,6 +18,7 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.data import folders
 from gigagp.data.bucket_sort import Assign, Buckets, FileBuckets, MemoryBuckets
+from gigagp.data.folders import TemporaryFolder
 from gigagp.data.scaled import ArrayRows, ScaledRows
 from gigagp.data.scan import Sample, row_keys
 from gigagp.data.store import ExpertStore, FolderWriter, MemoryWriter, open_store
@@ -63,6 +64,9 @@ class Room(Protocol):
     def check_index(self, size: int) -> None:
         """Refuse an index of so many bytes if it does not fit the memory budget."""
 
+    def discard(self) -> None:
+        """Remove what is of no use to anyone after an error."""
+
 
 class MemoryRoom:
     """All in memory. The data are ArrayRows."""
@@ -82,11 +86,14 @@ class MemoryRoom:
     def check_index(self, size: int) -> None:
         pass
 
+    def discard(self) -> None:
+        pass
+
 
 class DiskRoom:
     """A folder on disk: buckets come and go in it, the store stays, under the name it is to have."""
 
-    def __init__(self, store: Path, memory: int, source: str, keeper: object = None) -> None:
+    def __init__(self, store: Path, memory: int, source: str, keeper: TemporaryFolder | None = None) -> None:
         self._store, self._memory, self._source, self._keeper = store, memory, source, keeper
         self._buckets = store.with_name(".buckets")
 
@@ -118,6 +125,11 @@ class DiskRoom:
                 f"dealing rows at random or by strata keeps {size / 1e9:.2f} GB of row numbers in memory, more than "
                 f'half of the budget; raise memory= to {2 * size / 1e9:.1f} GB, or use partition="local"'
             )
+
+    def discard(self) -> None:
+        shutil.rmtree(self._buckets, ignore_errors=True)
+        if self._keeper is not None:
+            self._keeper.remove()
 
 
 def place(
@@ -173,7 +185,8 @@ def _place_local(
     sizes = buckets.sizes
     leaves = coarse.leaves
     if tree is None:  # leaves of the size asked for, however many that makes
-        leaves = np.maximum(np.round(sizes * wanted / data.rows).astype(int), sizes > 0)
+        leaves = np.round(sizes * wanted / data.rows).astype(int)
+        leaves = np.maximum(np.minimum(leaves, sizes // 2), sizes > 0)
         tree = Tree.balanced(int(leaves.sum()))
     elif (sizes < 2 * leaves).any():
         raise InvalidInput(

@@ -36,18 +36,18 @@ class Neighbourhoods(RowLists):
     """Each cell and the outside points nearest to its centre: `outside[c]` of them. Found when asked for."""
 
     def __init__(self, X: Array, cells: Runs, router: Router, outside: Array) -> None:
-        self._X, self._cells, self._router, self._outside = X, cells, router, outside
+        self._X, self._cells, self._router, self.outside = X, cells, router, outside
         sizes = cells.sizes
         self._asked = min(len(cells), _NEAREST_CELLS + int(_MORE_CELLS * outside.max() / sizes.min()))
 
     @property
     def sizes(self) -> Array:
-        return self._cells.sizes + self._outside
+        return self._cells.sizes + self.outside
 
     def __getitem__(self, cell: int) -> Array:
         centre = self._router.centres[cell]
         near = self._router.index.query(centre, self._asked)[1]
-        others, wanted = near[near != cell], int(self._outside[cell])
+        others, wanted = near[near != cell], int(self.outside[cell])
         starts = self._cells.starts
         rows = np.empty((starts[others + 1] - starts[others]).sum(), np.int64)
         squares = np.empty(len(rows))

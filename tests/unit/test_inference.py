@@ -14,7 +14,7 @@ from gigagp.engines import SerialEngine
 from gigagp.inference import Committee, predict
 from gigagp.kernels import SquaredExponential
 from gigagp.linalg import cholesky
-from gigagp.partition import Groups
+from gigagp.partition.base import Groups, Runs
 from gigagp.routing import Router
 from gigagp.tree import Tree
 
@@ -36,7 +36,7 @@ def committee(dtype="float64", noise=0.05, leaves=LEAVES) -> Committee:
         kernel=kernel,
         theta=np.append(kernel.theta, np.log(noise)),
         store=ExpertStore.in_memory(X, y.astype(dtype), np.arange(len(X))),
-        experts=Groups.consecutive(starts),
+        experts=Runs(starts),
         tree=Tree.balanced(leaves),
         router=Router(centres, metric),
         communication=np.arange(0, len(X), leaves),
@@ -150,7 +150,7 @@ def test_asking_more_experts_than_there_are_asks_all(chosen):
 def test_chunks_of_queries_do_not_matter(chosen, k, at_once, monkeypatch):
     c, Z = committee(), queries()
     whole = ask(c, Z, chosen, k)
-    monkeypatch.setattr(inference, "_QUERIES_AT_ONCE", at_once)
+    monkeypatch.setattr(inference, "QUERIES_AT_ONCE", at_once)
     monkeypatch.setattr(inference, "_JOINT_ENTRIES", at_once * POINTS)
     parts = ask(c, Z, chosen, k)
     np.testing.assert_allclose(parts.mean, whole.mean, rtol=1e-7, atol=1e-9)

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from gigagp import HGPRegressor
 from gigagp.data.store import ExpertStore
-from gigagp.engines import SerialEngine, ThreadsEngine
 from gigagp.errors import InvalidParameter
-from gigagp.partition import Groups, LocalPartition, RandomPartition, Shape, StratifiedPartition, partitioner
+from gigagp.partition import LocalPartition, RandomPartition, Shape, StratifiedPartition, partitioner
+from gigagp.partition.base import Groups, Runs, run_means
 from gigagp.partition.kdtree import cell_starts, kd_order
-from gigagp.partition.local import centres, share_nearest
 from gigagp.partition.stratified import region_starts
+from gigagp.routing import Router
+from gigagp.sharing import share_nearest
 from gigagp.tree import Node
 
 DEALT = (RandomPartition(), StratifiedPartition())
@@ -28,6 +29,11 @@ every = pytest.mark.parametrize("parts", ALL, ids=["random", "stratified", "loca
 def split(parts, n, shape, seed=0, columns=3):
     X = np.random.default_rng([seed, 1]).standard_normal((n, columns))
     return X, parts.split(X, shape, np.random.default_rng(seed))
+
+
+def all_rows(lists):
+    """What all lists name, one after the other."""
+    return np.concatenate([lists[group] for group in range(len(lists))])
 
 
 def rows_of(partition, leaf):
@@ -53,7 +59,7 @@ def test_each_row_goes_to_sharing_children_at_each_level(parts, given_shape, see
     _, partition = split(parts, n, Shape(levels, branching, sharing=sharing), seed)
     assert sorted(partition.order) == list(range(n))
     assert partition.n_leaves == partition.tree.n_leaves == branching**levels
-    assert (np.bincount(partition.cells.indices, minlength=n) == sharing**levels).all()
+    assert (np.bincount(all_rows(partition.cells), minlength=n) == sharing**levels).all()
     for leaf in range(partition.n_leaves):
         assert len(set(partition.cells[leaf])) == len(partition.cells[leaf])
     for depth in range(levels):  # also at the nodes in between
@@ -95,7 +101,7 @@ def test_leaf_size_gives_leaves_of_about_that_size(parts, n, leaf_size, sharing)
     assert sorted(partition.order) == list(range(n))
     assert np.ptp(sizes) <= 1
     assert partition.tree.n_leaves == partition.n_leaves
-    copies = np.bincount(partition.cells.indices, minlength=n)
+    copies = np.bincount(all_rows(partition.cells), minlength=n)
     if partition.n_leaves == 1:
         assert (copies == 1).all()
     else:
@@ -219,7 +225,7 @@ def test_kd_tree_splits_the_widest_column():
 def test_local_cells_cover_all_rows_once(n, leaf_size, seed):
     _, partition = split(LocalPartition(), n, Shape(leaf_size=leaf_size), seed)
     assert sorted(partition.order) == list(range(n))
-    assert (partition.cells.indices == np.arange(n)).all()
+    assert (all_rows(partition.cells) == np.arange(n)).all()
     sizes = partition.cells.sizes
     assert sizes.sum() == n
     assert np.ptp(sizes) <= 1
@@ -238,11 +244,12 @@ def test_local_levels_give_a_cell_for_every_leaf(levels, branching):
 
 
 def cells_of(n, cells, columns, seed):
-    """Rows in storage order, their cells, a metric."""
+    """Rows in storage order, their cells, a router that knows the cells' centres."""
     rng = np.random.default_rng(seed)
     X, metric = rng.standard_normal((n, columns)), rng.uniform(0.3, 3, columns)
     starts = cell_starts(n, cells)
-    return X[kd_order(X * metric, starts)], metric, Groups.consecutive(starts)
+    X = X[kd_order(X * metric, starts)]
+    return X, Runs(starts), Router(run_means(X, starts) * metric, metric)
 
 
 def true_nearest(X, metric, cells, cell, wanted):
@@ -259,44 +266,42 @@ def wanted_outside(cells, sharing):
 
 
 def test_centres_are_the_means_of_cells():
-    X, metric, cells = cells_of(101, 7, 3, 0)
-    means = [(X[cells[c]] * metric).mean(axis=0) for c in range(7)]
-    np.testing.assert_allclose(centres(X, metric, cells.starts), means, rtol=1e-12)
+    X, cells, router = cells_of(101, 7, 3, 0)
+    means = [(X[cells[c]] * router.metric).mean(axis=0) for c in range(7)]
+    np.testing.assert_allclose(router.centres, means, rtol=1e-12)
 
 
 @settings(max_examples=40)
 @given(st.integers(30, 300), st.integers(2, 8), st.floats(1, 12), st.integers(0, 5))
 def test_few_cells_share_exactly_the_nearest_outside_points(n, cells, sharing, seed):
-    X, metric, groups = cells_of(n, cells, 2, seed)
-    shared = share_nearest(X, metric, groups, sharing, SerialEngine())
-    wanted = wanted_outside(groups, sharing)
-    asked = min(cells, 2 + int(6 * wanted.max() / groups.sizes.min()))
+    X, runs, router = cells_of(n, cells, 2, seed)
+    shared = share_nearest(X, runs, router, sharing)
+    wanted = wanted_outside(runs, sharing)
     for cell in range(cells):
         rows = shared[cell]
-        inside, outside = rows[: groups.sizes[cell]], rows[groups.sizes[cell] :]
-        assert (inside == groups[cell]).all()
-        assert len(set(rows)) == len(rows) == groups.sizes[cell] + wanted[cell]
-        if asked == cells:
-            assert set(outside) == set(true_nearest(X, metric, groups, cell, wanted[cell]))
+        inside, outside = rows[: runs.sizes[cell]], rows[runs.sizes[cell] :]
+        assert (inside == runs[cell]).all()
+        assert len(set(rows)) == len(rows) == runs.sizes[cell] + wanted[cell] == shared.sizes[cell]
+        assert set(outside) == set(true_nearest(X, router.metric, runs, cell, wanted[cell]))
 
 
 @pytest.mark.parametrize(("columns", "sharing"), [(1, 2.0), (2, 4.0), (3, 4.0), (8, 8.0)])
 def test_many_cells_share_nearly_the_nearest_outside_points(columns, sharing):
-    X, metric, cells = cells_of(6000, 300, columns, 0)
-    shared = share_nearest(X, metric, cells, sharing, ThreadsEngine(2))
+    X, cells, router = cells_of(6000, 300, columns, 0)
+    shared = share_nearest(X, cells, router, sharing)
     wanted = wanted_outside(cells, sharing)
     found = 0
     for cell in range(300):
         rows = shared[cell]
         assert (rows[: cells.sizes[cell]] == cells[cell]).all()
         assert len(np.unique(rows)) == len(rows) == cells.sizes[cell] + wanted[cell]
-        found += len(np.intersect1d(rows, true_nearest(X, metric, cells, cell, wanted[cell])))
+        found += len(np.intersect1d(rows, true_nearest(X, router.metric, cells, cell, wanted[cell])))
     assert found >= 0.95 * wanted.sum()
 
 
 def test_sharing_of_one_adds_nothing():
-    X, metric, cells = cells_of(100, 5, 2, 0)
-    assert share_nearest(X, metric, cells, 1.0, SerialEngine()) is cells
+    X, cells, router = cells_of(100, 5, 2, 0)
+    assert share_nearest(X, cells, router, 1.0) is cells
 
 
 @pytest.mark.parametrize(
@@ -316,7 +321,7 @@ def test_sharing_copies_no_row(shape):
     assert committee.store.X.shape == (300, 2)
     assert committee.store.y.shape == (300,)
     assert not committee.store.X.flags.writeable
-    assert committee.experts.indices.max() < 300
+    assert all_rows(committee.experts).max() < 300
     assert committee.experts.sizes.sum() >= 4 * 300
 
 
@@ -340,7 +345,7 @@ def test_partitions_are_decided_by_the_seed(parts):
     _, one = split(parts, 200, shape, 7)
     _, same = split(parts, 200, shape, 7)
     assert (one.order == same.order).all()
-    assert (one.cells.indices == same.cells.indices).all()
+    assert (all_rows(one.cells) == all_rows(same.cells)).all()
     if not parts.local:
         X = np.random.default_rng([7, 1]).standard_normal((200, 3))
         other = parts.split(X, shape, np.random.default_rng(8))

@@ -71,7 +71,7 @@ class Moments:
 
     @property
     def mean(self) -> Array:
-        return self._first + 2 * (self._mean * self._step)
+        return 2 * (0.5 * self._first + self._mean * self._step)
 
     @property
     def deviation(self) -> Array:

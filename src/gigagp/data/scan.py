@@ -50,6 +50,7 @@ class Scan:
     inputs: Moments
     target: Moments
     sample: Sample
+    dropped: int = 0  # rows left out for missing values
 
 
 def scan(blocks: Iterable[Block], seed: int, say: Callable[[int], None] = lambda rows: None) -> Scan:

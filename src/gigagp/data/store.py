@@ -6,22 +6,25 @@ is no store. Rows are written one after the other, and mapped into memory to be 
 
 from __future__ import annotations
 
-import hashlib
 import mmap
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.data import folders
-from gigagp.errors import DamagedFile
-from gigagp.partition.base import Groups, RowLists, Runs
+from gigagp.data.array_files import ArrayFile, ArrayFiles, write_lists
+from gigagp.partition.base import RowLists
 
 FORMAT, VERSION = "gigagp-store", 1
 DTYPES = ("float32", "float64")
 _MANIFEST = "manifest.json"
-_RELEASE = 256 << 20  # bytes read from a mapped file before its pages are given back
+_RELEASE = 256 << 20  # bytes mapped into memory before they are given back
+_BLOCK = 1 << 24  # bytes of rows handed on together
+_WINDOW = 1 << 21  # bytes the system may map around each place that is read
 
 
 class ExpertStore:
@@ -52,10 +55,20 @@ class ExpertStore:
     def gather(self, rows: slice | Array) -> tuple[Array, Array]:
         X, y = frozen(self.X[rows]), frozen(self.y[rows])
         if self._maps:
-            self._touched += X.nbytes + y.nbytes + 8192 * (0 if isinstance(rows, slice) else len(rows) // 32)
+            self._touched += X.nbytes + y.nbytes + 2 * _WINDOW
+            if not isinstance(rows, slice):  # and its neighbours were looked at before
+                places = rows * X.itemsize * X.shape[1] // _WINDOW
+                self._touched += 4 * _WINDOW * int(np.count_nonzero(np.diff(places)))
             if self._touched > self._limit:
                 self.release()
         return X, y
+
+    def blocks(self) -> Iterator[tuple[Array, Array]]:
+        """All rows, some MB at a time."""
+        step = max(1, _BLOCK // (self.X.itemsize * (self.X.shape[1] + 1)))
+        for start in range(0, len(self.y), step):
+            yield self.gather(slice(start, start + step))
+        self.release()
 
     def release(self) -> None:
         """Give mapped pages back to the system; what is read again is mapped again."""
@@ -92,8 +105,8 @@ class FolderWriter:
     def __init__(self, folder: Path, rows: int, columns: int, dtype: np.dtype[Any]) -> None:
         self._folder = folder
         self._files = [
-            _ArrayFile(folder / "X.npy", (rows, columns), dtype),
-            _ArrayFile(folder / "y.npy", (rows,), dtype),
+            ArrayFile(folder / "X.npy", (rows, columns), dtype),
+            ArrayFile(folder / "y.npy", (rows,), dtype),
         ]
 
     def append(self, X: Array, y: Array) -> None:
@@ -102,107 +115,45 @@ class FolderWriter:
 
     def finish(self, cells: RowLists, source: str) -> None:
         """Complete the store with its cells and its manifest; `source` is the fingerprint of the data."""
-        files = {file.path.name: file.close() for file in self._files}
         rows, columns = self._files[0].shape
         content = {"rows": rows, "columns": columns, "dtype": self._files[0].dtype.name, "source": source}
-        content |= {"cells": len(cells), "files": files | write_lists(self._folder, "cells", cells)}
+        content |= {"cells": len(cells), "files": self.close() | write_lists(self._folder, "cells", cells)}
         folders.write_manifest(self._folder / _MANIFEST, {"format": FORMAT, "version": VERSION, **content})
+
+    def close(self) -> dict[str, Any]:
+        """The rows' entries in a manifest."""
+        return {file.path.name: file.close() for file in self._files}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for file in self._files:
-            file.close()
+        with ExitStack() as every:  # on a full disk closing fails too
+            for file in self._files:
+                every.callback(file.close)
 
 
-class _ArrayFile:
-    """A .npy file written from front to back, summed on the way."""
-
-    def __init__(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self.path, self.shape, self.dtype = path, shape, dtype
-        self._file: IO[bytes] = path.open("wb")
-        self._digest = hashlib.blake2b(digest_size=16)
-        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(self._file, header)
-        self._file.flush()
-        self._digest.update(path.read_bytes())
-
-    def append(self, part: Array) -> None:
-        raw = np.ascontiguousarray(part, self.dtype).reshape(-1).view(np.uint8).data
-        self._digest.update(raw)
-        self._file.write(raw)
-
-    def close(self) -> dict[str, Any]:
-        self._file.close()
-        return {"bytes": self.path.stat().st_size, "checksum": self._digest.hexdigest()}
+def write_rows(folder: Path, store: ExpertStore) -> dict[str, Any]:
+    """The rows of a store, and their entries in a manifest."""
+    rows, columns = store.X.shape
+    with FolderWriter(folder, rows, columns, store.X.dtype) as writer:
+        for X, y in store.blocks():
+            writer.append(X, y)
+        return writer.close()
 
 
-def read_array(folder: Path, name: str, entry: Any, shape: tuple[int, ...], dtype: str, verify: bool = True) -> Array:
-    """A .npy file of a folder, mapped into memory, if it is what the manifest says."""
-    path = folder / name
-    try:
-        size = path.stat().st_size
-        if not isinstance(entry, dict) or size != entry.get("bytes"):
-            raise DamagedFile(f"{path} is damaged: it has {size} bytes, not what the manifest says")
-        if verify and folders.checksum(path) != entry.get("checksum"):
-            raise DamagedFile(f"{path} is damaged: its checksum is not what the manifest says")
-        empty = 0 in shape
-        found = np.load(path, mmap_mode=None if empty else "r", allow_pickle=False)
-    except FileNotFoundError:
-        raise DamagedFile(f"{folder} is damaged: {name} is missing") from None
-    except DamagedFile:
-        raise
-    except (OSError, ValueError, EOFError, TypeError, SyntaxError) as error:
-        raise DamagedFile(f"{path} is damaged: {error}") from None
-    if found.shape != shape or found.dtype != np.dtype(dtype) or not found.flags.c_contiguous:
-        raise DamagedFile(f"{path} holds {found.dtype} of shape {found.shape}, not {dtype} of {shape}")
-    return np.asarray(found) if empty else found
-
-
-def write_array(path: Path, array: Array) -> dict[str, Any]:
-    """A .npy file, and its entry in a manifest."""
-    file = _ArrayFile(path, array.shape, array.dtype)
-    file.append(array)
-    return file.close()
-
-
-def write_lists(folder: Path, name: str, lists: RowLists) -> dict[str, Any]:
-    """Lists of row numbers as .npy files, and their entries in a manifest."""
-    if isinstance(lists, Runs):
-        return {f"{name}_starts.npy": write_array(folder / f"{name}_starts.npy", lists.starts.astype(np.int64))}
-    assert isinstance(lists, Groups)
-    arrays = {f"{name}_starts.npy": lists.starts, f"{name}_rows.npy": lists.indices}
-    return {file: write_array(folder / file, array.astype(np.int64)) for file, array in arrays.items()}
-
-
-def read_lists(folder: Path, name: str, count: Any, rows: int, files: dict[str, Any], verify: bool = True) -> RowLists:
-    """Lists of row numbers, checked to be that: each within the `rows` there are, none empty."""
-    if not isinstance(count, int) or not 0 < count <= 2**40:
-        raise DamagedFile(f"{folder} is damaged: {count!r} lists of rows")
-    starts = np.array(read_array(folder, f"{name}_starts.npy", files.get(f"{name}_starts.npy"), (count + 1,), "int64"))
-    if starts[0] != 0 or (np.diff(starts) <= 0).any():
-        raise DamagedFile(f"{folder / name}_starts.npy is damaged: its numbers do not ascend from 0")
-    if f"{name}_rows.npy" not in files:
-        if starts[-1] != rows:
-            raise DamagedFile(f"{folder / name}_starts.npy is damaged: it ends at {starts[-1]}, with {rows} rows")
-        return Runs(starts)
-    shape = (int(starts[-1]),)
-    indices = read_array(folder, f"{name}_rows.npy", files[f"{name}_rows.npy"], shape, "int64", verify)
-    if indices.min() < 0 or indices.max() >= rows:
-        raise DamagedFile(f"{folder / name}_rows.npy is damaged: it names rows that are not there")
-    return Groups(starts, np.asarray(indices))
+def read_rows(files: ArrayFiles, rows: int, columns: int, dtype: str, verify: bool, keeper: Any = None) -> ExpertStore:
+    """A store of the rows that lie in a folder, mapped into memory."""
+    X = files.map("X", (rows, columns), dtype, verify)
+    return ExpertStore(X, files.map("y", (rows,), dtype, verify), keeper)
 
 
 def open_store(folder: Path, verify: bool = True, keeper: Any = None) -> tuple[ExpertStore, RowLists]:
     """The store in a folder, mapped into memory, and the cells its rows are sorted by."""
     manifest = folders.read_manifest(folder / _MANIFEST, FORMAT, VERSION)
-    rows, columns, dtype, files = (manifest.get(key) for key in ("rows", "columns", "dtype", "files"))
-    sound = isinstance(rows, int) and isinstance(columns, int) and rows > 0 and columns > 0
-    if not sound or dtype not in DTYPES or not isinstance(files, dict):
-        raise DamagedFile(f"{folder / _MANIFEST} is damaged: rows={rows!r}, columns={columns!r}, dtype={dtype!r}")
-    assert isinstance(rows, int)
-    assert isinstance(columns, int)
-    X = read_array(folder, "X.npy", files.get("X.npy"), (rows, columns), dtype, verify)
-    y = read_array(folder, "y.npy", files.get("y.npy"), (rows,), dtype, verify)
-    return ExpertStore(X, y, keeper), read_lists(folder, "cells", manifest.get("cells"), rows, files, verify)
+    rows, columns, cells, dtype = (manifest.get(key) for key in ("rows", "columns", "cells", "dtype"))
+    if not all(type(n) is int and n > 0 for n in (rows, columns, cells)) or dtype not in DTYPES:
+        raise folders.damaged(folder / _MANIFEST, "its counts or the type of its numbers are none")
+    files = ArrayFiles(folder, manifest.get("files"))
+    store = read_rows(files, rows, columns, dtype, verify, keeper)  # type: ignore[arg-type]
+    return store, files.lists("cells", cells, rows, verify)  # type: ignore[arg-type]

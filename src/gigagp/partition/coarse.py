@@ -1,7 +1,7 @@
 """A few splits of the space, found from a sample, that divide many rows into buckets small enough to work on whole.
 
-A row goes left of a split if (its value, its key) is less than the split's, compared in that order: where many rows
-have the same value, their pseudo-random keys divide them in the right proportion.
+A row goes left of a split if (its value, its tie-breaker) is less than the split's, compared in that order: where many
+rows have the same value, pseudo-random numbers divide them in the right proportion.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ def bucket_rows(columns: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class CoarseTree:
-    """Splits: column, value and key; children are other splits, or ~bucket. Buckets go from left to right."""
+    """Splits: column, value, tie-breaker; children are other splits, or ~bucket. Buckets go from left to right."""
 
     columns: Array
     values: Array
-    keys: Array
+    ties: Array
     children: Array  # (splits, 2)
     leaves: Array  # how many of the leaves asked for belong to each bucket
 
@@ -37,6 +37,7 @@ class CoarseTree:
     @classmethod
     def of_sample(cls, X: Array, keys: Array, n_leaves: int, most: int) -> CoarseTree:
         """Halve `n_leaves` leaves, and the sample with them, until no bucket has more than `most`."""
+        ties = _tie_breakers(keys)
         splits: list[tuple[int, float, int]] = []
         children: list[list[int]] = []
         leaves: list[int] = []
@@ -47,19 +48,19 @@ class CoarseTree:
                 return ~(len(leaves) - 1)
             left = count // 2
             column = int(np.argmax(X[rows].var(axis=0, dtype=float)))
-            ordered = rows[np.lexsort((keys[rows], X[rows, column]))]
+            ordered = rows[np.lexsort((ties[rows], X[rows, column]))]
             at = min(max(1, round(len(rows) * left / count)), len(rows) - 1)
             split = len(splits)
-            splits.append((column, float(X[ordered[at], column]), int(keys[ordered[at]])))
+            splits.append((column, float(X[ordered[at], column]), int(ties[ordered[at]])))
             children.append([0, 0])
             children[split][0] = divide(ordered[:at], left)
             children[split][1] = divide(ordered[at:], count - left)
             return split
 
         divide(np.arange(len(X)), n_leaves)
-        columns, values, split_keys = zip(*splits, strict=True) if splits else ((), (), ())
+        columns, values, split_ties = zip(*splits, strict=True) if splits else ((), (), ())
         return cls(
-            np.array(columns, np.int64), np.array(values, float), np.array(split_keys, np.uint64),
+            np.array(columns, np.int64), np.array(values, float), np.array(split_ties, np.uint64),
             np.array(children, np.int64).reshape(-1, 2), np.array(leaves, np.int64),
         )  # fmt: skip
 
@@ -67,18 +68,23 @@ class CoarseTree:
         """The bucket of each row."""
         if len(self) == 1:
             return np.zeros(len(X), np.int32)
-        return np.asarray(_route(X, keys, self.columns, self.values, self.keys, self.children))
+        return np.asarray(_route(X, _tie_breakers(keys), self.columns, self.values, self.ties, self.children))
+
+
+def _tie_breakers(keys: Array) -> Array:
+    """The rows' keys, lowest byte first: a sample is of the smallest keys, so their high bytes are not random in it."""
+    return keys.byteswap()
 
 
 @compiled
-def _route(X: Array, keys: Array, columns: Array, values: Array, split_keys: Array, children: Array) -> Array:
+def _route(X: Array, ties: Array, columns: Array, values: Array, split_ties: Array, children: Array) -> Array:
     buckets = np.empty(len(X), np.int32)
     for i in range(len(X)):
         node = 0
         while node >= 0:
             x = np.float64(X[i, columns[node]])
             value = values[node]
-            right = x > value or (x == value and keys[i] >= split_keys[node])
+            right = x > value or (x == value and ties[i] >= split_ties[node])
             node = children[node, 1 if right else 0]
         buckets[i] = ~node
     return buckets

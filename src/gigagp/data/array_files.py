@@ -1,0 +1,143 @@
+"""Arrays as .npy files of a folder, listed in its manifest: written from front to back, mapped to be read.
+
+What is read is trusted in nothing: a file has the size, the header and the checksum that the manifest and the caller
+expect before any of it is used, and no number found in it leads to an allocation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.data.folders import damaged
+from gigagp.partition.base import Groups, RowLists, Runs
+
+_CHUNK = 1 << 24  # bytes read or written together
+_MAGIC = b"\x93NUMPY\x01\x00"  # version 1.0 of the format: two bytes with the header's length follow
+
+
+class ArrayFile:
+    """A .npy file written from front to back, summed on the way."""
+
+    def __init__(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.path, self.shape, self.dtype = path, tuple(int(n) for n in shape), dtype
+        self._file: IO[bytes] = path.open("wb")
+        self._digest = hashlib.blake2b(digest_size=16)
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": self.shape}
+        np.lib.format.write_array_header_1_0(self._file, header)
+        self._file.flush()
+        self._digest.update(path.read_bytes())
+
+    def append(self, part: Array) -> None:
+        raw = np.ascontiguousarray(part, self.dtype).reshape(-1).view(np.uint8).data
+        for start in range(0, len(raw), _CHUNK):
+            self._digest.update(raw[start : start + _CHUNK])
+            self._file.write(raw[start : start + _CHUNK])
+
+    def close(self) -> dict[str, Any]:
+        """The file's entry in the manifest."""
+        self._file.close()
+        return {"bytes": self.path.stat().st_size, "checksum": self._digest.hexdigest()}
+
+
+def write_array(folder: Path, name: str, array: Array) -> dict[str, Any]:
+    """An array in a file of that name, and its entry in the manifest."""
+    file = ArrayFile(folder / f"{name}.npy", array.shape, array.dtype)
+    try:
+        file.append(array)
+    finally:
+        entry = file.close()
+    return {file.path.name: entry}
+
+
+def write_lists(folder: Path, name: str, lists: RowLists) -> dict[str, Any]:
+    """Lists of row numbers, and their entries in the manifest."""
+    if isinstance(lists, Runs):
+        return write_array(folder, f"{name}_starts", np.asarray(lists.starts, np.int64))
+    if not isinstance(lists, Groups):
+        lists = Groups.of([lists[group] for group in range(len(lists))])
+    starts = write_array(folder, f"{name}_starts", np.asarray(lists.starts, np.int64))
+    return starts | write_array(folder, f"{name}_rows", np.asarray(lists.indices, np.int64))
+
+
+class ArrayFiles:
+    """The .npy files of a folder, as its manifest lists them."""
+
+    def __init__(self, folder: Path, listed: Any) -> None:
+        if not isinstance(listed, dict):
+            raise damaged(folder, "its manifest lists no files")
+        self._folder, self._listed = folder, listed
+
+    def path(self, name: str) -> Path:
+        return self._folder / f"{name}.npy"
+
+    def __contains__(self, name: str) -> bool:
+        return f"{name}.npy" in self._listed
+
+    def read(self, name: str, shape: tuple[int, ...], dtype: str, finite: bool = True) -> Array:
+        """An array, in memory. Numbers are finite, unless they need not be."""
+        return np.array(self.map(name, shape, dtype, finite=finite))
+
+    def map(self, name: str, shape: tuple[int, ...], dtype: str, verify: bool = True, finite: bool = True) -> Array:
+        """An array, mapped. Unless `verify`, its content is not looked at."""
+        path, entry, kind = self.path(name), self._listed.get(f"{name}.npy"), np.dtype(dtype)
+        try:
+            if not path.is_file():
+                raise damaged(self._folder, f"{path.name} is missing")
+            with path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if not isinstance(entry, dict) or size != entry.get("bytes"):
+                    raise damaged(path, f"it has {size} bytes, not what the manifest says")
+                header = _header(file)
+                if not _fits(header, shape, kind) or size != len(header) + math.prod(shape) * kind.itemsize:
+                    raise damaged(path, f"it does not hold what the manifest says, {dtype} of shape {shape}")
+                if verify:
+                    _verify(file, header, kind if finite else None, entry, path)
+                return np.memmap(file, kind, "r", len(header), shape) if 0 not in shape else np.empty(shape, kind)
+        except OSError as error:
+            raise damaged(path, f"it cannot be read ({error.strerror or error})") from None
+
+    def lists(self, name: str, count: int, rows: int, verify: bool = True) -> RowLists:
+        """So many lists of row numbers, checked to be that: each within the `rows` there are, none empty."""
+        starts = self.read(f"{name}_starts", (count + 1,), "int64")
+        if starts[0] != 0 or (starts[1:] <= starts[:-1]).any():
+            raise damaged(self.path(f"{name}_starts"), "its numbers do not ascend from 0")
+        if f"{name}_rows" not in self:
+            if starts[-1] != rows:
+                raise damaged(self.path(f"{name}_starts"), f"it ends at {starts[-1]}, with {rows} rows")
+            return Runs(starts)
+        indices = self.map(f"{name}_rows", (int(starts[-1]),), "int64", verify)
+        if indices.min() < 0 or indices.max() >= rows:
+            raise damaged(self.path(f"{name}_rows"), "it names rows that are not there")
+        return Groups(starts, np.asarray(indices))
+
+
+def _header(file: IO[bytes]) -> bytes:
+    """The first bytes of the file, up to its numbers."""
+    start = file.read(len(_MAGIC) + 2)
+    return start + file.read(int.from_bytes(start[len(_MAGIC) :], "little"))
+
+
+def _fits(header: bytes, shape: tuple[int, ...], kind: np.dtype[Any]) -> bool:
+    """Whether a header is the one of such an array. It is compared, not parsed: NumPy's reader evaluates its text."""
+    text = f"{{'descr': '{kind.str}', 'fortran_order': False, 'shape': {shape}, }}"
+    return header.startswith(_MAGIC) and header[len(_MAGIC) + 2 :].strip() == text.encode()
+
+
+def _verify(file: IO[bytes], header: bytes, finite: np.dtype[Any] | None, entry: dict[str, Any], path: Path) -> None:
+    """The rest of the file: its checksum, and that all numbers are finite."""
+    digest = hashlib.blake2b(header, digest_size=16)
+    sound = True
+    while chunk := file.read(_CHUNK):
+        digest.update(chunk)
+        sound = sound and (finite is None or bool(np.isfinite(np.frombuffer(chunk, finite)).all()))
+    if digest.hexdigest() != entry.get("checksum"):
+        raise damaged(path, "its checksum is not what the manifest says")
+    if not sound:
+        raise damaged(path, "it holds numbers that are not finite")

@@ -1,0 +1,211 @@
+"""Settings, kernels, rules and partitions as plain values, fit for JSON, and back.
+
+An object is described by the name of its class and the arguments of its constructor. Reading makes instances only of
+classes in a registry: those of this package, and those the caller hands over. Nothing else in a description runs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import reprlib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from gigagp import kernels
+from gigagp.combine import RULES, Rule
+from gigagp.errors import InvalidInput, InvalidParameter
+from gigagp.kernels import Kernel, Parameter
+from gigagp.partition import PARTITIONS, Partitioner
+
+_KINDS = (Kernel, Rule, Partitioner)
+_KERNELS: list[type] = [k for k in vars(kernels).values() if isinstance(k, type) and issubclass(k, Kernel)]
+_RULES: list[type] = list(RULES.values())
+_PARTITIONS: list[type] = list(PARTITIONS.values())
+_BUILT_IN: dict[str, type] = {known.__name__: known for known in (*_KERNELS, *_RULES, *_PARTITIONS)}
+_NO_NUMBERS = ("nan", "inf", "-inf")
+_DEEPEST = 100  # kernels of kernels
+_LARGEST = float(np.finfo(float).max)
+
+
+class Registry:
+    """The classes that a description may name."""
+
+    def __init__(self, own: Iterable[type] = ()) -> None:
+        self._classes = dict(_BUILT_IN)
+        for given in own:
+            if not (isinstance(given, type) and issubclass(given, _KINDS)):
+                raise InvalidParameter(
+                    f"kernels must be classes, of kernels, rules or partitioners of your own; got {given!r}"
+                )
+            if self._classes.setdefault(given.__name__, given) is not given:
+                raise InvalidParameter(f"there are two classes called {given.__name__}; rename yours")
+
+    def __getitem__(self, name: object) -> type:
+        if not isinstance(name, str):
+            raise ValueError(f"{reprlib.repr(name)} is not the name of a class")
+        if name not in self._classes:
+            raise InvalidInput(
+                f"the model is made with {reprlib.repr(name)}, which is not a class of gigagp; "
+                f"if it is yours, hand it over: load(folder, kernels=[...])"
+            )
+        return self._classes[name]
+
+
+def require(holds: object, what: str) -> None:
+    """ValueError, with what is wrong, where something does not hold."""
+    if not holds:
+        raise ValueError(what)
+
+
+def field(content: Any, name: str, kind: type) -> Any:
+    """The field of that name, of that very type."""
+    value = content.get(name) if isinstance(content, dict) else None
+    require(type(value) is kind, f"{name} is {reprlib.repr(value)}")
+    return value
+
+
+def count(content: Any, name: str, least: int = 0) -> int:
+    """A field that counts something."""
+    value: int = field(content, name, int)
+    require(least <= value < 2**60, f"{name} is {reprlib.repr(value)}")
+    return value
+
+
+def number(content: Any, name: str) -> float:
+    """A field with a number, as `to_number` wrote it."""
+    value = content.get(name) if isinstance(content, dict) else None
+    return float(value) if type(value) is float or value in _NO_NUMBERS else float(count(content, name))
+
+
+def to_number(value: Any) -> Any:
+    """Any value; a number that JSON does not know as text."""
+    return str(float(value)) if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def to_plain(what: str, value: object) -> Any:
+    """The value as JSON knows it; refused if it could not be made again from that. `what` names it in errors."""
+    own: set[type] = set()
+    try:
+        plain = _plain(value, own, 0)
+        same = _same(from_plain(plain, Registry(own)), value)
+    except ValueError as error:
+        raise InvalidParameter(f"{what} cannot be saved: {error}") from None
+    if not same:
+        raise InvalidParameter(
+            f"{what} cannot be saved: {reprlib.repr(value)} is not what its class makes of the arguments it keeps; "
+            "keep each argument of the constructor as an attribute of the same name"
+        )
+    return plain
+
+
+def own_classes(value: object) -> set[type]:
+    """The classes in a value that are not this package's."""
+    own: set[type] = set()
+    _plain(value, own, 0)
+    return own
+
+
+def from_plain(plain: object, registry: Registry, depth: int = 0) -> Any:
+    """The value that `to_plain` described. ValueError where it is none."""
+    if plain is None or isinstance(plain, bool | int | str) or (isinstance(plain, float) and np.isfinite(plain)):
+        return plain
+    if depth > _DEEPEST:
+        raise ValueError("it is nested too deeply")
+    if isinstance(plain, list):
+        return tuple(from_plain(each, registry, depth + 1) for each in plain)
+    if not isinstance(plain, dict) or not {"class", "arguments"} <= set(plain) <= {"class", "arguments", "parameters"}:
+        raise ValueError(f"{reprlib.repr(plain)} describes no value")
+    made_by, given = registry[plain["class"]], plain["arguments"]
+    if not isinstance(given, dict):
+        raise ValueError(f"{reprlib.repr(given)} are no arguments")
+    arguments = {name: from_plain(each, registry, depth + 1) for name, each in given.items()}
+    try:
+        made = made_by(**arguments)
+    except Exception as error:  # whatever a constructor raises for arguments it does not take
+        raise ValueError(f"{made_by.__name__} cannot be made of {reprlib.repr(arguments)} ({error})") from None
+    return _with_parameters(made, plain["parameters"]) if "parameters" in plain else made
+
+
+def _plain(value: object, own: set[type], depth: int) -> Any:
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and np.isfinite(value)):
+        return value
+    if depth > _DEEPEST:
+        raise ValueError("it is nested too deeply")
+    if isinstance(value, list | tuple):
+        return [_plain(each, own, depth + 1) for each in value]
+    if not isinstance(value, _KINDS):
+        raise ValueError(f"{reprlib.repr(value)} is neither a plain value nor a kernel, rule or partitioner")
+    if type(value) is not _BUILT_IN.get(type(value).__name__):
+        own.add(type(value))
+    described: dict[str, Any] = {"class": type(value).__name__, "arguments": _arguments(value, own, depth)}
+    # Where kernels are composed of others, these have the parameters.
+    if isinstance(value, Kernel) and not any(isinstance(kept, Kernel) for kept in vars(value).values()):
+        described["parameters"] = [
+            {"name": p.name, "values": list(p.values), "bounds": list(p.bounds)} for p in value.parameters
+        ]
+    return described
+
+
+def _arguments(value: object, own: set[type], depth: int) -> dict[str, Any]:
+    """What the constructor is to be given: what the object has kept of it."""
+    arguments, kept = {}, vars(value)
+    for name, wanted in inspect.signature(type(value)).parameters.items():
+        if wanted.kind in (wanted.VAR_POSITIONAL, wanted.VAR_KEYWORD):
+            continue
+        if name in kept:
+            arguments[name] = _plain(kept[name], own, depth + 1)
+        elif name == "ard" and isinstance(value, Kernel):
+            arguments[name] = any(p.per_feature for p in value.parameters)
+        elif wanted.default is wanted.empty:
+            raise ValueError(
+                f"the constructor of {type(value).__name__} needs {name!r}; keep it as an attribute of that name"
+            )
+    return arguments
+
+
+def _with_parameters(made: object, plain: object) -> Kernel:
+    """The kernel with other values and bounds of its parameters."""
+    if not isinstance(made, Kernel) or not isinstance(plain, list) or len(plain) != len(made.parameters):
+        raise ValueError(f"{type(made).__name__} has no such parameters")
+    return made._with(tuple(_parameter(p, given) for p, given in zip(made.parameters, plain, strict=True)))
+
+
+def _parameter(known: Parameter, plain: object) -> Parameter:
+    if not isinstance(plain, dict) or set(plain) != {"name", "values", "bounds"} or plain["name"] != known.name:
+        raise ValueError(f"{reprlib.repr(plain)} is not the parameter {known.name}")
+    values, bounds = _numbers(plain["values"]), _numbers(plain["bounds"])
+    if not (known.per_feature or len(values) == len(known.values)) or len(bounds) != 2:
+        raise ValueError(f"{known.name} has {len(values)} values and {len(bounds)} bounds")
+    return Parameter(known.name, values, (bounds[0], bounds[1]), known.per_feature)
+
+
+def _numbers(plain: object) -> tuple[float, ...]:
+    if not isinstance(plain, list) or not all(type(n) in (int, float) and abs(n) <= _LARGEST for n in plain):
+        raise ValueError(f"{reprlib.repr(plain)} are no numbers")
+    return tuple(float(n) for n in plain)
+
+
+def _same(made: object, value: object) -> bool:
+    """Whether two values are the same to whoever uses them."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(made, np.generic | np.ndarray):
+        made = made.tolist()
+    if isinstance(value, list | tuple):
+        return isinstance(made, list | tuple) and len(made) == len(value) and all(map(_same, made, value))
+    if not isinstance(value, _KINDS):
+        return bool(made == value)
+    if type(made) is not type(value):
+        return False
+    if isinstance(value, Kernel) and isinstance(made, Kernel) and made.parameters != value.parameters:
+        return False
+    mine, theirs = ({k: v for k, v in vars(each).items() if k != "parameters"} for each in (made, value))
+    # What only one of them has must be private: something made when it was first asked for.
+    return all(
+        _same(mine[name], theirs[name]) if name in mine and name in theirs else name.startswith("_")
+        for name in {*mine, *theirs}
+    )
