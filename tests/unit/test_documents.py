@@ -20,7 +20,8 @@ EXAMPLES = [
 def test_example_runs(code, tmp_path):
     script = tmp_path / "example.py"
     script.write_text(code)
-    ran = subprocess.run([sys.executable, "-W", "error", str(script)], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-W", "error", str(script)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
 
 
