@@ -62,7 +62,7 @@ class Checkpoint:
         folders.remove_leftovers(self.store_folder)
         shutil.rmtree(folder / _BUCKETS, ignore_errors=True)
         with self._writing():
-            self.log = EvaluationLog(folder / _EVALUATIONS)
+            self.log = EvaluationLog(folder / _EVALUATIONS, described([sorted(identity.items()), self.seed]))
 
     def scanned(self, scan: Callable[[], Scan]) -> Scan:
         """The first pass over the data, from the folder if it has been made."""
@@ -90,10 +90,13 @@ class Checkpoint:
 
 
 class EvaluationLog:
-    """Evaluations of the evidence in the order in which they were asked for; a torn last one is dropped."""
+    """Evaluations of the evidence in the order in which they were asked for; a torn last one is dropped.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    `fit` says whose evaluations they are: those of another fit are not taken for its own.
+    """
+
+    def __init__(self, path: Path, fit: str) -> None:
+        self._path, self._fit, self._functions = path, fit, 0
         self._known: list[bytes] = []
         self._at, self._synced = 0, time.monotonic()
         whole = 0
@@ -111,9 +114,11 @@ class EvaluationLog:
 
     def recorded(self, evidence: Objective) -> Objective:
         """The same function, looked up where it has been evaluated before in this order."""
+        function = f"{self._fit} {self._functions}".encode()
+        self._functions += 1
 
         def remembered(theta: Array, leaves: Array | None) -> Evidence:
-            asked = _asked(theta, leaves)
+            asked = _asked(function, theta, leaves)
             if self._at < len(self._known):
                 known = self._known[self._at]
                 if known.startswith(asked):
@@ -149,9 +154,9 @@ class EvaluationLog:
         self._file.close()
 
 
-def _asked(theta: Array, leaves: Array | None) -> bytes:
+def _asked(function: bytes, theta: Array, leaves: Array | None) -> bytes:
     which = b"all" if leaves is None else np.asarray(leaves, np.int64).tobytes()
-    return hashlib.blake2b(np.asarray(theta, float).tobytes() + which, digest_size=16).digest()
+    return hashlib.blake2b(function + np.asarray(theta, float).tobytes() + which, digest_size=16).digest()
 
 
 def _versions() -> dict[str, str]:
@@ -189,7 +194,7 @@ def described(value: object) -> str:
 def _read_scan(path: Path) -> Scan | None:
     """The scan in that file; None if there is none, or only what is left of one: it is soon made again."""
     try:
-        with np.load(path, allow_pickle=False) as held:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
             return _scan_from({name: held[name] for name in held.files})
     except Exception:  # whatever zipfile and NumPy say of a damaged file
         return None

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from scipy.special import ndtri
@@ -25,7 +25,7 @@ from gigagp.data.folders import TemporaryFolder
 from gigagp.data.scaled import ScaledRows, StreamedRows
 from gigagp.data.scaling import BLOCK, Moments, Scaling
 from gigagp.data.scan import Sample, Scan, scan
-from gigagp.data.sources import Encoding, Rows, open_rows
+from gigagp.data.sources import Encoding, Feature, Rows, open_rows
 from gigagp.data.validation import check_columns, check_finite, check_target
 from gigagp.engines import Engine, check_workers, one_blas_thread, open_engine
 from gigagp.errors import InvalidInput, InvalidParameter, choose
@@ -40,7 +40,12 @@ from gigagp.placing import DiskRoom, MemoryRoom, Room
 from gigagp.training import Precision
 from gigagp.tree import Tree
 
+if TYPE_CHECKING:
+    from gigagp.streaming import PredictionReport
+
 _NEAREST = 4  # experts per query where they are local
+_COPIES, _PER_EXPERT = 4, 12  # numbers in memory for each number of a query, and for each expert it asks
+_LEAST_QUERIES = 1024  # at once
 _START_NOISE = 0.1  # of the target's variance
 _UNSHAPING = {"engine", "n_jobs", "memory", "verbose"}  # settings that do not change the model
 _WARNED = 5  # parameters at a bound that a warning names
@@ -160,34 +165,25 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         store : folder for the sorted rows where they exceed the memory budget; default a temporary one
         checkpoint : folder in which progress is kept; the same call goes on after an interruption
         """
-        with self._unharmed():
-            self._fit_source(X, y, features, drop, categorical, missing, store, checkpoint)
-        return self
-
-    def _fit_source(
-        self, X: Any, y: Any, features: Any, drop: Any, categorical: Any, missing: str,
-        store: str | os.PathLike[str] | None, checkpoint: str | os.PathLike[str] | None,
-    ) -> None:  # fmt: skip
         parts = partitioner(self.partition)
         dtype, budget = _precision(self.dtype), memory.budget(self.memory)
         check_workers(self.n_jobs)
         seed = _seed(self.random_state)
         if store is not None and checkpoint is not None:
             raise InvalidParameter("give store or checkpoint, not both: a checkpoint keeps its store in its own folder")
-        if _is_source(X, y):
-            rows = open_rows(X, y, features=features, drop=drop, categorical=categorical, missing=missing)
-            encoding: Encoding | None = rows.encoding
-        else:
-            rows, encoding = self._array_rows(X, y, features, drop, categorical, missing), None
-        kept = None
-        if checkpoint is not None:
-            kept = Checkpoint(Path(checkpoint), self._identity(rows, seed), int(seed.entropy))  # type: ignore[arg-type]
-            seed = np.random.SeedSequence(kept.seed)
-        try:
+        with self._unharmed(), ExitStack() as open_files:
+            if _is_source(X, y):
+                rows = open_rows(X, y, features=features, drop=drop, categorical=categorical, missing=missing)
+                encoding: Encoding | None = rows.encoding
+            else:
+                rows, encoding = self._array_rows(X, y, features, drop, categorical, missing), None
+            kept = None
+            if checkpoint is not None:
+                identity, entropy = self._identity(rows, seed), int(seed.entropy)  # type: ignore[arg-type]
+                kept = open_files.enter_context(closing(Checkpoint(Path(checkpoint), identity, entropy)))
+                seed = np.random.SeedSequence(kept.seed)
             self._fit(rows, parts, dtype, budget, seed, store, kept, encoding)
-        finally:
-            if kept is not None:
-                kept.close()
+        return self
 
     @contextmanager
     def _unharmed(self) -> Iterator[None]:
@@ -289,12 +285,54 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_quantiles(self, X: Any, q: Any) -> Array:
         """Quantiles q (numbers between 0 and 1) of the predictive distribution of y, one column each."""
-        levels = np.atleast_1d(np.asarray(q, dtype=float))
-        if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all():
-            raise InvalidParameter(f"q must be numbers between 0 and 1, both excluded; got {q!r}")
+        levels = _levels("q", q)
         mean, deviation = self._predict(X, True, False)
         assert deviation is not None
         return np.asarray(mean[:, None] + deviation[:, None] * ndtri(levels))
+
+    def predict_file(
+        self, data: Any, output: str | os.PathLike[str], *, quantiles: Any = (), keep: Any = (), latent: bool = False,
+        missing: str = "error", overwrite: bool = False,
+    ) -> PredictionReport:  # fmt: skip
+        """Predict data of any size into one Parquet file: columns mean, std and q0.05 for quantile 0.05, say.
+
+        The file is there when it is whole. After an interruption the same call goes on, and ends with the same file.
+
+        data : what `fit` takes: a path, a table or an array; columns are found by name where both sides have names
+        output : path of the Parquet file
+        quantiles : numbers between 0 and 1
+        keep : names of columns to be carried along, before the predicted ones (of a CSV as text)
+        latent : True for std and quantiles of the latent f rather than of y
+        missing : "error", or "drop" to leave out rows with missing values
+        overwrite : True to replace a file that is there
+        """
+        from gigagp import streaming  # noqa: PLC0415 pyarrow takes time to load
+
+        check_is_fitted(self, "report_")
+        levels = tuple(_levels("quantiles", quantiles).tolist())
+        rows = open_rows(data, encoding=self._reading(), keep=keep, missing=missing)
+
+        def answer(X: Array) -> tuple[Array, Array]:
+            mean, deviation = self._answer(X, True, latent)
+            assert deviation is not None
+            return mean, deviation
+
+        model = streaming.fingerprint(self._shape_of_answers())
+        at_once = self._queries_at_once(streaming.bytes_of_kept(rows) + 32 * (2 + len(levels)))
+        task = streaming.Task(rows, answer, levels, bool(latent), model, at_once, self._say)
+        return streaming.predict_file(task, data, output, overwrite)
+
+    def _shape_of_answers(self) -> Iterator[Array | str]:
+        """All that an answer depends on, but for the training inputs themselves, of which the cells' centres tell."""
+        c = self._committee
+        yield described((rule(self.combine, self._local), self._asked(), c.kernel, c.store.X.shape))
+        yield described(type(c.experts).__name__)
+        yield from (c.theta, c.router.centres, c.router.metric, c.experts.sizes, self._cells.sizes, c.store.y)
+        for scaling in (self._input_scaling, self._target_scaling):
+            yield from (scaling.centre, scaling.scale)
+        if c.communication is not None:
+            yield c.communication
+        c.store.release()
 
     def log_marginal_likelihood(self, theta: Array | None = None, eval_gradient: bool = False) -> Any:
         """The experts' summed log marginal likelihood (eq. 5) of the standardised target, at theta (default theta_)."""
@@ -365,7 +403,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             warnings.warn(
                 f'{kernel!r} has no metric, so partition="local" divides the rows in plain standardised units; '
                 'partition="stratified" or "random" assume no locality',
-                UserWarning, stacklevel=3,
+                UserWarning, stacklevel=4,
             )  # fmt: skip
         return Plan(
             kernel=kernel,
@@ -411,30 +449,47 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def _predict(self, X: Any, with_variance: bool, latent: bool) -> tuple[Array, Array | None]:
         """Mean and deviation in the user's units."""
         check_is_fitted(self, "report_")
-        if self._encoding is not None and _is_source(X, None, tables=True):
+        if _is_source(X, None, tables=self._encoding is not None):
             said = [self._answer(block, with_variance, latent) for block in self._query_blocks(X)]
             mean = np.concatenate([m for m, _ in said])
             return mean, np.concatenate([d for _, d in said if d is not None]) if with_variance else None
-        if _is_source(X, None):
-            X = np.concatenate([block.X for block in open_rows(X).blocks()])
         check_columns(X)
         X = validate_data(self, X, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False, reset=False)
         check_finite(X, "X", getattr(self, "feature_names_in_", None))
         return self._answer(X, with_variance, latent)
 
     def _query_blocks(self, X: Any) -> Iterator[Array]:
-        """Queries of a source, as many together as share factors well."""
-        for block in open_rows(X, encoding=self._encoding).blocks(inference.QUERIES_AT_ONCE):
+        """Queries of a source, as many together as the memory allows."""
+        for block in open_rows(X, encoding=self._reading()).blocks(self._queries_at_once()):
             yield block.X
+
+    def _reading(self) -> Encoding:
+        """How columns of queries are found: as in training; by place where that knew no names."""
+        if self._encoding is not None:
+            return self._encoding
+        names = getattr(self, "feature_names_in_", None)
+        columns = [f"x{j}" for j in range(self.n_features_in_)] if names is None else map(str, names)
+        return Encoding(tuple(Feature(column, "number") for column in columns), named=names is not None)
+
+    def _queries_at_once(self, carried: int = 0) -> int:
+        """As many as share factors well, within a quarter of the memory; `carried` are further bytes of each."""
+        k = min(self._asked() or _NEAREST, len(self._committee.experts))
+        each = 8 * (_COPIES * self.n_features_in_ + _PER_EXPERT * (k + 1)) + carried
+        most = min(inference.QUERIES_AT_ONCE, memory.budget(self.memory) // (4 * each))
+        return max(_LEAST_QUERIES, 1 << max(0, most.bit_length() - 1))
+
+    def _asked(self) -> int | None:
+        """How many experts answer a query; None for all."""
+        self._check_experts_per_query()
+        k = self.experts_per_query
+        return (_NEAREST if self._local else None) if isinstance(k, str) else k
 
     def _answer(self, X: Array, with_variance: bool, latent: bool) -> tuple[Array, Array | None]:
         """Mean and deviation of checked queries."""
         chosen = rule(self.combine, self._local)
-        self._check_experts_per_query()
+        asked = self._asked()
         if chosen.needs_communication and self._committee.communication is None:
             raise InvalidParameter(f"{chosen!r} needs a communication expert; set combine before fit, and fit again")
-        k = self.experts_per_query
-        asked = (_NEAREST if self._local else None) if isinstance(k, str) else k
         Z = self._input_scaling.apply(X, self._committee.store.X.dtype)
         with one_blas_thread(), open_engine(self.engine, self.n_jobs) as engine:
             said = inference.predict(self._committee, Z, chosen, asked, engine, with_variance)
@@ -458,12 +513,12 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         if report.warnings:
             more = len(report.warnings) - _WARNED
             tail = f"; and {more} more in report_.warnings" if more > 0 else ""
-            warnings.warn("; ".join(report.warnings[:_WARNED]) + tail, ConvergenceWarning, stacklevel=3)
+            warnings.warn("; ".join(report.warnings[:_WARNED]) + tail, ConvergenceWarning, stacklevel=4)
         if report.stages and not report.converged:
             warnings.warn(
                 f"training did not converge after {report.iterations} iterations: {report.message}; "
                 "see report_, and try n_restarts or other start values in the kernel",
-                ConvergenceWarning, stacklevel=3,
+                ConvergenceWarning, stacklevel=4,
             )  # fmt: skip
 
 
@@ -485,6 +540,17 @@ def _disk_room(kept: Checkpoint | None, store: str | os.PathLike[str] | None, bu
         return DiskRoom(kept.store_folder, budget, rows.fingerprint())
     temporary = TemporaryFolder(store)
     return DiskRoom(temporary.path / "store", budget, rows.fingerprint(), temporary)
+
+
+def _levels(name: str, given: Any) -> Array:
+    """Numbers between 0 and 1."""
+    try:
+        levels = np.atleast_1d(np.asarray(given, dtype=float))
+    except (TypeError, ValueError):
+        levels = np.full(1, np.nan)
+    if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all():
+        raise InvalidParameter(f"{name} must be numbers between 0 and 1, both excluded; got {given!r}")
+    return levels
 
 
 def _noise_bounds(bounds: Any) -> tuple[float, float]:

@@ -94,6 +94,7 @@ def save_model(model: FittedModel, folder: str | os.PathLike[str], overwrite: bo
                 _read(partial, Registry(own), verify=False)
             except InvalidInput as error:
                 raise InvalidParameter(f"this model could not be loaded again, and is not saved: {error}") from None
+            _check_free(final, overwrite)  # writing takes a while
 
 
 def load_model(folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify: bool = True) -> FittedModel:

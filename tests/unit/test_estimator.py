@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from scipy.stats import norm
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.model_selection import GridSearchCV, cross_val_predict
@@ -226,3 +227,11 @@ def test_noise_can_be_fixed(wave):
     X, y = wave
     model = HGPRegressor(leaf_size=100, noise_bounds=(0.01, 0.01), random_state=0).fit(X, y)
     np.testing.assert_allclose(model.noise_variance_, 0.01 * y.var(), rtol=1e-9)
+
+
+def test_warnings_point_at_the_callers_line(wave):
+    X, y = wave
+    with pytest.warns(UserWarning, match="has no metric|ended at its") as seen:
+        HGPRegressor(SquaredExponential() + Linear(), noise_bounds=(0.5, 1.0), random_state=0).fit(X, y)
+    assert {warning.category for warning in seen} == {UserWarning, ConvergenceWarning}
+    assert {warning.filename for warning in seen} == {__file__}

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -52,7 +53,7 @@ WAYS = {
     "float32": {"dtype": "float32"},
     "float32 as a type": {"dtype": np.float32, "partition": "random"},
     "stratified": {"partition": "stratified"},
-    "stratified, shared": {"partition": StratifiedPartition(3), "sharing": 2, "levels": 2, "branching": 3, "leaf_size": None},
+    "stratified, shared": {"partition": StratifiedPartition(3), "sharing": 2, "leaf_size": None, "levels": 2},
     "random, shared, float32": {"partition": "random", "sharing": 2, "dtype": "float32"},
     "communication": {"combine": "grbcm", "partition": RandomPartition()},
     "communication, local": {"combine": GRBCM(), "partition": LocalPartition()},
@@ -64,7 +65,7 @@ WAYS = {
     "levels": {"leaf_size": None, "levels": 3, "branching": 2},
     "composed": {"kernel": (RationalQuadratic(alpha=2.0) + Periodic(period=3.0)) * Constant(2.0) + Linear(ard=False)},
     "isotropic": {"kernel": Matern12(2.0, 0.7, ard=False, lengthscale_bounds=(0.1, 10.0))},
-    "settings of NumPy": {"leaf_size": np.int64(60), "noise_bounds": np.array([1e-5, 1.0]), "random_state": np.int32(3)},
+    "settings of NumPy": {"leaf_size": np.int64(60), "noise_bounds": np.array([1e-5, 1.0]), "n_jobs": np.int32(1)},
     "other settings": {"memory": "1GB", "n_jobs": 1, "training": "progressive", "n_restarts": 1, "verbose": 0},
 }  # fmt: skip
 every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
@@ -93,9 +94,8 @@ def saved(model, tmp_path):
 
 def assert_same(one, other, X):
     """All that a user can ask of the two is the same, to the bit."""
-    np.testing.assert_array_equal(one.predict(X, return_std=True), other.predict(X, return_std=True))
-    np.testing.assert_array_equal(one.predict(X, return_std=True, latent=True), other.predict(X, return_std=True, latent=True))  # fmt: skip
-    np.testing.assert_array_equal(one.predict(X), other.predict(X))
+    for how in ({}, {"return_std": True}, {"return_std": True, "latent": True}):
+        np.testing.assert_array_equal(one.predict(X, **how), other.predict(X, **how))
     np.testing.assert_array_equal(one.predict_quantiles(X, [0.1, 0.9]), other.predict_quantiles(X, [0.1, 0.9]))
     for a, b in zip(*(m.log_marginal_likelihood(eval_gradient=True) for m in (one, other)), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -184,12 +184,13 @@ def test_pickles_of_mapped_models_are_on_their_own(on_disk, data, tmp_path):
     loaded = gigagp.load(tmp_path / "model")
     assert loaded._committee.store.mapped
     assert_same(on_disk, loaded, data[0])
-    made = [*copies(on_disk).values(), *copies(loaded).values()]
+    made = [*copies(on_disk).items(), *copies(loaded).items()]
     shutil.rmtree(tmp_path / "model")
-    for again in made:
+    for way, again in made:
         assert not again._committee.store.mapped
         assert not again._committee.store.X.flags.writeable
-        assert again._committee.experts._X is again._committee.store.X  # not twice in memory
+        if way != "joblib":  # which writes an array wherever it meets it
+            assert again._committee.experts._X is again._committee.store.X  # not twice in memory
         assert_same(on_disk, again, data[0])
     assert_same(on_disk, loaded, data[0])  # what is mapped lives on
 
@@ -369,7 +370,7 @@ def test_what_could_not_be_made_again_is_not_saved(data, model, tmp_path):
         HGPRegressor().save(tmp_path / "model")
     broken = copy.deepcopy(model)
     broken._committee.router.centres[0, 0] = 1e200
-    with pytest.raises(InvalidParameter, match="could not be loaded again, and is not saved: .*centres"):
+    with pytest.raises(InvalidParameter, match=r"could not be loaded again, and is not saved: .*centres"):
         broken.save(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
 
@@ -448,8 +449,9 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
     for name in (".model.partial-1-2", ".model.old-1-2", ".[model].partial-1-2"):
         (beside / name).mkdir()
     with folders.writing(beside / "model") as living:
-        model.save(saved, overwrite=True)
-        assert living.exists()
+        another = threading.Thread(target=model.save, args=(saved,), kwargs={"overwrite": True})
+        another.start()
+        another.join()
         names = {path.name for path in beside.iterdir()}
         assert names == {"model", living.name, ".[model].partial-1-2"}
         shutil.copytree(saved, living, dirs_exist_ok=True)
@@ -511,19 +513,48 @@ def test_readers_see_one_model_or_the_other(saved, model, data):
     assert seen <= answers
 
 
-@pytest.fixture
+@contextmanager
 def small_files():
     """No file may grow beyond 2000 bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_write_that_fails_leaves_nothing(model, tmp_path, small_files):
-    with pytest.raises(DiskFull, match="saving the model in .* failed: File too large"):
+def test_a_write_that_fails_leaves_nothing(model, tmp_path):
+    with small_files(), pytest.raises(DiskFull, match=r"saving the model in .* failed: File too large"):
         model.save(tmp_path / "a" / "b" / "model")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_appears_there_while_we_write_is_not_lost(model, tmp_path, monkeypatch, overwrite):
+    append = array_files.ArrayFile.append
+
+    def slowly(self, part):
+        append(self, part)
+        (tmp_path / "model").mkdir(exist_ok=True)
+        (tmp_path / "model" / "thesis.tex").write_text("mine")
+
+    monkeypatch.setattr(array_files.ArrayFile, "append", slowly)
+    with pytest.raises(InvalidParameter, match="no model of gigagp"):
+        model.save(tmp_path / "model", overwrite=overwrite)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert (tmp_path / "model" / "thesis.tex").read_text() == "mine"
+
+
+def test_writing_replaces_only_when_told(tmp_path):
+    (tmp_path / "final").mkdir()
+    (tmp_path / "final" / "old").touch()
+    with pytest.raises(OSError, match="not empty"), folders.writing(tmp_path / "final", replace=False) as folder:
+        (folder / "new").touch()
+    assert [path.name for path in tmp_path.rglob("*")] == ["final", "old"]
+    with folders.writing(tmp_path / "final") as folder:
+        (folder / "new").touch()
+    assert [path.name for path in tmp_path.rglob("*")] == ["final", "new"]
 
 
 def test_a_write_that_fails_keeps_the_model_that_was_there(saved, model, data, monkeypatch):
@@ -539,7 +570,7 @@ def test_a_write_that_fails_keeps_the_model_that_was_there(saved, model, data, m
 
 def test_space_is_looked_for_first(model, tmp_path, monkeypatch):
     monkeypatch.setattr(folders.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(0, 0, 5))
-    with pytest.raises(DiskFull, match="the model needs .* make room, or choose a folder on another disk"):
+    with pytest.raises(DiskFull, match=r"the model needs .* make room, or choose a folder on another disk"):
         model.save(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
 
@@ -624,6 +655,84 @@ def test_files_that_are_none_are_refused_without_waiting(saved):
     with (saved / "manifest.json").open("r+b") as file:
         file.truncate(1 << 40)  # a hole
     with pytest.raises(DamagedFile, match="larger than any manifest"):
+        gigagp.load(saved)
+
+
+def put(value):
+    def change(array):
+        array.flat[-1] = value
+        return array
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("theta", put(800.0), "no logarithms of parameters"),
+        ("theta", put(-800.0), "no logarithms of parameters"),
+        ("theta", put(np.nan), "not finite"),
+        ("theta", lambda theta: theta[1:], "does not hold what the manifest says, float64 of shape"),
+        ("theta", lambda theta: theta.astype("float32"), "does not hold"),
+        ("centres", put(-1e200), "no distances"),
+        ("metric", put(-1.0), "no distances"),
+        ("metric", put(1e200), "no distances"),
+        ("inputs", put(0.0), "scales are not positive"),
+        ("target", put(-1.0), "scales are not positive"),
+        ("X", put(np.inf), "not finite"),
+        ("y", put(np.nan), "not finite"),
+        ("X", np.asfortranarray, "does not hold"),
+        ("outside", put(-1), "points are not there"),
+        ("outside", put(2**62), "points are not there"),
+        ("cells_starts", put(2**62), "it ends at 4611686018427387904, with 240 rows"),
+        ("cells_starts", lambda starts: starts[::-1], "do not ascend from 0"),
+        ("tree", put(7), "it has 7 leaves, where 6 experts are"),
+        ("tree", put(-1), "not a tree"),
+    ],
+)
+def test_what_arrays_say_is_checked_even_if_signed(saved, name, change, message):
+    path = saved / f"{name}.npy"
+    np.save(path, change(np.load(path)))
+    listed = json.loads((saved / "manifest.json").read_text())["files"]
+    raw = path.read_bytes()
+    rewrite(saved, files=listed | {path.name: {"bytes": len(raw), "checksum": damage.digest(raw)}})
+    with pytest.raises(DamagedFile, match=rf"{name}.npy is damaged: .*{message}.*; restore the folder"):
+        gigagp.load(saved)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("rows", 10**15, "does not hold"),
+        ("rows", True, "rows is True"),
+        ("columns", 2**50, "its kernel is not one of its columns"),
+        ("leaves", 0, "leaves is 0"),
+        ("leaves", 2**50, "does not hold|bytes"),
+        ("dtype", "object", "type of numbers"),
+        ("levels", [2] * 1000, "it has no tree"),
+        ("levels", [2**50], "it has no tree"),
+        ("experts", "all", "its experts are none"),
+        ("experts", "lists", "experts_starts.npy is missing"),
+        ("communication", 2**50, "communication.npy is missing"),
+        ("local", 1, "local is 1"),
+        ("kernel", None, "its kernel is none"),
+        ("kernel", {"class": "Healed", "arguments": {}}, "its kernel is none"),
+        ("kernel", {"class": "Constant", "arguments": {"value": -1}}, "Constant cannot be made of .* positive"),
+        ("kernel", {"class": "Constant", "arguments": {}, "parameters": []}, "no such parameters"),
+        ("kernel", {"class": "Constant", "arguments": []}, "no arguments"),
+        ("kernel", {"class": ["Constant"], "arguments": {}}, "not the name of a class"),
+        ("feature_names", ["a"], "names are not those of its columns"),
+        ("feature_names", ["a", 1], "not text"),
+        ("encoding", {"named": True, "features": []}, "not an encoding"),
+        ("report", None, "evaluations is None"),
+        ("files", None, "lists no files"),
+        ("settings", {"memory": "none"}, "memory must be"),
+        ("settings", {"combine": {"class": "LocalPartition", "arguments": {}}}, "combine must be"),
+    ],
+)
+def test_what_the_manifest_says_is_checked_even_if_signed(saved, field, value, message):
+    rewrite(saved, **{field: value})
+    with pytest.raises(DamagedFile, match=rf"is damaged: .*({message}).*; restore the folder"):
         gigagp.load(saved)
 
 

@@ -64,11 +64,11 @@ class ExpertStore:
         return X, y
 
     def blocks(self) -> Iterator[tuple[Array, Array]]:
-        """All rows, some MB at a time."""
+        """All rows, some MB at a time; of mapped ones no more than that is in memory."""
         step = max(1, _BLOCK // (self.X.itemsize * (self.X.shape[1] + 1)))
         for start in range(0, len(self.y), step):
             yield self.gather(slice(start, start + step))
-        self.release()
+            self.release()
 
     def release(self) -> None:
         """Give mapped pages back to the system; what is read again is mapped again."""

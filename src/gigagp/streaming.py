@@ -1,0 +1,190 @@
+"""Predictions of files of any size into one Parquet file: in bounded memory, whole or not there, resumable."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import metadata
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from scipy.special import ndtri
+
+from gigagp.arrays import Array
+from gigagp.data import folders
+from gigagp.data.parts import ROW_GROUP, Parts
+from gigagp.data.sources import Rows
+from gigagp.errors import InvalidInput, InvalidParameter
+
+ENDINGS = (".parquet", ".pq")
+_GROUP_BYTES = 1 << 27  # of a row group, which has fewer rows where kept columns are wide
+_HASHED = 1 << 20  # numbers at a time
+_SAMPLE = 1024  # rows by which the size of kept columns is judged
+
+
+@dataclass(frozen=True)
+class PredictionReport:
+    """What `predict_file` did."""
+
+    output: Path
+    rows: int  # predicted
+    dropped: int  # left out for missing values
+    seconds: float
+    resumed: int = 0  # rows that an interrupted call had predicted
+    discarded: str = ""  # what an interrupted call had left that was of no use, and why
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What is to be predicted, and how. `model` is the fingerprint of all that shapes an answer."""
+
+    rows: Rows
+    answer: Callable[[Array], tuple[Array, Array]]  # queries -> mean and standard deviation
+    quantiles: tuple[float, ...]
+    latent: bool
+    model: str
+    at_once: int  # queries in memory, a power of two
+    say: Callable[[str], None] = lambda line: None
+
+    def __post_init__(self) -> None:
+        assert self.at_once & (self.at_once - 1) == 0
+        twice = [name for name in self.numbers if self.numbers.count(name) > 1]
+        if twice:
+            raise InvalidParameter(f"quantiles must be different; got {twice[0][1:]} twice")
+        for name in self.rows.keep:
+            if name in self.numbers:
+                raise InvalidParameter(
+                    f"keep: the prediction writes a column {name!r} of its own; rename the one in the data, or leave "
+                    "it out"
+                )
+
+    @property
+    def numbers(self) -> list[str]:
+        """The columns that are predicted."""
+        return ["mean", "std", *(f"q{q!r}" for q in self.quantiles)]
+
+    def identity(self) -> dict[str, str]:
+        """What the bits of the output depend on."""
+        options = [self.quantiles, self.latent, self.rows.keep, self.rows.missing]
+        names = ("gigagp", "numpy", "scipy", "numba", "llvmlite", "pyarrow")
+        versions = [*(metadata.version(name) for name in names), platform.machine()]
+        return {
+            "data": self.rows.fingerprint(),
+            "model": self.model,
+            "options": fingerprint([json.dumps(options)]),
+            "versions": fingerprint([json.dumps(versions)]),
+        }
+
+    def table(self, X: Array, kept: Any) -> Any:
+        """The output's rows for some queries."""
+        mean, deviation = self.answer(X)
+        columns = [mean, deviation, *(mean + deviation * ndtri(q) for q in self.quantiles)]
+        table = pa.table(dict(zip(self.numbers, columns, strict=True)))
+        for place, name in enumerate(self.rows.keep):
+            table = table.add_column(place, name, kept[name])
+        return table
+
+
+def predict_file(task: Task, data: Any, output: str | os.PathLike[str], overwrite: bool = False) -> PredictionReport:
+    """Predict all rows of the task into `output`. `data` is what the user called them."""
+    begun = time.perf_counter()
+    parts = Parts(_path(output))
+    with parts.disk_errors():
+        _check_apart(parts.final, data, task.rows)
+        if not parts.folder.exists():
+            parts.check_free(overwrite)
+        identity = task.identity()
+        with parts.claimed():
+            about = parts.published() if parts.found else {}
+            resumed = 0
+            if about.get("identity") != identity:  # else only tidying up was left undone
+                parts.check_free(overwrite)
+                resumed = parts.resume(identity, [*task.rows.keep, *task.numbers], task.at_once).rows
+                about = _predict(task, identity, parts, overwrite)
+            parts.clear()
+    seconds = time.perf_counter() - begun
+    return PredictionReport(parts.final, about["rows"], about["dropped"], seconds, resumed, parts.discarded)
+
+
+def _predict(task: Task, identity: dict[str, str], parts: Parts, overwrite: bool) -> dict[str, Any]:
+    """Predict what is not done yet, and make the parts one file."""
+    progress, rows = parts.progress, task.rows
+    if progress.counts.get("rows") != progress.rows:
+        known, size = rows.source.n_rows, progress.rows_at_once
+        if known is not None:
+            folders.check_space(parts.folder, 16 * (known - progress.rows) * len(task.numbers), "the prediction")
+        blocks = rows.blocks(size, -(-progress.rows // size) * size)
+        while True:
+            with _bad_data(parts):
+                block = next(blocks, None)
+            if block is None:
+                break
+            parts.add(task.table(block.X, block.kept), task.numbers)
+            task.say(f"predicted {progress.rows} rows" + ("" if known is None else f" of {known}"))
+        assert rows.n_dropped is not None
+        parts.complete({"rows": progress.rows, "dropped": rows.n_dropped})
+    about = {"version": metadata.version("gigagp"), "quantiles": task.quantiles, "latent": task.latent}
+    about |= {**progress.counts, "identity": identity}
+    most = _GROUP_BYTES // (bytes_of_kept(rows) + 8 * len(task.numbers))
+    parts.publish(about, task.numbers, min(ROW_GROUP, 1 << max(0, most.bit_length() - 1)), overwrite)
+    return about
+
+
+@contextmanager
+def _bad_data(parts: Parts) -> Iterator[None]:
+    """Data that cannot be used, with what that means for what is done."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise type(error)(f"{error}; {parts.standing()}") from error
+
+
+def fingerprint(parts: Iterable[Array | str]) -> str:
+    """A hash of arrays and texts, in this order."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        if isinstance(part, str):
+            digest.update(f"{len(part)}:{part}".encode())
+            continue
+        digest.update(f"{part.dtype.str}{part.shape}".encode())
+        step = max(1, _HASHED // max(1, int(np.prod(part.shape[1:]))))
+        for start in range(0, len(part), step):
+            digest.update(np.ascontiguousarray(part[start : start + step]).tobytes())
+    return digest.hexdigest()
+
+
+def bytes_of_kept(rows: Rows) -> int:
+    """Bytes of a row of the columns that are carried along, judged by the first rows."""
+    for batch in islice(rows.source.batches(rows.keep, _SAMPLE) if rows.keep else (), 1):
+        return int(batch.table(rows.keep).nbytes // max(1, batch.n_rows)) + 1
+    return 0
+
+
+def _path(output: str | os.PathLike[str]) -> Path:
+    name = os.fspath(output) if isinstance(output, str | os.PathLike) else None
+    if not isinstance(name, str) or not name or "\0" in name or "://" in name:
+        raise InvalidParameter(f"output must be a path on this machine; got {output!r}")
+    if not name.lower().endswith(ENDINGS):
+        raise InvalidParameter(f"output is written as Parquet, and must end in {' or '.join(ENDINGS)}; got {name}")
+    return Path(os.path.realpath(os.path.expanduser(name)))
+
+
+def _check_apart(final: Path, data: Any, rows: Rows) -> None:
+    """Refuse an output that would replace the data, or lie in the folder that is read."""
+    if final.exists() and not final.is_file():
+        raise InvalidParameter(f"{final} is not a file; choose another output")
+    read = [file.path for file in getattr(getattr(rows.source, "files", None), "found", ())]
+    if isinstance(data, str | os.PathLike):
+        read.append(os.path.expanduser(os.fspath(data).removeprefix("file://")))
+    for path in map(Path, map(os.path.realpath, read)):
+        if path == final or path in final.parents:
+            raise InvalidParameter(f"{final} would lie among the data that are read; choose another output")
