@@ -270,7 +270,8 @@ def _batches(path: Path, size: int) -> Iterator[Any]:
             yield from file.iter_batches(size)
     except (pa.ArrowException, OSError) as error:
         path.unlink(missing_ok=True)
-        raise InvalidInput(f"{path} was damaged ({error}), and has been removed; repeat the call") from error
+        why = " ".join(str(error).split())
+        raise InvalidInput(f"{path} was damaged ({why}), and has been removed; repeat the call") from error
 
 
 def _sync(folder: Path) -> None:
