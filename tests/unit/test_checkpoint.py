@@ -233,7 +233,7 @@ def finished(rows, tmp_path_factory):
     """A completed checkpoint in memory, and what its model says."""
     X, y, Z = rows
     folder = tmp_path_factory.mktemp("finished")
-    expected = answers(model().fit(X, y, checkpoint=folder), Z)
+    expected = answers(model("random").fit(X, y, checkpoint=folder), Z)
     return folder, expected, (folder / "evaluations.log").read_bytes()
 
 
@@ -241,7 +241,7 @@ def resumes(finished, rows, log):
     folder, expected, whole = finished
     (folder / "evaluations.log").write_bytes(log)
     X, y, Z = rows
-    assert answers(model().fit(X, y, checkpoint=folder), Z) == expected
+    assert answers(model("random").fit(X, y, checkpoint=folder), Z) == expected
     assert (folder / "evaluations.log").read_bytes() == whole
 
 
@@ -271,7 +271,7 @@ def test_a_log_with_a_flipped_bit_and_zeros_at_its_end(place, bit, zeros, finish
 
 def test_a_log_of_another_path(finished, rows, tmp_path):
     X, y, _ = rows
-    model(random_state=1).fit(X, y, checkpoint=tmp_path)
+    model("random", random_state=1).fit(X, y, checkpoint=tmp_path)
     other = (tmp_path / "evaluations.log").read_bytes()
     resumes(finished, rows, other)
     at = len(finished[2]) // 3
@@ -319,8 +319,12 @@ def test_records_are_evaluations_in_order(tmp_path):
     run(EvaluationLog(tmp_path / "log", "mine"), questions)
     assert len(asked) == 6, "and what came after it was forgotten"
     assert (tmp_path / "log").read_bytes() == raw
+    log = EvaluationLog(tmp_path / "log", "mine")
+    log.recorded(evidence)
+    run(log, questions[:1])
+    assert len(asked) == 7, "the same question to another function"
     run(EvaluationLog(tmp_path / "log", "another's"), questions[:1])
-    assert len(asked) == 7, "the same question about other data"
+    assert len(asked) == 8, "the same question about other data"
 
 
 # What a checkpoint is of
@@ -388,15 +392,17 @@ def test_objects_are_described_by_what_they_hold_and_not_by_where_they_lie():
 @pytest.mark.parametrize("seeded", [lambda: np.random.default_rng(5), lambda: np.random.RandomState(5), lambda: None])
 def test_generators_and_no_seed_at_all_go_on_with_their_numbers(seeded, rows, tmp_path):
     X, y, Z = rows
+    shape = SHAPES["random"]
     for calls in (3, 4):
         with stopping(EvaluationLog, "_append", calls):
-            model(random_state=seeded()).fit(X, y, checkpoint=tmp_path)
-    resumed = model(random_state=seeded()).fit(X, y, checkpoint=tmp_path)
+            model(**shape | {"random_state": seeded()}).fit(X, y, checkpoint=tmp_path)
+    resumed = model(**shape | {"random_state": seeded()}).fit(X, y, checkpoint=tmp_path)
     seed = json.loads((tmp_path / "manifest.json").read_text())["seed"]
     log = tmp_path / "evaluations.log"
     length, _ = struct.unpack_from("<II", log.read_bytes())
     assert log.stat().st_size // (length + 8) >= resumed.report_.evaluations
-    assert answers(resumed, Z) == answers(model(random_state=seed).fit(X, y), Z)
+    assert answers(resumed, Z) == answers(model(**shape | {"random_state": seed}).fit(X, y), Z)
+    assert resumed.theta_.tobytes() != model(**shape | {"random_state": seed + 1}).fit(X, y).theta_.tobytes()
 
 
 def test_other_data_are_refused(rows, source, tmp_path, monkeypatch):
@@ -492,10 +498,10 @@ def test_a_damaged_scan_is_made_again(damage, rows, finished, monkeypatch):
         at = whole.index(X.tobytes()[:4]) if X.tobytes()[:4] in whole else len(whole) // 2
         damage = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
     path.write_bytes(damage)
-    assert answers(model().fit(X, y, checkpoint=folder), Z) == expected
+    assert answers(model("random").fit(X, y, checkpoint=folder), Z) == expected
     assert path.read_bytes()[:4] == whole[:4]
     forbid(monkeypatch, "gigagp.estimator.scan")
-    assert answers(model().fit(X, y, checkpoint=folder), Z) == expected
+    assert answers(model("random").fit(X, y, checkpoint=folder), Z) == expected
 
 
 def test_a_damaged_store_is_not_used(rows, small_sizes, tmp_path):

@@ -377,6 +377,16 @@ def test_a_file_that_cannot_be_written_is_a_clear_error(partition, most, unharme
     assert kept
 
 
+@pytest.mark.parametrize(("most", "there"), [(100, []), (4000, ["evaluations.log", "manifest.json"])])
+def test_a_checkpoint_that_cannot_be_written_is_a_clear_error(most, there, unharmed, tmp_path):
+    with small_files(most):
+        kept = unharmed.fails(
+            DiskFull, "writing the checkpoint in .* failed: File too large", checkpoint=tmp_path / "kept"
+        )
+    assert left(tmp_path / "kept") == there
+    assert kept
+
+
 def test_a_disk_that_fills_up(unharmed, disk, monkeypatch, rows):
     """Past the check of its room: someone else writes to it too."""
     monkeypatch.setattr(folders, "check_space", lambda *_: None)

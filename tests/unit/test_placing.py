@@ -18,6 +18,7 @@ from gigagp.errors import DamagedFile, InvalidInput, InvalidParameter
 from gigagp.partition import LocalPartition, Partitioner, RandomPartition, Shape, StratifiedPartition
 from gigagp.partition.base import Partition, Runs
 from gigagp.partition.coarse import CoarseTree, bucket_rows
+from gigagp.partition.kdtree import cell_starts, kd_order
 from gigagp.placing import DiskRoom, MemoryRoom, place
 from gigagp.tree import Tree
 
@@ -320,6 +321,32 @@ def test_stratified_experts_see_the_whole_space_more_evenly_than_random_ones(buc
         return np.std(boxes, axis=0).mean()
 
     assert scatter(StratifiedPartition()) < 0.6 * scatter(RandomPartition())
+
+
+def test_neighbours_follow_each_other_in_the_order_that_strata_are_cut_from(buckets, tmp_path):
+    X, y = inputs("continuous", N), np.arange(N, dtype=float)
+    sample = sample_of(X, y, 250)
+    one, other = (
+        placing._spatial_order(ArrayRows(X, y), sample, SEED, room, ENGINES["serial"])
+        for room in (MemoryRoom(), disk(tmp_path))
+    )
+    assert one.tolist() == other.tolist()
+    assert sorted(one.tolist()) == list(range(N))
+    whole = kd_order(X, cell_starts(N, N // 2))
+    steps = [np.median(np.linalg.norm(np.diff(X[order], axis=0)[::2], axis=1)) for order in (one, whole, y.astype(int))]
+    assert steps[0] < 1.3 * steps[1] < 0.25 * steps[2]
+
+
+def test_no_leaf_of_pairs_is_a_single_row(buckets):
+    """An even number of rows in buckets that have odd numbers of them."""
+    X, y = inputs("continuous", N - 1), np.arange(N - 1, dtype=float)
+    found = place(
+        LocalPartition(), ArrayRows(X, y), Shape(leaf_size=2), METRIC, sample_of(X, y, 250), SEED,
+        np.random.default_rng(0), MemoryRoom(), ENGINES["serial"],
+    )  # fmt: skip
+    check_once(X, found)
+    assert found.cells.sizes.min() == 2
+    assert found.cells.sizes.max() == 3
 
 
 @cases

@@ -36,14 +36,17 @@ def write_manifest(path: Path, content: dict[str, Any]) -> None:
     """JSON with a checksum of itself; appears under its name only when whole."""
     whole = {**content, "checksum": _of_content(content)}
     beside = path.with_name(path.name + ".partial")
-    with beside.open("w", encoding="utf-8") as file:
-        json.dump(whole, file, indent=1, allow_nan=False)
-        file.flush()
-        os.fsync(file.fileno())
-    if beside.stat().st_size > _MANIFEST_BYTES:
-        beside.unlink()
-        raise InvalidParameter(f"{path} would exceed {_MANIFEST_BYTES >> 20} MiB: there are too many names in it")
-    beside.replace(path)
+    try:
+        with beside.open("w", encoding="utf-8") as file:
+            json.dump(whole, file, indent=1, allow_nan=False)
+            file.flush()
+            os.fsync(file.fileno())
+        if beside.stat().st_size > _MANIFEST_BYTES:
+            raise InvalidParameter(f"{path} would exceed {_MANIFEST_BYTES >> 20} MiB: there are too many names in it")
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def read_manifest(path: Path, kind: str, version: int) -> dict[str, Any]:
