@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import gzip
 import os
@@ -28,7 +29,7 @@ from gigagp.data import folders
 from gigagp.data.folders import TemporaryFolder
 from gigagp.errors import DiskFull, InvalidInput, InvalidParameter
 
-N = 1700
+N = 1400
 ON_DISK = 88 * N  # bytes: less than the rows take in memory, enough for the index of those that are dealt
 SHAPES = {
     "local": {"partition": "local", "leaf_size": 50},
@@ -291,6 +292,22 @@ def test_a_folder_that_is_swept_before_it_is_locked_is_made_again(tmp_path, monk
     monkeypatch.setattr(tempfile, "mkdtemp", swept)
     own = TemporaryFolder(tmp_path)
     assert str(own.path) == made[2]
+    assert os.listdir(tmp_path) == [own.path.name]
+
+
+def test_a_folder_that_is_swept_while_it_is_locked_is_made_again(tmp_path, monkeypatch):
+    real, swept = fcntl.flock, []
+
+    def flock(lock, how):
+        if not swept:  # whoever swept had the lock until now
+            swept.append(Path(lock.name).parent)
+            shutil.rmtree(swept[0])
+        real(lock, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    own = TemporaryFolder(tmp_path)
+    assert own.path.exists()
+    assert own.path != swept[0]
     assert os.listdir(tmp_path) == [own.path.name]
 
 
