@@ -29,7 +29,7 @@ from gigagp.data import folders
 from gigagp.data.folders import TemporaryFolder
 from gigagp.errors import DiskFull, InvalidInput, InvalidParameter
 
-N = 1400
+N = 1700
 ON_DISK = 88 * N  # bytes: less than the rows take in memory, enough for the index of those that are dealt
 SHAPES = {
     "local": {"partition": "local", "leaf_size": 50},
