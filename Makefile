@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 DATA ?= ../shared/data
 # Numba notices an edit only in the file of the outermost function: tests keep compiled code apart for each state of src.
 STATE = $(shell find src -name '*.py' | LC_ALL=C sort | xargs cat | cksum | cut -d ' ' -f 1)
-CACHE = NUMBA_CACHE_DIR=$(VENV)/compiled/$(STATE)
+CACHE = NUMBA_CACHE_DIR=$(abspath $(VENV))/compiled/$(STATE)
 
 .PHONY: demo test test-slow lint types bench bench-full format clean
 
@@ -15,7 +15,7 @@ demo: $(VENV)/.installed
 
 test: lint types
 	@ls -d $(VENV)/compiled/* 2>/dev/null | grep -v "/$(STATE)$$" | xargs -r rm -rf
-	$(CACHE) $(BIN)/python -m pytest -m "not slow"
+	$(CACHE) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-slow: $(VENV)/.dev
 	$(CACHE) $(BIN)/python -m pytest -m slow

@@ -150,6 +150,10 @@ class Partitioner(ABC):
     def split(self, X: Array, shape: Shape, rng: np.random.Generator) -> Partition:
         """Divide the rows of X (scaled by the kernel's metric where the partition is local)."""
 
+    def __repr__(self) -> str:
+        own = ", ".join(f"{key}={value!r}" for key, value in vars(self).items())
+        return f"{type(self).__name__}({own})"
+
 
 def regular_tree(shape: Shape) -> Tree:
     """The tree that levels and branching prescribe."""
