@@ -286,6 +286,27 @@ def evidence_rate(found: Found) -> str:
     return f"65,536 points, leaves of 512, two workers: {time_of(found['seconds'])}."
 
 
+def out_of_core(found: Found) -> str:
+    head = ("rows", "fit", "predict to a file", "queries", "peak GB", "disk over the rows' size", "RMSE", "NLPD")
+    body = [
+        (f"{r['rows']:,}", time_of(r["fit_seconds"]), time_of(r["predict_seconds"]), f"{r['queries']:,}",
+         f"{r['peak_gb']:.2f}", f"{r['disk_gb'] / r['rows_gb']:.2f}", f"{r['rmse']:.4f}", f"{r['nlpd']:.3f}")
+        for r in found["rows"]
+    ]  # fmt: skip
+    words = f"Parquet in, Parquet out, float32, with memory={found['memory']!r}. A disk share of 0: it all fitted."
+    return f"{words}\n\n{table(head, body)}"
+
+
+def leaf_size(found: Found) -> str:
+    head = ("data", "leaf size", "sharing", "fit", "predict", "RMSE", "NLPD", "time over the default's")
+    body = [
+        (r["data"], str(r["leaf"] or "default"), str(r["sharing"] or "default"), time_of(r["fit"]),
+         time_of(r["predict"]), f"{r['rmse']:.4f}", f"{r['nlpd']:.3f}", f"{r['times']:.2f}")
+        for r in found["rows"]
+    ]  # fmt: skip
+    return "On held-out training rows: what the defaults were chosen from.\n\n" + table(head, body)
+
+
 def plain(rows: list[Found]) -> str:
     return table(list(rows[0]), [[f"{v:.4g}" for v in r.values()] for r in rows])
 
@@ -300,6 +321,8 @@ PARTS: tuple[tuple[str, str, Callable[[Found], str]], ...] = (
     ("startup", "Start-up", startup),
     ("kin40k", "kin40k, 10,000 rows, defaults", lambda found: plain(found["rows"])),
     ("million", "A million robot arm rows, defaults", lambda found: plain([found["row"]])),
+    ("out_of_core", "Files larger than memory", out_of_core),
+    ("leaf_size", "Leaf size and sharing", leaf_size),
 )
 
 

@@ -2,8 +2,8 @@
 
 from gigagp.errors import GigaGPError, InvalidInput, InvalidParameter, NotPositiveDefinite
 from gigagp.estimator import HGPRegressor
+from gigagp.version import __version__
 
-__version__ = "0.1.0"
 __all__ = [
     "GigaGPError",
     "HGPRegressor",

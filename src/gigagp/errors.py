@@ -26,7 +26,7 @@ class NotPositiveDefinite(GigaGPError, ArithmeticError):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.expert, self.theta, self.jitter, self.dtype)
+        return type(self), (self.expert, self.theta, self.jitter, self.dtype), self.__dict__
 
 
 class InvalidParameter(GigaGPError, ValueError):
@@ -43,6 +43,20 @@ class DamagedFile(InvalidInput):
 
 class DiskFull(GigaGPError, OSError):
     """What is to be written does not fit, or could not be written."""
+
+
+class WorkerLost(GigaGPError, RuntimeError):
+    """Workers of an engine died, or cannot do what they are asked."""
+
+
+class NotFinite(GigaGPError, ArithmeticError):
+    """An expert's evidence or its gradient is not a number."""
+
+
+def tell_expert(error: Exception, leaf: int) -> None:
+    """Let an error say in which expert it came up."""
+    if getattr(error, "expert", None) is None:
+        error.add_note(f"in expert {leaf}")
 
 
 def choose(name: str, got: object, allowed: dict[str, Any]) -> Any:

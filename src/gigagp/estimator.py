@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from scipy.special import ndtri
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -27,7 +28,7 @@ from gigagp.data.scaling import BLOCK, Moments, Scaling
 from gigagp.data.scan import Sample, Scan, scan
 from gigagp.data.sources import Encoding, Feature, Rows, open_rows
 from gigagp.data.validation import check_columns, check_finite, check_target
-from gigagp.engines import Engine, check_workers, one_blas_thread, open_engine
+from gigagp.engines import Engine, Place, check_workers, is_client, one_blas_thread, open_engine
 from gigagp.errors import InvalidInput, InvalidParameter, choose
 from gigagp.factor_cache import BUDGET as FACTORS
 from gigagp.factor_cache import FactorCache
@@ -81,10 +82,10 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     training : {"auto", "full", "progressive"}
         "full": every expert at every evaluation. "progressive": growing random batches of experts, until the
         expected loss is negligible. "auto" picks by the size of the work.
-    engine : {"threads", "serial"} or Engine
-        Where experts are computed. Results do not depend on it.
+    engine : {"threads", "serial", "processes", "dask"}, address of a Dask scheduler, Dask client, or Engine
+        Where experts are computed. Results do not depend on it. "dask" starts a cluster on this machine.
     n_jobs : int
-        Workers; None or -1 for every core.
+        Workers on this machine; None or -1 for every core.
     dtype : {"float64", "float32"}
         Precision of the experts.
     memory : str or int
@@ -121,7 +122,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         combine: str | Rule = "auto",
         experts_per_query: int | str | None = "auto",
         training: str = "auto",
-        engine: str | Engine = "threads",
+        engine: Place = "threads",
         n_jobs: int | None = None,
         dtype: str = "float64",
         memory: str | int | None = None,
@@ -217,14 +218,15 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         )
         data: ScaledRows
         data = streamed = StreamedRows(rows, found.rows, inputs, target, dtype)
-        room: Room
-        if _bytes_in_memory(found.rows, rows.n_features, dtype) <= budget:
-            data, room = streamed.in_memory(), MemoryRoom()
-        else:
-            room = _disk_room(kept, store, budget, rows)
+        room: Room = MemoryRoom()
         log = NoLog() if kept is None else kept.log
         try:
             with one_blas_thread(), open_engine(self.engine, self.n_jobs) as engine:
+                if engine.reads_files or _bytes_in_memory(found.rows, rows.n_features, dtype) > budget:
+                    room = on_disk = _disk_room(kept, store, budget, rows)
+                    engine.use_folder(on_disk.folder)
+                else:
+                    data = streamed.in_memory()
                 committee, report, cells = fitting.fit(data, sample, plan, engine, seeds, room, log, self._say)
         except BaseException:
             room.discard()  # at once: whoever keeps the traceback keeps all that it refers to
@@ -312,15 +314,17 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         levels = tuple(_levels("quantiles", quantiles).tolist())
         rows = open_rows(data, encoding=self._reading(), keep=keep, missing=missing)
 
-        def answer(X: Array) -> tuple[Array, Array]:
-            mean, deviation = self._answer(X, True, latent)
-            assert deviation is not None
-            return mean, deviation
-
         model = streaming.fingerprint(self._shape_of_answers())
         at_once = self._queries_at_once(streaming.bytes_of_kept(rows) + 32 * (2 + len(levels)))
-        task = streaming.Task(rows, answer, levels, bool(latent), model, at_once, self._say)
-        return streaming.predict_file(task, data, output, overwrite)
+        with self._at_work() as engine:
+
+            def answer(X: Array) -> tuple[Array, Array]:
+                mean, deviation = self._answer(X, True, latent, engine)
+                assert deviation is not None
+                return mean, deviation
+
+            task = streaming.Task(rows, answer, levels, bool(latent), model, at_once, self._say)
+            return streaming.predict_file(task, data, output, overwrite)
 
     def _shape_of_answers(self) -> Iterator[Array | str]:
         """All that an answer depends on, but for the training inputs themselves, of which the cells' centres tell."""
@@ -341,7 +345,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         if theta.shape != self.theta_.shape:
             raise InvalidParameter(f"theta must have {len(self.theta_)} log-parameters; got shape {theta.shape}")
         c = self._committee
-        with one_blas_thread(), open_engine(self.engine, self.n_jobs) as engine:
+        with self._at_work() as engine:
             evidence = fitting.summed_evidence(c.kernel, c.store, self._cells, c.tree, engine)
             total = evidence(theta, None)
         return (total.value, total.gradient.copy()) if eval_gradient else total.value
@@ -383,6 +387,18 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             model.feature_names_in_ = np.array(held.feature_names, dtype=object)
         model._expose()
         return model
+
+    def __sklearn_clone__(self) -> HGPRegressor:
+        """Another model with these settings; it computes in the same place."""
+        settings = self.get_params(deep=False)
+        engine = settings.pop("engine")
+        return type(self)(engine=engine, **{name: clone(value, safe=False) for name, value in settings.items()})
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        if is_client(self.engine):  # a connection of this process; others may make their own
+            state = {**state, "engine": self.engine.scheduler.address}
+        return state
 
     def _plan(self, found: Scan, parts: Partitioner) -> Plan:
         """Every setting resolved and checked."""
@@ -450,13 +466,26 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """Mean and deviation in the user's units."""
         check_is_fitted(self, "report_")
         if _is_source(X, None, tables=self._encoding is not None):
-            said = [self._answer(block, with_variance, latent) for block in self._query_blocks(X)]
+            with self._at_work() as engine:
+                said = [self._answer(block, with_variance, latent, engine) for block in self._query_blocks(X)]
             mean = np.concatenate([m for m, _ in said])
             return mean, np.concatenate([d for _, d in said if d is not None]) if with_variance else None
         check_columns(X)
         X = validate_data(self, X, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False, reset=False)
         check_finite(X, "X", getattr(self, "feature_names_in_", None))
-        return self._answer(X, with_variance, latent)
+        with self._at_work() as engine:
+            return self._answer(X, with_variance, latent, engine)
+
+    @contextmanager
+    def _at_work(self) -> Iterator[Engine]:
+        """The engine, ready to work for the fitted model."""
+        with one_blas_thread(), open_engine(self.engine, self.n_jobs) as engine:
+            files = self._committee.store.files
+            beside = Path(files[0].path).parent.parent if files else None
+            if engine.reads_files:
+                writable = beside is not None and os.access(beside, os.W_OK)
+                engine.use_folder(beside if beside is not None and writable else Path(tempfile.gettempdir()))
+            yield engine
 
     def _query_blocks(self, X: Any) -> Iterator[Array]:
         """Queries of a source, as many together as the memory allows."""
@@ -484,15 +513,14 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         k = self.experts_per_query
         return (_NEAREST if self._local else None) if isinstance(k, str) else k
 
-    def _answer(self, X: Array, with_variance: bool, latent: bool) -> tuple[Array, Array | None]:
+    def _answer(self, X: Array, with_variance: bool, latent: bool, engine: Engine) -> tuple[Array, Array | None]:
         """Mean and deviation of checked queries."""
         chosen = rule(self.combine, self._local)
         asked = self._asked()
         if chosen.needs_communication and self._committee.communication is None:
             raise InvalidParameter(f"{chosen!r} needs a communication expert; set combine before fit, and fit again")
         Z = self._input_scaling.apply(X, self._committee.store.X.dtype)
-        with one_blas_thread(), open_engine(self.engine, self.n_jobs) as engine:
-            said = inference.predict(self._committee, Z, chosen, asked, engine, with_variance)
+        said = inference.predict(self._committee, Z, chosen, asked, engine, with_variance)
         scale = float(self._target_scaling.scale[0])
         mean = said.mean.astype(float) * scale + float(self._target_scaling.centre[0])
         if said.variance is None:

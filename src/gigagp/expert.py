@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.errors import NotPositiveDefinite
+from gigagp.errors import NotFinite, NotPositiveDefinite
 from gigagp.kernels.base import Kernel
 from gigagp.linalg import cholesky, leaf
 from gigagp.linalg.compiled import compiled, compiled_strict
@@ -26,6 +27,8 @@ def _packed(value: float, points: float, jittered: bool, gradient: Array) -> Arr
     sums = np.empty(4 + n + n * n)
     sums[0], sums[1], sums[2], sums[3] = value, points, 1.0, jittered
     for i in range(n):
+        if not np.isfinite(gradient[i]):
+            sums[0] = np.nan
         sums[4 + i] = gradient[i]
         for j in range(n):
             sums[4 + n + i * n + j] = gradient[i] * gradient[j]
@@ -140,7 +143,7 @@ def evidence(kernel: Kernel, theta: Array, X: Array, y: Array, work: Workspace, 
     if profile is not None:
         value, gradient = leaf.evidence(profile, noise, X, y, work)
         if not np.isnan(value):
-            return Evidence.of(value, gradient, p, 0.0)
+            return _checked(Evidence.of(value, gradient, p, 0.0), expert)
     in_use, jitter = _factor(kernel, theta, X, work, expert)
     K, A, T, S, D = in_use
     alpha = y.copy()
@@ -149,7 +152,18 @@ def evidence(kernel: Kernel, theta: Array, X: Array, y: Array, work: Workspace, 
     cholesky.inverse(A, D, T, S, p, work.team)
     trace = leaf.weights(alpha, A, p)
     gradient = np.append(kernel.pullback(theta[:-1], X, A, K), noise * trace)
-    return Evidence.of(value, gradient, p, jitter)
+    return _checked(Evidence.of(value, gradient, p, jitter), expert)
+
+
+def _checked(said: Evidence, expert: int | None) -> Evidence:
+    """One number that is none would spoil the sum of all experts: it is refused where it comes from."""
+    if not isfinite(said.sums[0]):
+        who = "the expert" if expert is None else f"expert {expert}"
+        raise NotFinite(
+            f"the evidence of {who} or its gradient is not a number; "
+            "check the kernel with gigagp.testing.check_kernel, and its bounds"
+        )
+    return said
 
 
 def factor(

@@ -15,7 +15,7 @@ from gigagp.arrays import Array
 from gigagp.data.scaled import ScaledRows
 from gigagp.data.scan import Sample
 from gigagp.data.store import ExpertStore, frozen
-from gigagp.engines import Engine
+from gigagp.engines import Engine, OverLeaves
 from gigagp.expert import Evidence
 from gigagp.fit_report import FitReport
 from gigagp.inference import Committee
@@ -114,16 +114,25 @@ class _Clock:
         say(f"{name}: {self.seconds[name]:.2f} s")
 
 
+@dataclass(frozen=True, eq=False)
+class LeafEvidence:
+    """Eq. 6 at theta, for any leaf's rows."""
+
+    kernel: Kernel
+    theta: Array
+
+    name = "evidence"
+
+    def __call__(self, leaf: int, X: Array, y: Array, work: Workspace) -> Evidence:
+        return expert.evidence(self.kernel, self.theta, X, y, work, leaf)
+
+
 def summed_evidence(kernel: Kernel, store: ExpertStore, cells: RowLists, tree: Tree, engine: Engine) -> Objective:
     """Eq. 5 as a function of theta, over all leaves or over some (which then hang from a tree of their own)."""
 
     def evidence(theta: Array, leaves: Array | None) -> Evidence:
-        def of_leaf(position: int, work: Workspace) -> Evidence:
-            leaf = position if leaves is None else int(leaves[position])
-            X, y = store.read(cells, leaf)
-            return expert.evidence(kernel, theta, X, y, work, leaf)
-
-        return engine.sum(tree if leaves is None else Tree.balanced(len(leaves)), of_leaf)
+        over = OverLeaves(store, cells, leaves, LeafEvidence(kernel, theta))
+        return engine.sum(tree if leaves is None else Tree.balanced(len(leaves)), over)
 
     return evidence
 
@@ -138,14 +147,16 @@ def fit(
     if plan.partitioner.local and plan.train and data.rows > (plan.shape.leaf_size or 0):
         with clock.stage("rough theta", say):
             X, y = sample.first(_ROUGH_ROWS)
-            rough = log.recorded(_one_expert(plan.kernel, frozen(X), frozen(y), engine))
+            rough = log.recorded(_one_expert(plan.kernel, frozen(X), frozen(y), engine.local))
             found = maximise("rough theta", rough, None, theta, plan.bounds, trace, _ROUGH, _ROUGH_ITERATIONS)
             theta = found.theta
             stages.append(found.stage)
     rows, columns = data.rows, data.columns
     with clock.stage("partition and store", say):
         metric = _metric(plan.kernel, theta, columns)
-        placed = place(plan.partitioner, data, plan.shape, metric, sample, seeds.keys, seeds.partition, room, engine)
+        here = engine.local
+        placed = place(plan.partitioner, data, plan.shape, metric, sample, seeds.keys, seeds.partition, room, here)
+
         del data, sample  # from here on the store is all there is
     store, cells = placed.store, placed.cells
     if plan.train:
@@ -162,7 +173,7 @@ def fit(
         experts = placed.experts
         router = Router(_means(store, experts) * metric, metric)
         if plan.partitioner.local and isinstance(cells, Runs):
-            experts = share_nearest(store.X, cells, router, plan.shape.sharing or 1.0)
+            experts = share_nearest(store, cells, router, plan.shape.sharing or 1.0)
         common = _communication_rows(experts, rows, seeds.batches) if plan.needs_communication else None
     committee = Committee(plan.kernel, theta, store, experts, placed.tree, router, common)
     warnings = bound_warnings(theta, plan.bounds, plan.names) if plan.train else []

@@ -11,6 +11,7 @@ from gigagp.arrays import Array
 from gigagp.combine import NPAE, Message, Opinion, Prediction, Rule
 from gigagp.data.store import ExpertStore
 from gigagp.engines import Engine
+from gigagp.errors import tell_expert
 from gigagp.factor_cache import FactorCache
 from gigagp.kernels.base import Kernel
 from gigagp.linalg import cholesky
@@ -22,11 +23,14 @@ from gigagp.tree import Tree
 QUERIES_AT_ONCE = 1 << 19  # factors are formed once for so many queries
 _NUMBERS_AT_ONCE = 1 << 25  # numbers held for them at a time: bounds the memory of a prediction
 _JOINT_ENTRIES = 1 << 24  # entries of the joint rule's working arrays
+_TOGETHER, _LEAST_BUNDLES = 64, 64  # questions that travel to a worker together, if there are so many bundles of them
 
 
 @dataclass(frozen=True, eq=False)
 class Committee:
     """Everything prediction needs of a trained model: the experts, the shared theta, the tree and the router."""
+
+    travels_once = True  # to each worker
 
     kernel: Kernel
     theta: Array
@@ -48,7 +52,7 @@ class Committee:
         """
         if rule.needs_communication and self.communication is not None:
             rows = np.union1d(self.experts[leaf], self.communication)
-            return expert.factor(self.kernel, self.theta, self.store.X[rows], self.store.y[rows], work, leaf)
+            return expert.factor(self.kernel, self.theta, *self.store.gather(rows), work, leaf)
         known = self.cache.get(leaf)
         if known is not None:
             return known
@@ -122,6 +126,63 @@ def _bounded(said: Prediction, prior: Array) -> Prediction:
 
 
 @dataclass(frozen=True, eq=False)
+class Question:
+    """Queries for one expert, and what its message must know of them."""
+
+    leaf: int
+    Z: Array
+    prior: Array
+    closeness: Array
+    first: Array
+    common: Prediction | None  # what the communication expert said
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """An expert's message to whoever asks. With `keep` its factor stays for the next call."""
+
+    committee: Committee
+    rule: Rule
+    only_means: bool
+    keep: bool
+
+    name = "answer"
+
+    def __call__(self, asked: Question, work: Workspace) -> Message:
+        try:
+            return self._message(asked, work)
+        except Exception as error:
+            tell_expert(error, asked.leaf)
+            raise
+
+    def _message(self, asked: Question, work: Workspace) -> Message:
+        c = self.committee
+        factor = c.factor(asked.leaf, work, self.rule, self.keep)
+        if self.only_means:  # no variance work: any variance gives the same mean
+            mean = expert.posterior_mean(c.kernel, c.theta, factor, asked.Z, work)
+            variance = asked.prior
+        else:
+            mean, variance = expert.posterior(c.kernel, c.theta, factor, asked.Z, work)
+        opinion = Opinion(mean, variance, asked.prior, c.noise, asked.closeness, asked.common, asked.first)
+        return self.rule.message(opinion)
+
+
+@dataclass(frozen=True, eq=False)
+class _AnswerAll:
+    """The message of each leaf to the same queries."""
+
+    answer: Answer
+    Z: Array
+    prior: Array
+    common: Prediction | None
+
+    def __call__(self, leaf: int, work: Workspace) -> Message:
+        ones = np.ones(len(self.Z), self.Z.dtype)
+        first = np.full(len(self.Z), leaf == 0)
+        return self.answer(Question(leaf, self.Z, self.prior, ones, first, self.common), work)
+
+
+@dataclass(frozen=True, eq=False)
 class _Ask:
     """One chunk of queries and how they are to be answered."""
 
@@ -132,32 +193,20 @@ class _Ask:
     communication: Prediction | None
     only_means: bool
 
-    def answer(
-        self, leaf: int, rows: Array | slice, closeness: Array, first: Array, keep: bool, work: Workspace
-    ) -> Message:
-        """The message of one leaf at some of the queries. With `keep` its factor stays for the next call."""
-        c, Z = self.committee, self.Z[rows]
-        factor = c.factor(leaf, work, self.rule, keep)
-        if self.only_means:  # no variance work: any variance gives the same mean
-            mean = expert.posterior_mean(c.kernel, c.theta, factor, Z, work)
-            variance = self.prior[rows]
-        else:
-            mean, variance = expert.posterior(c.kernel, c.theta, factor, Z, work)
+    def answer(self, leaves: Array) -> Answer:
+        return Answer(self.committee, self.rule, self.only_means, self.committee.fits_cache(leaves))
+
+    def question(self, leaf: int, rows: Array, closeness: Array, first: Array) -> Question:
         common = self.communication
         if common is not None and common.variance is not None:
             common = Prediction(common.mean[rows], common.variance[rows])
-        return self.rule.message(Opinion(mean, variance, self.prior[rows], c.noise, closeness, common, first))
+        return Question(leaf, self.Z[rows], self.prior[rows], closeness, first, common)
 
 
 def _ask_all(ask: _Ask, engine: Engine) -> Message:
     """Every expert answers every query; messages add up the tree (section 3.3)."""
-    ones, every = np.ones(len(ask.Z), ask.Z.dtype), slice(None)
-    keep = ask.committee.fits_cache(np.arange(len(ask.committee.experts)))
-
-    def leaf_message(leaf: int, work: Workspace) -> Message:
-        return ask.answer(leaf, every, ones, np.full(len(ask.Z), leaf == 0), keep, work)
-
-    return engine.sum(ask.committee.tree, leaf_message)
+    answer = ask.answer(np.arange(len(ask.committee.experts)))
+    return engine.sum(ask.committee.tree, _AnswerAll(answer, ask.Z, ask.prior, ask.communication))
 
 
 def _ask_nearest(ask: _Ask, k: int, engine: Engine) -> Message:
@@ -166,15 +215,14 @@ def _ask_nearest(ask: _Ask, k: int, engine: Engine) -> Message:
     visits = _Visits.of(route)
     closeness = route.closeness.astype(ask.Z.dtype)
     first = route.experts == route.experts.min(axis=1, keepdims=True)
-    keep = ask.committee.fits_cache(visits.leaves)
-
-    def answer(visit: int, work: Workspace) -> Message:
-        leaf, rows, slots = visits[visit]
-        return ask.answer(leaf, rows, closeness[rows, slots], first[rows, slots], keep, work)
-
+    questions = (
+        ask.question(leaf, rows, closeness[rows, slots], first[rows, slots])
+        for leaf, rows, slots in map(visits.__getitem__, range(len(visits)))
+    )
+    together = max(1, min(_TOGETHER, len(visits) // _LEAST_BUNDLES))
     collected: list[Array] = []
     scales: list[Array | None] = []
-    for visit, message in enumerate(engine.map(answer, range(len(visits)))):
+    for visit, message in enumerate(engine.map(ask.answer(visits.leaves), questions, together)):
         _, rows, slots = visits[visit]
         if not collected:
             collected = [np.zeros((len(message.terms), len(ask.Z)), message.terms.dtype) for _ in range(k)]
@@ -216,17 +264,20 @@ class _Visits:
 
 def _communication(committee: Committee, Z: Array, engine: Engine) -> Prediction:
     """What the communication expert says at every query."""
-    rows = committee.communication
-    assert rows is not None, "the committee was built without a communication expert"
-
-    def ask(_: int, work: Workspace) -> tuple[Array, Array]:
-        factor = expert.factor(
-            committee.kernel, committee.theta, committee.store.X[rows], committee.store.y[rows], work
-        )
-        return expert.posterior(committee.kernel, committee.theta, factor, Z, work)
-
-    mean, variance = next(iter(engine.map(ask, [0])))
+    mean, variance = next(iter(engine.map(_AnswerInCommon(committee), [Z])))
     return Prediction(mean, variance)
+
+
+@dataclass(frozen=True, eq=False)
+class _AnswerInCommon:
+    committee: Committee
+    name = "communication"
+
+    def __call__(self, Z: Array, work: Workspace) -> tuple[Array, Array]:
+        c = self.committee
+        assert c.communication is not None, "the committee was built without a communication expert"
+        factor = expert.factor(c.kernel, c.theta, *c.store.gather(c.communication), work)
+        return expert.posterior(c.kernel, c.theta, factor, Z, work)
 
 
 def _ask_jointly(committee: Committee, Z: Array, prior: Array, rule: NPAE, k: int, engine: Engine) -> Prediction:
@@ -237,21 +288,27 @@ def _ask_jointly(committee: Committee, Z: Array, prior: Array, rule: NPAE, k: in
     ends = np.cumsum(np.bincount(member.ravel(), minlength=len(sets)))
     points = int(committee.experts.sizes.max())
     at_once = max(1, _JOINT_ENTRIES // (k * points))
-    tasks = [
+    groups = [
         (leaves, order[a : min(a + at_once, end)])
         for leaves, start, end in zip(sets, [0, *ends[:-1]], ends, strict=True)
         for a in range(start, end, at_once)
     ]
+    tasks = ((leaves, Z[rows], prior[rows].astype(float)) for leaves, rows in groups)
     mean, variance = np.empty(len(Z)), np.empty(len(Z))
-
-    def answer(task: tuple[Array, Array], work: Workspace) -> Prediction:
-        leaves, rows = task
-        means, covariances = _joint(committee, leaves, Z[rows], work)
-        return rule.combine(means, covariances, prior[rows].astype(float))
-
-    for (_, rows), said in zip(tasks, engine.map(answer, tasks), strict=True):
+    for (_, rows), said in zip(groups, engine.map(_AnswerJointly(committee, rule), tasks), strict=True):
         mean[rows], variance[rows] = said.mean, said.variance
     return Prediction(mean.astype(Z.dtype), variance.astype(Z.dtype))
+
+
+@dataclass(frozen=True, eq=False)
+class _AnswerJointly:
+    committee: Committee
+    rule: NPAE
+    name = "joint answer"
+
+    def __call__(self, asked: tuple[Array, Array, Array], work: Workspace) -> Prediction:
+        leaves, Z, prior = asked
+        return self.rule.combine(*_joint(self.committee, leaves, Z, work), prior)
 
 
 def _joint(committee: Committee, leaves: Array, Z: Array, work: Workspace) -> tuple[Array, Array]:

@@ -27,7 +27,7 @@ from gigagp.data.folders import damaged
 from gigagp.data.scaling import Scaling
 from gigagp.data.sources.encoding import Encoding
 from gigagp.data.store import DTYPES, ExpertStore, read_rows, write_rows
-from gigagp.engines import Engine, SerialEngine
+from gigagp.engines import Engine, SerialEngine, is_client
 from gigagp.errors import InvalidInput, InvalidParameter
 from gigagp.factor_cache import BUDGET, FactorCache
 from gigagp.fit_report import FitReport, Stage
@@ -187,6 +187,8 @@ def _setting(name: str, value: Any) -> Any:
     """A setting as it is to be remembered: places to compute and states of generators belong to this process."""
     if isinstance(value, Engine):
         return "serial" if isinstance(value, SerialEngine) else "threads"
+    if name == "engine" and (is_client(value) or "://" in str(value)):
+        return "threads"
     if isinstance(value, np.random.Generator | np.random.RandomState | np.random.BitGenerator):
         return None
     if name == "dtype" and value in (np.float32, np.float64):
@@ -366,7 +368,7 @@ def _experts(
     outside = files.read("outside", (len(cells),), "int64")
     if (outside < 0).any() or (outside > rows - cells.sizes).any():
         raise damaged(files.path("outside"), "its numbers of points are not there")
-    return Neighbourhoods(store.X, cells, router, outside)
+    return Neighbourhoods(store, cells, router, outside)
 
 
 def _communication(files: ArrayFiles, manifest: dict[str, Any], rows: int) -> Array | None:

@@ -16,8 +16,8 @@ from typing import Protocol
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.bucket_sort import Assign, Buckets, FileBuckets, MemoryBuckets
 from gigagp.data import folders
-from gigagp.data.bucket_sort import Assign, Buckets, FileBuckets, MemoryBuckets
 from gigagp.data.folders import TemporaryFolder
 from gigagp.data.scaled import ArrayRows, ScaledRows
 from gigagp.data.scan import Sample, row_keys
@@ -96,6 +96,10 @@ class DiskRoom:
     def __init__(self, store: Path, memory: int, source: str, keeper: TemporaryFolder | None = None) -> None:
         self._store, self._memory, self._source, self._keeper = store, memory, source, keeper
         self._buckets = store.with_name(".buckets")
+
+    @property
+    def folder(self) -> Path:
+        return self._store.parent
 
     def buckets(self, data: ScaledRows, assign: Assign, count: int, engine: Engine) -> Buckets:
         folders.check_space(self._store.parent, self._bytes(data), "the expert store")

@@ -21,6 +21,8 @@ class Route:
 class Router:
     """Finds nearest experts through a KD-tree of their centres: time hardly grows with their number."""
 
+    travels_once = True  # to each worker
+
     def __init__(self, centres: Array, metric: Array) -> None:
         self.centres, self.metric = centres, metric
         self.index = cKDTree(centres)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.data.store import ExpertStore
 from gigagp.linalg.compiled import compiled
 from gigagp.partition.base import RowLists, Runs
 from gigagp.routing import Router
@@ -35,8 +36,8 @@ def _distances(X: Array, metric: Array, centre: Array, starts: Array, near: Arra
 class Neighbourhoods(RowLists):
     """Each cell and the outside points nearest to its centre: `outside[c]` of them. Found when asked for."""
 
-    def __init__(self, X: Array, cells: Runs, router: Router, outside: Array) -> None:
-        self._X, self._cells, self._router, self.outside = X, cells, router, outside
+    def __init__(self, store: ExpertStore, cells: Runs, router: Router, outside: Array) -> None:
+        self._store, self._cells, self._router, self.outside = store, cells, router, outside
         sizes = cells.sizes
         self._asked = min(len(cells), _NEAREST_CELLS + int(_MORE_CELLS * outside.max() / sizes.min()))
 
@@ -51,17 +52,17 @@ class Neighbourhoods(RowLists):
         starts = self._cells.starts
         rows = np.empty((starts[others + 1] - starts[others]).sum(), np.int64)
         squares = np.empty(len(rows))
-        _distances(self._X, self._router.metric, centre, starts, others, rows, squares)
+        _distances(self._store.X, self._router.metric, centre, starts, others, rows, squares)
         if wanted < len(rows):
             rows = rows[np.argpartition(squares, wanted)[:wanted]]
         return np.concatenate([self._cells[cell], np.sort(rows)])
 
 
-def share_nearest(X: Array, cells: Runs, router: Router, sharing: float) -> RowLists:
+def share_nearest(store: ExpertStore, cells: Runs, router: Router, sharing: float) -> RowLists:
     """Each cell and the (sharing - 1) times its size outside points nearest to its centre, by index.
 
-    X holds the rows in storage order, so that a cell is a run of it; the router knows the cells' centres.
+    The store holds the rows in storage order, so that a cell is a run of it; the router knows the cells' centres.
     """
     sizes = cells.sizes
     outside = np.minimum(np.round((sharing - 1) * sizes), sizes.sum() - sizes).astype(int)
-    return cells if outside.max() == 0 else Neighbourhoods(X, cells, router, outside)
+    return cells if outside.max() == 0 else Neighbourhoods(store, cells, router, outside)

@@ -35,6 +35,8 @@ class Tree:
 
     levels: tuple[Array, ...]
 
+    travels_once = True  # to each worker
+
     @classmethod
     def regular(cls, levels: int, branching: int) -> Tree:
         """`levels` levels of `branching` children each: branching^levels leaves."""
@@ -59,7 +61,7 @@ class Tree:
 
     @property
     def n_leaves(self) -> int:
-        return int(self.levels[-1][-1])
+        return int(self.levels[-1][-1]) if self.levels else 1
 
     @property
     def depth(self) -> int:
@@ -109,6 +111,15 @@ class Node:
         for level in self.tree.levels[self.depth :]:
             first, end = int(level[first]), int(level[end])
         return range(first, end)
+
+    def alone(self) -> Tree:
+        """The subtree below, as a tree of its own."""
+        first, end, levels = self.index, self.index + 1, []
+        for level in self.tree.levels[self.depth :]:
+            part = level[first : end + 1]
+            first, end = int(part[0]), int(part[-1])
+            levels.append(part - first)
+        return Tree(tuple(levels))
 
     def sum(self, leaf_value: Callable[[int], V], depth: int | None = None) -> V:
         """The sum over the leaves below, or over the nodes at `depth`, added node by node, left to right."""

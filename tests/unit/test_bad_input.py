@@ -197,7 +197,7 @@ def test_layout_does_not_matter_and_input_is_not_written(data):
         ({"partition": "kd"}, "partition must be one of 'local', 'random', 'stratified'; got 'kd'"),
         ({"combine": "mean"}, "combine must be one of 'auto', 'barycentre', 'bcm', 'blend'.*got 'mean'"),
         ({"training": "fast"}, "training must be one of 'auto', 'full', 'progressive'; got 'fast'"),
-        ({"engine": "gpu"}, "engine must be one of 'serial', 'threads'; got 'gpu'"),
+        ({"engine": "gpu"}, "engine must be one of 'dask', 'processes', 'serial', 'threads'; got 'gpu'"),
         ({"dtype": "float16"}, "dtype must be one of 'float32', 'float64'; got 'float16'"),
         ({"n_jobs": 0}, "n_jobs must be"),
         ({"n_jobs": 1.5}, "n_jobs must be"),

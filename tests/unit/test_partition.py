@@ -275,7 +275,7 @@ def test_centres_are_the_means_of_cells():
 @given(st.integers(30, 300), st.integers(2, 8), st.floats(1, 12), st.integers(0, 5))
 def test_few_cells_share_exactly_the_nearest_outside_points(n, cells, sharing, seed):
     X, runs, router = cells_of(n, cells, 2, seed)
-    shared = share_nearest(X, runs, router, sharing)
+    shared = share_nearest(ExpertStore(X, X[:, 0]), runs, router, sharing)
     wanted = wanted_outside(runs, sharing)
     for cell in range(cells):
         rows = shared[cell]
@@ -288,7 +288,7 @@ def test_few_cells_share_exactly_the_nearest_outside_points(n, cells, sharing, s
 @pytest.mark.parametrize(("columns", "sharing"), [(1, 2.0), (2, 4.0), (3, 4.0), (8, 8.0)])
 def test_many_cells_share_nearly_the_nearest_outside_points(columns, sharing):
     X, cells, router = cells_of(6000, 300, columns, 0)
-    shared = share_nearest(X, cells, router, sharing)
+    shared = share_nearest(ExpertStore(X, X[:, 0]), cells, router, sharing)
     wanted = wanted_outside(cells, sharing)
     found = 0
     for cell in range(300):
@@ -301,7 +301,7 @@ def test_many_cells_share_nearly_the_nearest_outside_points(columns, sharing):
 
 def test_sharing_of_one_adds_nothing():
     X, cells, router = cells_of(100, 5, 2, 0)
-    assert share_nearest(X, cells, router, 1.0) is cells
+    assert share_nearest(ExpertStore(X, X[:, 0]), cells, router, 1.0) is cells
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,7 @@ def test_pickles_of_mapped_models_are_on_their_own(on_disk, data, tmp_path):
         assert not again._committee.store.mapped
         assert not again._committee.store.X.flags.writeable
         if way != "joblib":  # which writes an array wherever it meets it
-            assert again._committee.experts._X is again._committee.store.X  # not twice in memory
+            assert again._committee.experts._store is again._committee.store  # not twice in memory
         assert_same(on_disk, again, data[0])
     assert_same(on_disk, loaded, data[0])  # what is mapped lives on
 

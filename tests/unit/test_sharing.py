@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
+from gigagp.data.store import ExpertStore
 from gigagp.partition.base import Runs, run_means
 from gigagp.partition.kdtree import cell_starts, kd_order
 from gigagp.routing import Router
@@ -44,7 +45,7 @@ def nearest_outside(X, cells, router, cell, wanted, asked):
 def test_the_nearest_rows_of_the_nearest_cells(cells, points, sharing, columns, dtype, seed):
     n = cells * points + seed
     X, runs, router = cells_of(n, cells, columns, dtype, seed)
-    shared = share_nearest(X, runs, router, sharing)
+    shared = share_nearest(ExpertStore(X, X[:, 0]), runs, router, sharing)
     outside = np.minimum(np.round((sharing - 1) * runs.sizes), n - runs.sizes).astype(int)
     asked = min(cells, 24 + int(8 * outside.max() / runs.sizes.min()))
     assert (shared.sizes == runs.sizes + outside).all()
@@ -61,7 +62,7 @@ def test_equal_rows_are_shared_too():
     """Where all centres are the same no cell is nearest, and still each expert has the points it is to have."""
     X, starts = np.ones((600, 2)), cell_starts(600, 100)
     cells = Runs(starts)
-    shared = share_nearest(X, cells, Router(run_means(X, starts), np.ones(2)), 4.0)
+    shared = share_nearest(ExpertStore(X, X[:, 0]), cells, Router(run_means(X, starts), np.ones(2)), 4.0)
     for cell in range(100):
         rows = shared[cell]
         assert len(np.unique(rows)) == len(rows) == 24
@@ -70,7 +71,7 @@ def test_equal_rows_are_shared_too():
 
 def test_asking_from_many_threads_changes_nothing():
     X, cells, router = cells_of(4000, 200, 3)
-    shared = share_nearest(X, cells, router, 5.0)
+    shared = share_nearest(ExpertStore(X, X[:, 0]), cells, router, 5.0)
     assert isinstance(shared, Neighbourhoods)
     one = [shared[cell] for cell in range(200)]
     with ThreadPoolExecutor(4) as pool:
@@ -82,4 +83,4 @@ def test_asking_from_many_threads_changes_nothing():
 @pytest.mark.parametrize("sharing", [1.0, 1.01])
 def test_less_than_a_row_is_none(sharing):
     X, cells, router = cells_of(100, 10)
-    assert share_nearest(X, cells, router, sharing) is cells
+    assert share_nearest(ExpertStore(X, X[:, 0]), cells, router, sharing) is cells

@@ -7,8 +7,10 @@ is no store. Rows are written one after the other, and mapped into memory to be 
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,11 +29,43 @@ _BLOCK = 1 << 24  # bytes of rows handed on together
 _WINDOW = 1 << 21  # bytes the system may map around each place that is read
 
 
+@dataclass(frozen=True)
+class MappedFile:
+    """Where a mapped array lies, so that other processes can map it too. A file that has changed is refused."""
+
+    path: str
+    offset: int
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+    changed: int  # nanoseconds of its last change
+
+    @classmethod
+    def of(cls, array: np.memmap[Any, Any]) -> MappedFile:
+        path = os.path.abspath(str(array.filename))
+        seen = os.stat(path)
+        return cls(path, array.offset, array.shape, array.dtype.str, seen.st_size, seen.st_mtime_ns)
+
+    def open(self) -> np.memmap[Any, Any]:
+        self.check()
+        return np.memmap(self.path, np.dtype(self.dtype), "r", self.offset, self.shape)
+
+    def check(self) -> None:
+        """Refuse a file that is missing or has changed."""
+        try:
+            seen = os.stat(self.path)
+        except OSError as error:
+            raise folders.damaged(Path(self.path), f"it cannot be read here ({error.strerror})") from None
+        if (seen.st_size, seen.st_mtime_ns) != (self.bytes, self.changed):
+            raise folders.damaged(Path(self.path), "it has changed since it was opened")
+
+
 class ExpertStore:
     """Scaled inputs and targets in storage order, read-only. Experts share rows by index; rows are never copied."""
 
     def __init__(self, X: Array, y: Array, keeper: Any = None, release: int = _RELEASE) -> None:
         self._maps = [m for a in (X, y) if isinstance(m := getattr(a, "_mmap", None), mmap.mmap)]
+        self.files = tuple(MappedFile.of(a) for a in (X, y) if isinstance(a, np.memmap))
         self.X, self.y = frozen(np.asarray(X)), frozen(np.asarray(y))
         self.keeper = keeper  # what must live as long as the store: its temporary folder
         self._limit, self._touched = release, 0

@@ -1,14 +1,20 @@
-"""What an engine does: map a function over the subtrees and add what comes back, in the tree's order."""
+"""What an engine does: map a function over tasks, and sum over the leaves of a tree in the tree's order."""
 
 from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
+from gigagp.arrays import Array
+from gigagp.data.store import ExpertStore
+from gigagp.errors import tell_expert
 from gigagp.linalg.workspace import Workspace
+from gigagp.partition.base import RowLists
 from gigagp.tree import Node, Tree, V
 
 T = TypeVar("T")
@@ -29,27 +35,72 @@ def own_workspace() -> Workspace:
     return work
 
 
+@dataclass(frozen=True, eq=False)
+class OverLeaves(Generic[V]):
+    """What each leaf of a tree says of its own rows: the data, which stay, and the question, which changes."""
+
+    store: ExpertStore
+    lists: RowLists
+    leaves: Array | None  # the leaf at each place of the tree; None: they are the same
+    value: Callable[[int, Array, Array, Workspace], V]
+
+    def __call__(self, place: int, work: Workspace) -> V:
+        leaf = self.leaf(place)
+        X, y = self.store.read(self.lists, leaf)
+        try:
+            return self.value(leaf, X, y, work)
+        except Exception as error:
+            tell_expert(error, leaf)
+            raise
+
+    def leaf(self, place: int) -> int:
+        return place if self.leaves is None else int(self.leaves[place])
+
+
+@dataclass(frozen=True, eq=False)
+class _AddUp(Generic[V]):
+    """The sums below some nodes."""
+
+    of_leaf: Callable[[int, Workspace], V]
+    name = "sum"
+
+    def __call__(self, nodes: list[Node], work: Workspace) -> list[V]:
+        return [node.sum(lambda leaf: self.of_leaf(leaf, work)) for node in nodes]
+
+
 class Engine(ABC):
     """A place to compute. Results never depend on the engine or on its number of workers."""
 
+    reads_files = False  # whether its workers need the expert store to be in a folder
+
     @abstractmethod
-    def map(self, function: Callable[[T, Workspace], R], tasks: Iterable[T]) -> Iterator[R]:
-        """function(task, workspace) for each task, in order; the workspace belongs to the worker that runs it."""
+    def map(self, function: Callable[[T, Workspace], R], tasks: Iterable[T], together: int = 1) -> Iterator[R]:
+        """function(task, workspace) for each task, in order; the workspace belongs to the worker that runs it.
+
+        `together`: tasks are so short that workers far away should get so many at a time.
+        """
 
     def sum(self, tree: Tree, leaf_value: Callable[[int, Workspace], V]) -> V:
         """The sum of leaf_value over all leaves, formed on the workers below a cut of the tree and here above it."""
         units = tree.cut(_UNITS)
         size = -(-len(units) // (2 * _UNITS))
         bundles = [units[i : i + size] for i in range(0, len(units), size)]
-
-        def add_up(bundle: list[Node], work: Workspace) -> list[V]:
-            return [unit.sum(lambda leaf: leaf_value(leaf, work)) for unit in bundle]
-
-        results = (value for values in self.map(add_up, bundles) for value in values)
+        results = (value for values in self.map(_AddUp(leaf_value), bundles) for value in values)
         return tree.root.sum(lambda _: next(results), units[0].depth)
+
+    @property
+    def local(self) -> Engine:
+        """An engine of this process, for work on what only this process has."""
+        return self
+
+    def use_folder(self, folder: Path) -> None:  # noqa: B027 engines of this process need none
+        """Pass large values to workers through this folder; refuse one that a worker does not see."""
 
     def close(self) -> None:  # noqa: B027 most engines hold nothing
         """Give back what the engine holds."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self  # a place to compute, not a value: a cloned model computes in the same place
 
     def __enter__(self) -> Self:
         return self

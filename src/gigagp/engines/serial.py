@@ -15,5 +15,5 @@ R = TypeVar("R")
 class SerialEngine(Engine):
     """The caller's own thread."""
 
-    def map(self, function: Callable[[T, Workspace], R], tasks: Iterable[T]) -> Iterator[R]:
+    def map(self, function: Callable[[T, Workspace], R], tasks: Iterable[T], together: int = 1) -> Iterator[R]:
         return (function(task, own_workspace()) for task in tasks)

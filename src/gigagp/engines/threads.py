@@ -23,7 +23,7 @@ class ThreadsEngine(Engine):
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="gigagp")
         self._team = Team(workers)
 
-    def map(self, function: Callable[[T, Workspace], R], tasks: Iterable[T]) -> Iterator[R]:
+    def map(self, function: Callable[[T, Workspace], R], tasks: Iterable[T], together: int = 1) -> Iterator[R]:
         """Results in order; only a few tasks ahead of the reader are under way, so results do not pile up."""
         ahead: deque[Future[R]] = deque()
         try:
@@ -36,9 +36,6 @@ class ThreadsEngine(Engine):
         finally:
             for future in ahead:
                 future.cancel()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> ThreadsEngine:
-        return self  # a place to compute, not a value: a cloned model computes in the same place
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ThreadsEngine, (self.workers,)

@@ -20,6 +20,8 @@ DEFAULT_BRANCHING = 4  # the paper's
 class RowLists(ABC):
     """Lists of row numbers, one an expert. A row may stand in several."""
 
+    travels_once = True  # to each worker
+
     @property
     @abstractmethod
     def sizes(self) -> Array:

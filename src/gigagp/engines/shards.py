@@ -1,0 +1,96 @@
+"""A shard: some subtrees of the hierarchy and the rows of their leaves, as one worker holds them in memory.
+
+What a worker must do to hold it is a pure function of files (`ShardFiles.load`): whoever loses a shard loads it again.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.data.store import MappedFile, frozen
+from gigagp.engines.base import OverLeaves
+from gigagp.engines.transport import mapped_store
+from gigagp.errors import tell_expert
+from gigagp.linalg.workspace import Workspace
+from gigagp.partition.base import Runs
+from gigagp.tree import Node, Tree, V
+
+Levels = tuple[Array, ...]  # of a tree
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """Rows leaf by leaf, read-only, and the subtrees above the leaves. `checksum` tells it from any other."""
+
+    X: Array
+    y: Array
+    starts: Array
+    leaves: Array
+    subtrees: tuple[Levels, ...]
+    checksum: int
+
+    def sums(self, value: Callable[[int, Array, Array, Workspace], V], work: Workspace) -> list[V]:
+        """The sum over each of the subtrees."""
+
+        def of_leaf(place: int) -> V:
+            leaf, rows = int(self.leaves[place]), slice(int(self.starts[place]), int(self.starts[place + 1]))
+            try:
+                return value(leaf, frozen(self.X[rows]), frozen(self.y[rows]), work)
+            except Exception as error:
+                tell_expert(error, leaf)
+                raise
+
+        return sums_below(self.subtrees, of_leaf)
+
+    def __sizeof__(self) -> int:  # what the scheduler counts
+        return int(self.X.nbytes + self.y.nbytes + self.starts.nbytes)
+
+
+def sums_below(subtrees: tuple[Levels, ...], of_leaf: Callable[[int], V]) -> list[V]:
+    """The sum over each subtree; their leaves are numbered through."""
+    totals, before = [], 0
+    for levels in subtrees:
+        tree = Tree(levels)
+        totals.append(tree.root.sum(lambda place, before=before: of_leaf(before + place)))  # type: ignore[misc]
+        before += tree.n_leaves
+    return totals
+
+
+@dataclass(frozen=True, eq=False)
+class ShardFiles:
+    """Where the rows of a shard lie."""
+
+    files: tuple[MappedFile, ...]
+    starts: Array  # of each leaf and the end: in the file where rows are consecutive, else in `rows`
+    rows: Array | None
+    leaves: Array
+    subtrees: tuple[Levels, ...]
+
+    @classmethod
+    def of(cls, files: tuple[MappedFile, ...], over: OverLeaves[Any], nodes: list[Node]) -> ShardFiles:
+        places = np.concatenate([np.arange(node.leaves.start, node.leaves.stop) for node in nodes])
+        leaves = places if over.leaves is None else over.leaves[places]
+        subtrees, lists = tuple(node.alone().levels for node in nodes), over.lists
+        if isinstance(lists, Runs) and bool((np.diff(leaves) == 1).all()):
+            starts, rows = lists.starts[leaves[0] : leaves[-1] + 2], None
+        else:
+            parts = [lists[int(leaf)] for leaf in leaves]
+            starts, rows = np.append(0, np.cumsum([len(part) for part in parts])), np.concatenate(parts)
+        return cls(files, starts, rows, leaves, subtrees)
+
+    def load(self) -> Shard:
+        """The rows, read from the files; a file that is missing or has changed is an error."""
+        for file in self.files:
+            file.check()
+        store = mapped_store(self.files)
+        wanted = slice(int(self.starts[0]), int(self.starts[-1])) if self.rows is None else self.rows
+        X, y = (np.array(part) for part in store.gather(wanted))
+        store.release()
+        checksum = zlib.crc32(y.view(np.uint8).data, zlib.crc32(X.reshape(-1).view(np.uint8).data))
+        return Shard(frozen(X), frozen(y), self.starts - self.starts[0], self.leaves, self.subtrees, checksum)
