@@ -281,9 +281,9 @@ def test_fit_leaves_no_threads_behind():
 
 
 def test_unknown_engines_are_refused():
-    with pytest.raises(InvalidParameter, match="engine must be one of 'dask', 'processes', .*; got 'gpu'"):
+    with pytest.raises(InvalidParameter, match=r"engine must be one of 'dask', 'processes', .*; got 'gpu'"):
         open_engine("gpu", None).__enter__()
-    with pytest.raises(InvalidParameter, match="engine must be one of 'dask', 'processes', .*; got 'gpu'"):
+    with pytest.raises(InvalidParameter, match=r"engine must be one of 'dask', 'processes', .*; got 'gpu'"):
         HGPRegressor(engine="gpu").fit(*data(20))
     with pytest.raises(InvalidParameter, match="engine must be one of"):
         open_engine(None, None).__enter__()
