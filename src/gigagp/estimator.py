@@ -34,7 +34,7 @@ from gigagp.factor_cache import BUDGET as FACTORS
 from gigagp.factor_cache import FactorCache
 from gigagp.fit_report import FitReport
 from gigagp.fitting import NoLog, Plan
-from gigagp.kernels import Kernel, SquaredExponential
+from gigagp.kernels import Kernel, Matern32, Matern52, SquaredExponential
 from gigagp.partition import Partitioner, Shape, partitioner
 from gigagp.persistence import FittedModel, load_model, save_model
 from gigagp.placing import DiskRoom, MemoryRoom, Room
@@ -431,6 +431,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             precision=Precision.of(_precision(self.dtype).name),
             restarts=int(self.n_restarts),
             needs_communication=chosen.needs_communication,
+            families=_families(kernel) if self.kernel is None and parts.local else (),
             train=varies,
         )
 
@@ -548,6 +549,11 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
                 "see report_, and try n_restarts or other start values in the kernel",
                 ConvergenceWarning, stacklevel=4,
             )  # fmt: skip
+
+
+def _families(kernel: Kernel) -> tuple[Kernel, ...]:
+    """The squared exponential and rougher kernels with its start values and bounds."""
+    return kernel, *(family()._with(kernel.parameters) for family in (Matern52, Matern32))
 
 
 def _is_source(X: Any, y: Any, tables: bool = False) -> bool:

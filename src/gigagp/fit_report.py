@@ -24,6 +24,16 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class Candidate:
+    """A choice that was tried: its score is the negative log density of rows left out, after scaling the variances."""
+
+    what: str
+    name: str
+    score: float
+    chosen: bool = False
+
+
+@dataclass(frozen=True)
 class FitReport:
     """Iterations, evaluations, seconds per stage, traces, jitter and the optimiser's own words."""
 
@@ -41,6 +51,7 @@ class FitReport:
     jittered_experts: int
     warnings: tuple[str, ...] = field(default=())
     dropped: int = 0  # rows left out for missing values
+    choices: tuple[Candidate, ...] = ()  # what was tried where nothing was asked for
 
     @property
     def iterations(self) -> int:
@@ -65,10 +76,10 @@ class FitReport:
         lines = [
             f"FitReport: {self.rows:,} rows, {self.leaves:,} leaves of {span(self.points_per_leaf)} points"
             f" (experts predict from {span(self.points_per_expert)})",
-            f"  {'stage':<14}{'experts':>9}{'points':>12}{'iterations':>12}{'evaluations':>13}{'evidence/point':>16}",
+            f"  {'stage':<20}{'experts':>9}{'points':>12}{'iterations':>12}{'evaluations':>13}{'evidence/point':>16}",
         ]
         lines += [
-            f"  {s.name:<14}{s.experts:>9,}{s.points:>12,}{s.iterations:>12}{s.evaluations:>13}"
+            f"  {s.name:<20}{s.experts:>9,}{s.points:>12,}{s.iterations:>12}{s.evaluations:>13}"
             f"{s.evidence_per_point:>16.4f}"
             for s in self.stages
         ]
@@ -79,5 +90,10 @@ class FitReport:
         lines.append(f"  jitter: {jitter}; {'converged' if self.converged else 'not converged'}: {self.message}")
         if self.dropped:
             lines.append(f"  dropped: {self.dropped:,} rows with missing values")
+        for what in dict.fromkeys(c.what for c in self.choices):
+            scores = (
+                f"{c.name} {c.score:.4f}{' (chosen)' if c.chosen else ''}" for c in self.choices if c.what == what
+            )
+            lines.append(f"  choice of {what}, by rows left out: " + ", ".join(scores))
         lines += [f"  warning: {w}" for w in self.warnings]
         return "\n".join(lines)

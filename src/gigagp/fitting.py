@@ -17,17 +17,19 @@ from gigagp.data.scan import Sample
 from gigagp.data.store import ExpertStore, frozen
 from gigagp.engines import Engine, OverLeaves
 from gigagp.expert import Evidence
-from gigagp.fit_report import FitReport
+from gigagp.fit_report import Candidate, FitReport
 from gigagp.inference import Committee
 from gigagp.kernels.base import Kernel
 from gigagp.linalg.workspace import Workspace
 from gigagp.partition import Partitioner, Shape
 from gigagp.partition.base import RowLists, Runs, run_means
-from gigagp.placing import Room, place
+from gigagp.placing import Placed, Room, place
 from gigagp.routing import Router
+from gigagp.selection import chosen_among, score_left_out
 from gigagp.sharing import share_nearest
 from gigagp.training import (
     Objective,
+    Optimum,
     Precision,
     Trace,
     Trained,
@@ -43,6 +45,10 @@ _ROUGH = Precision(change=1e-5, slope=1e-3)
 _ROUGH_ITERATIONS = 30
 _FULL_WORK = 5e9  # flops of one evaluation up to which "auto" trains on every expert every time
 _RESTART_EXPERTS = 16
+_ENOUGH_TO_CHOOSE = 100  # rows from which a family of kernels is chosen
+_TRIAL_POINTS = 6144  # points that each family is trained on
+_SCORED_EXPERTS = 32
+_SCORED_SHARING = 4.0  # of the experts that are scored, at most
 _RESTART_SPREAD = 1.5  # standard deviation of restarts around the start, in log-parameters
 
 
@@ -59,6 +65,7 @@ class Plan:
     precision: Precision
     restarts: int = 0
     needs_communication: bool = False
+    families: tuple[Kernel, ...] = ()  # kernels to choose from, of the same parameters; () where the user chose
     train: bool = True  # False where the target is constant: there is nothing to learn
 
     @property
@@ -82,10 +89,11 @@ class Seeds:
     partition: np.random.Generator
     batches: np.random.Generator
     restarts: np.random.Generator
+    choice: np.random.Generator
 
     @classmethod
     def of(cls, seed: np.random.SeedSequence) -> Seeds:
-        keys, *others = seed.spawn(4)
+        keys, *others = seed.spawn(5)
         return cls(int(keys.generate_state(1, np.uint64)[0]), *(np.random.default_rng(s) for s in others))
 
 
@@ -159,6 +167,14 @@ def fit(
 
         del data, sample  # from here on the store is all there is
     store, cells = placed.store, placed.cells
+    choices: list[Candidate] = []
+    if plan.train and plan.families and rows >= _ENOUGH_TO_CHOOSE:
+        with clock.stage("choice of kernel", say):
+            tried = _try_kernels(plan, placed, theta, engine, log, trace, seeds.choice)
+            stages.extend(found.stage for _, found, _ in tried)
+            choices = chosen_among([candidate for *_, candidate in tried])
+            kernel, found, _ = tried[[c.chosen for c in choices].index(True)]
+            plan, theta = replace(plan, kernel=kernel), found.theta
     if plan.train:
         with clock.stage("training", say):
             evidence = log.recorded(summed_evidence(plan.kernel, store, cells, placed.tree, engine))
@@ -191,8 +207,34 @@ def fit(
         jitter=trace.jitter,
         jittered_experts=trace.jittered,
         warnings=tuple(warnings),
+        choices=tuple(choices),
     )
     return committee, report, cells
+
+
+def _try_kernels(
+    plan: Plan, placed: Placed, theta: Array, engine: Engine, log: Log, trace: Trace, rng: np.random.Generator
+) -> list[tuple[Kernel, Optimum, Candidate]]:
+    """Each family trained on the same few experts, and how well experts predict with it what they have not seen."""
+    store, cells = placed.store, placed.cells
+    shuffled = rng.permutation(len(cells))
+    few = max(1, int(_TRIAL_POINTS / cells.sizes.mean()))
+    batch = np.sort(shuffled[:few]) if few < len(cells) else None
+    scored = shuffled[:_SCORED_EXPERTS]
+    tried: list[tuple[Kernel, Optimum, Candidate]] = []
+    for kernel in plan.families:
+        evidence = log.recorded(summed_evidence(kernel, store, cells, placed.tree, engine))
+        name = type(kernel).__name__
+        start = tried[0][1].theta if tried else theta
+        found = maximise(name, evidence, batch, start, plan.bounds, trace, _ROUGH, _ROUGH_ITERATIONS)
+        metric = _metric(kernel, found.theta, store.X.shape[1])
+        experts = placed.experts
+        if isinstance(cells, Runs):
+            router = Router(_means(store, cells) * metric, metric)
+            experts = share_nearest(store, cells, router, min(plan.shape.sharing or 1.0, _SCORED_SHARING))
+        score = score_left_out(kernel, found.theta, store, cells, experts, scored, engine)
+        tried.append((kernel, found, Candidate("kernel", name, score)))
+    return tried
 
 
 def _one_expert(kernel: Kernel, X: Array, y: Array, engine: Engine) -> Objective:

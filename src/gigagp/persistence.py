@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from gigagp.data.store import DTYPES, ExpertStore, read_rows, write_rows
 from gigagp.engines import Engine, SerialEngine, is_client
 from gigagp.errors import InvalidInput, InvalidParameter
 from gigagp.factor_cache import BUDGET, FactorCache
-from gigagp.fit_report import FitReport, Stage
+from gigagp.fit_report import Candidate, FitReport, Stage
 from gigagp.inference import Committee
 from gigagp.kernels import Kernel
 from gigagp.partition import Groups, Partitioner
@@ -51,6 +51,7 @@ from gigagp.sharing import Neighbourhoods
 from gigagp.tree import Tree
 
 FORMAT, VERSION = "gigagp-model", 1
+_Plain = TypeVar("_Plain")
 _MANIFEST = "manifest.json"
 _ARRAYS = (
     "X", "y", "cells_starts", "cells_rows", "experts_starts", "experts_rows", "outside", "tree", "centres", "metric",
@@ -179,6 +180,7 @@ def _content(model: FittedModel, settings: dict[str, Any]) -> dict[str, Any]:
             "jittered_experts": int(report.jittered_experts),
             "warnings": list(report.warnings),
             "dropped": int(report.dropped),
+            "choices": [{**asdict(choice), "score": to_number(choice.score)} for choice in report.choices],
         },
     }
 
@@ -398,7 +400,7 @@ def _report(
         leaves=len(cells),
         points_per_leaf=(int(cells.sizes.min()), int(cells.sizes.max())),
         points_per_expert=(int(experts.sizes.min()), int(experts.sizes.max())),
-        stages=tuple(_stage(each) for each in field(said, "stages", list)),
+        stages=tuple(_plain(Stage, each) for each in field(said, "stages", list)),
         seconds={name: number(said["seconds"], name) for name in field(said, "seconds", dict)},
         evidence_trace=tuple(files.read("evidence_trace", (evaluations,), "float64", finite=False).tolist()),
         theta_trace=files.read("theta_trace", (evaluations, len(theta)), "float64", finite=False),
@@ -408,14 +410,16 @@ def _report(
         jittered_experts=count(said, "jittered_experts"),
         warnings=tuple(warnings),
         dropped=count(said, "dropped"),
+        choices=tuple(_plain(Candidate, each) for each in field(said, "choices", list)),
     )
 
 
-def _stage(said: Any) -> Stage:
-    return Stage(**{f.name: _STAGE_FIELDS[str(f.type)](said, f.name) for f in fields(Stage)})
+def _plain(kind: type[_Plain], said: Any) -> _Plain:
+    """A dataclass of plain values."""
+    return kind(**{f.name: _PLAIN_FIELDS[str(f.type)](said, f.name) for f in fields(kind)})  # type: ignore[arg-type]
 
 
-_STAGE_FIELDS: dict[str, Callable[[Any, str], Any]] = {
+_PLAIN_FIELDS: dict[str, Callable[[Any, str], Any]] = {
     "str": lambda content, name: field(content, name, str),
     "bool": lambda content, name: field(content, name, bool),
     "int": count,

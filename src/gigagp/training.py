@@ -67,7 +67,7 @@ class Trained:
 
 
 @dataclass(frozen=True, eq=False)
-class _Optimum:
+class Optimum:
     theta: Array
     seen: Evidence
     stage: Stage
@@ -77,7 +77,7 @@ class _Optimum:
 def maximise(
     name: str, evidence: Objective, leaves: Array | None, start: Array, bounds: Array, trace: Trace,
     precision: Precision, iterations: int = _ITERATIONS,
-) -> _Optimum:  # fmt: skip
+) -> Optimum:  # fmt: skip
     """L-BFGS-B on the evidence per point of some leaves."""
     best: tuple[bytes, Evidence] | None = None
 
@@ -107,7 +107,7 @@ def maximise(
     inverse = np.asarray(result.hess_inv.todense())
     inverse[~free] = 0.0
     inverse[:, ~free] = 0.0
-    return _Optimum(theta, seen, stage, inverse)
+    return Optimum(theta, seen, stage, inverse)
 
 
 def _projected_slope(theta: Array, seen: Evidence, bounds: Array) -> float:

@@ -185,12 +185,12 @@ class Watching(SerialEngine):
         super().__init__()
         self.seen: set[int] = set()
 
-    def map(self, function, tasks):
+    def map(self, function, tasks, together=1):
         def watched(task, work):
             self.seen |= blas_threads()
             return function(task, work)
 
-        return super().map(watched, tasks)
+        return super().map(watched, tasks, together)
 
 
 @pytest.fixture(scope="module")
