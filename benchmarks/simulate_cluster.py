@@ -238,8 +238,8 @@ def quietness(found: Found) -> str:
         for workers in (1, 2)
     )
     return (
-        f"In that run two threads, without any cluster, were {one / two:.2f} times as fast as one. The simulation gives "
-        "every worker a core of its own; a machine that others use at the same time cannot, and measures longer steps."
+        f"In that run two threads, without any cluster, were {one / two:.2f} times as fast as one. The simulation "
+        "gives every worker a core of its own; a machine that others use meanwhile cannot, and measures longer steps."
     )
 
 
