@@ -9,6 +9,7 @@ from what the batch's leaves sent up anyway, H from L-BFGS.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -18,6 +19,7 @@ from scipy.optimize import minimize
 from gigagp.arrays import Array
 from gigagp.expert import Evidence
 from gigagp.fit_report import Stage
+from gigagp.progress import Event, Listener, silent
 
 # theta, leaves (None: all) -> summed evidence of those leaves
 Objective = Callable[[Array, Array | None], Evidence]
@@ -52,12 +54,23 @@ class Trace:
     theta: list[Array] = field(default_factory=list)
     jitter: float = 0.0
     jittered: int = 0
+    tell: Listener = silent
+    _stage: str = ""
+    _first: int = 0
+    _begun: float = 0.0
+
+    def begin(self, stage: str) -> None:
+        """Evaluations that follow are told as this stage's."""
+        self._stage, self._first, self._begun = stage, len(self.evidence), time.perf_counter()
 
     def record(self, theta: Array, seen: Evidence) -> None:
         self.evidence.append(seen.value / seen.points)
         self.theta.append(theta.copy())
         self.jitter = max(self.jitter, seen.jitter)
         self.jittered = max(self.jittered, seen.jittered)
+        number, slope = len(self.evidence) - self._first, float(np.linalg.norm(seen.gradient)) / seen.points
+        spent = time.perf_counter() - self._begun
+        self.tell(Event(self._stage, number, None, spent, self.evidence[-1], slope, seen.experts))
 
 
 @dataclass(frozen=True, eq=False)
