@@ -297,6 +297,39 @@ def out_of_core(found: Found) -> str:
     return f"{words}\n\n{table(head, body)}"
 
 
+def cluster(found: Found) -> str:
+    steps = table(
+        ("engine", "workers", "step (quartiles)", "leaves alone", "overhead (quartiles)", "first step"),
+        [
+            (r["engine"], str(r["workers"]), f"{time_of(r['seconds'])} ({time_of(r['low'])} to {time_of(r['high'])})",
+             time_of(r["own_seconds"] / r["workers"]),
+             f"{r['overhead']:.1%} ({r['overhead_low']:.1%} to {r['overhead_high']:.1%})", time_of(r["first_step"]))
+            for r in found["steps"]
+        ],
+    )  # fmt: skip
+    empty = table(
+        ("shards", "tasks", "step (quartiles)", "processor: client and scheduler", "processor: workers"),
+        [
+            (str(r["shards"]), str(r["tasks"]),
+             f"{time_of(r['seconds'])} ({time_of(r['low'])} to {time_of(r['high'])})", time_of(r["cpu_here"]),
+             time_of(r["cpu_workers"]))
+            for r in found["empty"]
+        ],
+    )  # fmt: skip
+    sent = found["traffic"]
+    words = (
+        f"Training steps of {found['rows']:,} rows, leaves of {found['leaf']}, one thread a worker. Leaves alone: what "
+        "they took inside the workers, divided by the workers. The first step starts workers and loads shards."
+    )
+    traffic = (
+        f"Bytes over TCP a step, {sent['rows']:,} rows, two Dask workers: {sent['net_bytes']:,.0f}, and "
+        f"{sent['idle_bytes']:,.0f} that an idle cluster sends in that time; with the first step, which loads the "
+        f"shards, {sent['first_bytes']:,}. Rows are read from files, not sent."
+    )
+    more = "Steps with nothing to do, two Dask workers. [Scaling](scaling.md) builds on them."
+    return "\n\n".join([words, steps, traffic, more, empty])
+
+
 def leaf_size(found: Found) -> str:
     head = ("data", "leaf size", "sharing", "fit", "predict", "RMSE", "NLPD", "time over the default's")
     body = [
@@ -322,6 +355,7 @@ PARTS: tuple[tuple[str, str, Callable[[Found], str]], ...] = (
     ("kin40k", "kin40k, 10,000 rows, defaults", lambda found: plain(found["rows"])),
     ("million", "A million robot arm rows, defaults", lambda found: plain([found["row"]])),
     ("out_of_core", "Files larger than memory", out_of_core),
+    ("cluster", "Processes and clusters", cluster),
     ("leaf_size", "Leaf size and sharing", leaf_size),
 )
 

@@ -26,10 +26,11 @@ from gigagp.data.folders import TemporaryFolder
 from gigagp.data.scaled import ScaledRows, StreamedRows
 from gigagp.data.scaling import BLOCK, Moments, Scaling
 from gigagp.data.scan import Sample, Scan, scan
-from gigagp.data.sources import Encoding, Feature, Rows, open_rows
+from gigagp.data.sources import Encoding, Feature, Rows, Share, open_rows
 from gigagp.data.validation import check_columns, check_finite, check_target
 from gigagp.engines import Engine, Place, check_workers, is_client, one_blas_thread, open_engine
 from gigagp.errors import InvalidInput, InvalidParameter, choose
+from gigagp.evaluation import Evaluation, evaluate
 from gigagp.factor_cache import BUDGET as FACTORS
 from gigagp.factor_cache import FactorCache
 from gigagp.fit_report import FitReport
@@ -38,7 +39,8 @@ from gigagp.kernels import Kernel, Matern32, Matern52, SquaredExponential
 from gigagp.partition import Partitioner, Shape, partitioner
 from gigagp.persistence import FittedModel, load_model, save_model
 from gigagp.placing import DiskRoom, MemoryRoom, Room
-from gigagp.training import Precision
+from gigagp.progress import Counter, Listener, silent, teller
+from gigagp.training import IGNORED, Precision
 from gigagp.tree import Tree
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 _NEAREST = 4  # experts per query where they are local
 _COPIES, _PER_EXPERT = 4, 12  # numbers in memory for each number of a query, and for each expert it asks
 _LEAST_QUERIES = 1024  # at once
+_SCORED = 128  # bytes of a row while its prediction is compared
 _START_NOISE = 0.1  # of the target's variance
 _UNSHAPING = {"engine", "n_jobs", "memory", "verbose"}  # settings that do not change the model
 _WARNED = 5  # parameters at a bound that a warning names
@@ -98,7 +101,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         Further starting points tried for theta.
     random_state : int, Generator, RandomState or None
     verbose : int
-        1 prints the stages of a fit.
+        1 prints the stages of a fit, 2 each evaluation of the evidence too. The logger "gigagp" hears both.
 
     Attributes
     ----------
@@ -154,7 +157,8 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def fit(
         self, X: Any, y: Any = None, *, features: Any = None, drop: Any = (), categorical: Any = (),
         missing: str = "error", store: str | os.PathLike[str] | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint: str | os.PathLike[str] | None = None, share: Share | None = None,
+        progress: Listener | None = None,
     ) -> Self:  # fmt: skip
         """Split the rows among experts and train the shared theta.
 
@@ -165,6 +169,8 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         missing : "error", or "drop" to leave out rows with missing values (reported)
         store : folder for the sorted rows where they exceed the memory budget; default a temporary one
         checkpoint : folder in which progress is kept; the same call goes on after an interruption
+        share : of a file or table, the rows to train on; `share.others` are then new to `evaluate`
+        progress : function that is called with a gigagp.progress.Event for each block of rows read and each evaluation
         """
         parts = partitioner(self.partition)
         dtype, budget = _precision(self.dtype), memory.budget(self.memory)
@@ -172,18 +178,21 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         seed = _seed(self.random_state)
         if store is not None and checkpoint is not None:
             raise InvalidParameter("give store or checkpoint, not both: a checkpoint keeps its store in its own folder")
+        tell = teller(self.verbose, progress)
         with self._unharmed(), ExitStack() as open_files:
             if _is_source(X, y):
-                rows = open_rows(X, y, features=features, drop=drop, categorical=categorical, missing=missing)
+                rows = open_rows(
+                    X, y, features=features, drop=drop, categorical=categorical, missing=missing, share=share
+                )
                 encoding: Encoding | None = rows.encoding
             else:
-                rows, encoding = self._array_rows(X, y, features, drop, categorical, missing), None
+                rows, encoding = self._array_rows(X, y, features, drop, categorical, missing, share), None
             kept = None
             if checkpoint is not None:
                 identity, entropy = self._identity(rows, seed), int(seed.entropy)  # type: ignore[arg-type]
                 kept = open_files.enter_context(closing(Checkpoint(Path(checkpoint), identity, entropy)))
                 seed = np.random.SeedSequence(kept.seed)
-            self._fit(rows, parts, dtype, budget, seed, store, kept, encoding)
+            self._fit(rows, parts, dtype, budget, seed, store, kept, encoding, tell)
         return self
 
     @contextmanager
@@ -199,12 +208,13 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _fit(
         self, rows: Rows, parts: Partitioner, dtype: np.dtype[Any], budget: int, seed: np.random.SeedSequence,
-        store: str | os.PathLike[str] | None, kept: Checkpoint | None, encoding: Encoding | None,
+        store: str | os.PathLike[str] | None, kept: Checkpoint | None, encoding: Encoding | None, tell: Listener,
     ) -> None:  # fmt: skip
         seeds = fitting.Seeds.of(seed)
 
         def read() -> Scan:
-            return replace(scan(rows.blocks(BLOCK), seeds.keys), dropped=rows.n_dropped or 0)
+            count = Counter("scan", rows.n_rows, tell)
+            return replace(scan(rows.blocks(BLOCK), seeds.keys, count), dropped=rows.n_dropped or 0)
 
         found = read() if kept is None else kept.scanned(read)
         if found.rows < 2:
@@ -217,17 +227,17 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             given.keys, given.rows, inputs.apply(given.X, dtype), target.apply(given.y[:, None], dtype)[:, 0]
         )
         data: ScaledRows
-        data = streamed = StreamedRows(rows, found.rows, inputs, target, dtype)
+        data = streamed = StreamedRows(rows, found.rows, inputs, target, dtype, Counter("store", found.rows, tell))
         room: Room = MemoryRoom()
         log = NoLog() if kept is None else kept.log
         try:
             with one_blas_thread(), open_engine(self.engine, self.n_jobs) as engine:
                 if engine.reads_files or _bytes_in_memory(found.rows, rows.n_features, dtype) > budget:
-                    room = on_disk = _disk_room(kept, store, budget, rows)
+                    room = on_disk = _disk_room(kept, store, budget, rows, tell)
                     engine.use_folder(on_disk.folder)
                 else:
                     data = streamed.in_memory()
-                committee, report, cells = fitting.fit(data, sample, plan, engine, seeds, room, log, self._say)
+                committee, report, cells = fitting.fit(data, sample, plan, engine, seeds, room, log, tell)
         except BaseException:
             room.discard()  # at once: whoever keeps the traceback keeps all that it refers to
             raise
@@ -240,6 +250,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
                 self.feature_names_in_ = np.array(rows.feature_names, dtype=object)
         self._committee, self._cells, self._local, self._encoding = committee, cells, parts.local, encoding
         self._target_scaling, self._input_scaling = target, inputs
+        self._target_name = rows.target.column if rows.target and not rows.target.beside else None
         self.report_: FitReport = replace(report, dropped=found.dropped)
         self._expose()
         self._warn(report)
@@ -254,8 +265,12 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.tree_: Tree = self._committee.tree
         self.n_leaves_: int = len(self._cells)
 
-    def _array_rows(self, X: Any, y: Any, features: Any, drop: Any, categorical: Any, missing: str) -> Rows:
+    def _array_rows(
+        self, X: Any, y: Any, features: Any, drop: Any, categorical: Any, missing: str, share: Share | None
+    ) -> Rows:
         """Arrays and data frames as scikit-learn checks them."""
+        if share is not None:
+            raise InvalidParameter("share= is of a table or file, with the target given by its name; slice arrays")
         for name, value, plain in (("features", features, None), ("drop", drop, ()), ("categorical", categorical, ())):
             if value is not plain and not (plain == () and len(value) == 0):
                 raise InvalidParameter(
@@ -294,7 +309,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_file(
         self, data: Any, output: str | os.PathLike[str], *, quantiles: Any = (), keep: Any = (), latent: bool = False,
-        missing: str = "error", overwrite: bool = False,
+        missing: str = "error", overwrite: bool = False, progress: Listener | None = None,
     ) -> PredictionReport:  # fmt: skip
         """Predict data of any size into one Parquet file: columns mean, std and q0.05 for quantile 0.05, say.
 
@@ -307,6 +322,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         latent : True for std and quantiles of the latent f rather than of y
         missing : "error", or "drop" to leave out rows with missing values
         overwrite : True to replace a file that is there
+        progress : function that is called with a gigagp.progress.Event for each block of rows
         """
         from gigagp import streaming  # noqa: PLC0415 pyarrow takes time to load
 
@@ -323,8 +339,34 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
                 assert deviation is not None
                 return mean, deviation
 
-            task = streaming.Task(rows, answer, levels, bool(latent), model, at_once, self._say)
+            task = streaming.Task(rows, answer, levels, bool(latent), model, at_once, teller(self.verbose, progress))
             return streaming.predict_file(task, data, output, overwrite)
+
+    def evaluate(
+        self, data: Any, target: Any = None, *, missing: str = "error", share: Share | None = None,
+        progress: Listener | None = None,
+    ) -> Evaluation:  # fmt: skip
+        """RMSE, NLPD, CRPS and coverage on data of any size whose target is known, in bounded memory.
+
+        data : what `fit` takes
+        target : the targets, or the name of their column; default the column the model was fitted to
+        missing : "error", or "drop" to leave out rows with missing values
+        share : of a file or table, the rows to use, such as the others of those the model was fitted to
+        progress : function that is called with a gigagp.progress.Event for each block of rows
+        """
+        check_is_fitted(self, "report_")
+        target = self._target_name if target is None else target
+        if target is None:
+            raise InvalidParameter("target= is needed: the model was fitted to an array, which has no name")
+        rows = open_rows(data, target, encoding=self._reading(), missing=missing, share=share)
+        with self._at_work() as engine:
+
+            def answer(X: Array) -> tuple[Array, Array]:
+                mean, deviation = self._answer(X, True, False, engine)
+                assert deviation is not None
+                return mean, deviation
+
+            return evaluate(rows, answer, self._queries_at_once(_SCORED), teller(self.verbose, progress))
 
     def _shape_of_answers(self) -> Iterator[Array | str]:
         """All that an answer depends on, but for the training inputs themselves, of which the cells' centres tell."""
@@ -364,6 +406,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             report=self.report_,
             encoding=self._encoding,
             feature_names=None if names is None else [str(name) for name in names],
+            target_name=self._target_name,
         )
         save_model(model, folder, overwrite)
 
@@ -381,7 +424,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         model = cls(**held.settings)
         model._committee, model._cells, model._local = held.committee, held.cells, held.local
         model._input_scaling, model._target_scaling = held.inputs, held.target
-        model._encoding, model.report_ = held.encoding, held.report
+        model._encoding, model.report_, model._target_name = held.encoding, held.report, held.target_name
         model.n_features_in_ = held.committee.store.X.shape[1]
         if held.feature_names is not None:
             model.feature_names_in_ = np.array(held.feature_names, dtype=object)
@@ -534,15 +577,12 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             variance = np.maximum(variance - noise, 0.0)  # a product over y may fall below the noise
         return mean, np.sqrt(variance) * scale
 
-    def _say(self, line: str) -> None:
-        if self.verbose:
-            print(f"[gigagp] {line}", flush=True)
-
     def _warn(self, report: FitReport) -> None:
-        if report.warnings:
-            more = len(report.warnings) - _WARNED
+        urgent = [w for w in report.warnings if not w.endswith(IGNORED)]  # a column of no use is a finding, no alarm
+        if urgent:
+            more = len(urgent) - _WARNED
             tail = f"; and {more} more in report_.warnings" if more > 0 else ""
-            warnings.warn("; ".join(report.warnings[:_WARNED]) + tail, ConvergenceWarning, stacklevel=4)
+            warnings.warn("; ".join(urgent[:_WARNED]) + tail, ConvergenceWarning, stacklevel=4)
         if report.stages and not report.converged:
             warnings.warn(
                 f"training did not converge after {report.iterations} iterations: {report.message}; "
@@ -568,12 +608,14 @@ def _bytes_in_memory(rows: int, columns: int, dtype: np.dtype[Any]) -> int:
     return rows * (2 * (columns + 1) * dtype.itemsize + 32)
 
 
-def _disk_room(kept: Checkpoint | None, store: str | os.PathLike[str] | None, budget: int, rows: Rows) -> DiskRoom:
+def _disk_room(
+    kept: Checkpoint | None, store: str | os.PathLike[str] | None, budget: int, rows: Rows, tell: Listener = silent
+) -> DiskRoom:
     """Where rows that exceed the memory budget are sorted: the checkpoint, the user's folder, or a temporary one."""
     if kept is not None:
-        return DiskRoom(kept.store_folder, budget, rows.fingerprint())
+        return DiskRoom(kept.store_folder, budget, rows.fingerprint(), tell=tell)
     temporary = TemporaryFolder(store)
-    return DiskRoom(temporary.path / "store", budget, rows.fingerprint(), temporary)
+    return DiskRoom(temporary.path / "store", budget, rows.fingerprint(), temporary, tell)
 
 
 def _levels(name: str, given: Any) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -24,6 +24,7 @@ from gigagp.linalg.workspace import Workspace
 from gigagp.partition import Partitioner, Shape
 from gigagp.partition.base import RowLists, Runs, run_means
 from gigagp.placing import Placed, Room, place
+from gigagp.progress import Event, Listener
 from gigagp.routing import Router
 from gigagp.selection import chosen_among, score_left_out
 from gigagp.sharing import share_nearest
@@ -115,11 +116,11 @@ class _Clock:
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
-    def stage(self, name: str, say: Callable[[str], None]) -> Iterator[None]:
+    def stage(self, name: str, tell: Listener) -> Iterator[None]:
         start = time.perf_counter()
         yield
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
-        say(f"{name}: {self.seconds[name]:.2f} s")
+        tell(Event(name, 0, None, self.seconds[name], finished=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,20 +148,21 @@ def summed_evidence(kernel: Kernel, store: ExpertStore, cells: RowLists, tree: T
 
 def fit(
     data: ScaledRows, sample: Sample, plan: Plan, engine: Engine, seeds: Seeds, room: Room, log: Log,
-    say: Callable[[str], None],
+    tell: Listener,
 ) -> tuple[Committee, FitReport, RowLists]:  # fmt: skip
     """Rough theta, partition, store, training, sharing: a committee ready to answer."""
-    clock, trace = _Clock(), Trace()
+    clock, trace = _Clock(), Trace(tell=tell)
     theta, stages = plan.start, []
     if plan.partitioner.local and plan.train and data.rows > (plan.shape.leaf_size or 0):
-        with clock.stage("rough theta", say):
+        with clock.stage("rough theta", tell):
+            trace.begin("rough theta")
             X, y = sample.first(_ROUGH_ROWS)
             rough = log.recorded(_one_expert(plan.kernel, frozen(X), frozen(y), engine.local))
             found = maximise("rough theta", rough, None, theta, plan.bounds, trace, _ROUGH, _ROUGH_ITERATIONS)
             theta = found.theta
             stages.append(found.stage)
     rows, columns = data.rows, data.columns
-    with clock.stage("partition and store", say):
+    with clock.stage("partition and store", tell):
         metric = _metric(plan.kernel, theta, columns)
         here = engine.local
         placed = place(plan.partitioner, data, plan.shape, metric, sample, seeds.keys, seeds.partition, room, here)
@@ -169,14 +171,16 @@ def fit(
     store, cells = placed.store, placed.cells
     choices: list[Candidate] = []
     if plan.train and plan.families and rows >= _ENOUGH_TO_CHOOSE:
-        with clock.stage("choice of kernel", say):
+        with clock.stage("choice of kernel", tell):
+            trace.begin("choice of kernel")
             tried = _try_kernels(plan, placed, theta, engine, log, trace, seeds.choice)
             stages.extend(found.stage for _, found, _ in tried)
             choices = chosen_among([candidate for *_, candidate in tried])
             kernel, found, _ = tried[[c.chosen for c in choices].index(True)]
             plan, theta = replace(plan, kernel=kernel), found.theta
     if plan.train:
-        with clock.stage("training", say):
+        with clock.stage("training", tell):
+            trace.begin("training")
             evidence = log.recorded(summed_evidence(plan.kernel, store, cells, placed.tree, engine))
             plan = replace(plan, training=_training(plan.training, cells.sizes))
             climbed = _restart(plan, evidence, theta, cells.sizes, trace, seeds.restarts)
@@ -184,7 +188,7 @@ def fit(
             trained = _train(plan, evidence, climbed.theta, cells.sizes, trace, seeds.batches)
             theta = trained.theta
             stages.extend(trained.stages)
-    with clock.stage("sharing", say):
+    with clock.stage("sharing", tell):
         metric = _metric(plan.kernel, theta, columns)
         experts = placed.experts
         router = Router(_means(store, experts) * metric, metric)

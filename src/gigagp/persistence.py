@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import reprlib
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -76,6 +77,20 @@ class FittedModel:
     report: FitReport
     encoding: Encoding | None
     feature_names: list[str] | None
+    target_name: str | None = None
+
+
+def check_destination(folder: str | os.PathLike[str], overwrite: bool = False) -> None:
+    """Refuse, before any work, a folder in which `save_model` would not or could not put a model."""
+    final = Path(os.path.realpath(_path(folder)))
+    _check_free(final, overwrite)
+    above = next(parent for parent in final.parents if parent.exists())
+    try:
+        os.rmdir(tempfile.mkdtemp(prefix=f".{final.name[:32]}.", dir=above))  # permissions do not tell all
+    except OSError as error:
+        raise InvalidParameter(
+            f"cannot write in {above}: {error.strerror}; choose another folder for the model"
+        ) from None
 
 
 def save_model(model: FittedModel, folder: str | os.PathLike[str], overwrite: bool = False) -> None:
@@ -172,6 +187,7 @@ def _content(model: FittedModel, settings: dict[str, Any]) -> dict[str, Any]:
         "kernel": to_plain("kernel", c.kernel),
         "encoding": None if model.encoding is None else model.encoding.to_dict(),
         "feature_names": model.feature_names,
+        "target_name": model.target_name,
         "report": {
             "stages": [{name: to_number(value) for name, value in asdict(stage).items()} for stage in report.stages],
             "seconds": {name: to_number(value) for name, value in report.seconds.items()},
@@ -270,6 +286,7 @@ def _read(folder: Path, registry: Registry, verify: bool) -> FittedModel:
             report=_report(files, manifest.get("report"), rows, kernel, theta, cells, experts),
             encoding=encoding,
             feature_names=names,
+            target_name=_target_name(manifest),
         )  # fmt: skip
 
 
@@ -320,6 +337,12 @@ def _columns(manifest: dict[str, Any], columns: int) -> tuple[Encoding | None, l
     require(len(encoding.feature_names) == columns, "its encoding is not one of its columns")
     require(names in (None, encoding.feature_names), "its names are not those of its encoding")
     return encoding, names
+
+
+def _target_name(manifest: dict[str, Any]) -> str | None:
+    name = manifest.get("target_name")
+    require(name is None or isinstance(name, str), "the name of its target is not text")
+    return name
 
 
 def _theta(files: ArrayFiles, kernel: Kernel) -> Array:

@@ -19,8 +19,9 @@ from gigagp.arrays import Array
 from gigagp.bucket_sort import Assign, Buckets, FileBuckets, MemoryBuckets
 from gigagp.data import folders
 from gigagp.data.folders import TemporaryFolder
+from gigagp.data.row_keys import row_keys
 from gigagp.data.scaled import ArrayRows, ScaledRows
-from gigagp.data.scan import Sample, row_keys
+from gigagp.data.scan import Sample
 from gigagp.data.store import ExpertStore, FolderWriter, MemoryWriter, open_store
 from gigagp.engines import Engine
 from gigagp.errors import InvalidInput, InvalidParameter
@@ -31,6 +32,7 @@ from gigagp.partition.coarse import CoarseTree, bucket_rows
 from gigagp.partition.dealing import Dealing
 from gigagp.partition.kdtree import cell_starts, kd_order
 from gigagp.partition.local import LocalPartition
+from gigagp.progress import Counter, Listener, silent
 from gigagp.tree import Tree
 
 _INDEX_BYTES = 40  # a row, while rows are dealt: order, groups, positions
@@ -93,8 +95,10 @@ class MemoryRoom:
 class DiskRoom:
     """A folder on disk: buckets come and go in it, the store stays, under the name it is to have."""
 
-    def __init__(self, store: Path, memory: int, source: str, keeper: TemporaryFolder | None = None) -> None:
-        self._store, self._memory, self._source, self._keeper = store, memory, source, keeper
+    def __init__(
+        self, store: Path, memory: int, source: str, keeper: TemporaryFolder | None = None, tell: Listener = silent
+    ) -> None:
+        self._store, self._memory, self._source, self._keeper, self._tell = store, memory, source, keeper, tell
         self._buckets = store.with_name(".buckets")
 
     @property
@@ -115,7 +119,13 @@ class DiskRoom:
             folders.writing(self._store) as folder,
             FolderWriter(folder, data.rows, data.columns, data.dtype) as writer,
         ):
-            parts(writer.append)
+            count = Counter("sort", data.rows, self._tell)
+
+            def append(X: Array, y: Array) -> None:
+                writer.append(X, y)
+                count.add(len(y))
+
+            parts(append)
             writer.finish(cells, self._source)
         shutil.rmtree(self._buckets, ignore_errors=True)
         return open_store(self._store, verify=False, keeper=self._keeper)[0]

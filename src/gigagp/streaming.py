@@ -24,6 +24,7 @@ from gigagp.data import folders
 from gigagp.data.parts import ROW_GROUP, Parts
 from gigagp.data.sources import Rows
 from gigagp.errors import InvalidInput, InvalidParameter
+from gigagp.progress import Counter, Listener, silent
 
 ENDINGS = (".parquet", ".pq")
 _GROUP_BYTES = 1 << 27  # of a row group, which has fewer rows where kept columns are wide
@@ -53,7 +54,7 @@ class Task:
     latent: bool
     model: str
     at_once: int  # queries in memory, a power of two
-    say: Callable[[str], None] = lambda line: None
+    tell: Listener = silent
 
     def __post_init__(self) -> None:
         assert self.at_once & (self.at_once - 1) == 0
@@ -123,13 +124,14 @@ def _predict(task: Task, identity: dict[str, str], parts: Parts, overwrite: bool
         if known is not None:
             folders.check_space(parts.folder, 16 * (known - progress.rows) * len(task.numbers), "the prediction")
         blocks = rows.blocks(size, -(-progress.rows // size) * size)
+        count = Counter("prediction", known, task.tell)
         while True:
             with _bad_data(parts):
                 block = next(blocks, None)
             if block is None:
                 break
             parts.add(task.table(block.X, block.kept), task.numbers)
-            task.say(f"predicted {progress.rows} rows" + ("" if known is None else f" of {known}"))
+            count(progress.rows)
         assert rows.n_dropped is not None
         parts.complete({"rows": progress.rows, "dropped": rows.n_dropped})
     about = {"version": metadata.version("gigagp"), "quantiles": task.quantiles, "latent": task.latent}

@@ -9,6 +9,7 @@ from what the batch's leaves sent up anyway, H from L-BFGS.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -18,6 +19,7 @@ from scipy.optimize import minimize
 from gigagp.arrays import Array
 from gigagp.expert import Evidence
 from gigagp.fit_report import Stage
+from gigagp.progress import Event, Listener, silent
 
 # theta, leaves (None: all) -> summed evidence of those leaves
 Objective = Callable[[Array, Array | None], Evidence]
@@ -28,6 +30,7 @@ _FIRST_EXPERTS = 8
 _BATCH = (1e-7, 1e-3)  # a batch's own optimum is worth no more precision than this (change, slope)
 _ITERATIONS = 200
 _AT_BOUND = 1e-3  # a log-parameter this near to a bound has hit it
+IGNORED = "the model ignores that column"
 _ENDLESS = 100.0  # a length-scale of so many deviations of a column says that the column does not matter
 _ROUNDING = 100  # a line search that fails where the slope is below so many times the tolerance met only rounding
 
@@ -52,12 +55,23 @@ class Trace:
     theta: list[Array] = field(default_factory=list)
     jitter: float = 0.0
     jittered: int = 0
+    tell: Listener = silent
+    _stage: str = ""
+    _first: int = 0
+    _begun: float = 0.0
+
+    def begin(self, stage: str) -> None:
+        """Evaluations that follow are told as this stage's."""
+        self._stage, self._first, self._begun = stage, len(self.evidence), time.perf_counter()
 
     def record(self, theta: Array, seen: Evidence) -> None:
         self.evidence.append(seen.value / seen.points)
         self.theta.append(theta.copy())
         self.jitter = max(self.jitter, seen.jitter)
         self.jittered = max(self.jittered, seen.jittered)
+        number, slope = len(self.evidence) - self._first, float(np.linalg.norm(seen.gradient)) / seen.points
+        spent = time.perf_counter() - self._begun
+        self.tell(Event(self._stage, number, None, spent, self.evidence[-1], slope, seen.experts))
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,6 +203,6 @@ def bound_warnings(theta: Array, bounds: Array, names: tuple[str, ...]) -> list[
             if abs(value - bound) < _AT_BOUND:
                 meaning = "widen the bound if that value is plausible"
                 if side == "upper" and "lengthscale[" in name and np.exp(bound) >= _ENDLESS:
-                    meaning = "the model ignores that column"
+                    meaning = IGNORED
                 said.append(f"{name} ended at its {side} bound {np.exp(bound):.3g}; {meaning}")
     return said

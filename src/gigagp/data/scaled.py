@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,8 +37,11 @@ class ArrayRows:
 class StreamedRows:
     """Rows of a source, scaled as they are read."""
 
-    def __init__(self, source: Rows, rows: int, inputs: Scaling, target: Scaling, dtype: np.dtype[Any]) -> None:
-        self._source, self._inputs, self._target = source, inputs, target
+    def __init__(
+        self, source: Rows, rows: int, inputs: Scaling, target: Scaling, dtype: np.dtype[Any],
+        say: Callable[[int], None] = lambda rows: None,
+    ) -> None:  # fmt: skip
+        self._source, self._inputs, self._target, self._say = source, inputs, target, say
         self.rows, self.columns, self.dtype = rows, source.n_features, dtype
 
     def blocks(self) -> Iterator[tuple[int, Array, Array]]:
@@ -46,6 +49,7 @@ class StreamedRows:
             assert block.y is not None
             y = self._target.apply(block.y[:, None], self.dtype)[:, 0]
             yield block.first_row, self._inputs.apply(block.X, self.dtype), y
+            self._say(block.first_row + len(y))
 
     def in_memory(self) -> ArrayRows:
         """All of them."""

@@ -12,21 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.data.row_keys import row_keys
 from gigagp.data.scaling import Moments
 from gigagp.data.sources.rows import Block
 
 _SAMPLE_ROWS, _SAMPLE_BYTES = 1 << 17, 1 << 26
 _LEAST_SAMPLE = 4096
-
-
-def row_keys(first: int, count: int, seed: int) -> Array:
-    """A pseudo-random number for each of the rows first, first + 1, ..: splitmix64 (Steele, Lea & Flood 2014)."""
-    z = np.arange(first, first + count, dtype=np.uint64)
-    z += np.uint64(seed)
-    z = (z + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,5 +5,6 @@ from gigagp.data.sources.encoding import Encoding, Feature
 from gigagp.data.sources.opening import open_source
 from gigagp.data.sources.rows import Block, Rows
 from gigagp.data.sources.selection import open_rows
+from gigagp.data.sources.share import Share
 
-__all__ = ["Block", "Encoding", "Feature", "Rows", "Source", "open_rows", "open_source"]
+__all__ = ["Block", "Encoding", "Feature", "Rows", "Share", "Source", "open_rows", "open_source"]

@@ -11,6 +11,7 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.data.sources.base import Addressable, Batch, Source, digest, listed
 from gigagp.data.sources.encoding import Encoding, Feature
+from gigagp.data.sources.share import Share
 from gigagp.errors import InvalidInput, InvalidParameter
 
 BLOCK = 65_536
@@ -45,10 +46,13 @@ class Rows:
         target: Target | None = None,
         keep: Sequence[str] = (),
         missing: str = "error",
+        share: Share | None = None,
     ) -> None:
         self.source, self.encoding, self.target = source, encoding, target
-        self.keep, self.missing = tuple(keep), missing
-        self.n_rows = source.n_rows if missing == "error" else None  # None until all have been read once
+        self.keep, self.missing, self.share = tuple(keep), missing, share
+        self._all = missing == "error" and share is None  # whether every row of the source is one of ours
+        self._others = 0  # rows seen that are not in the share
+        self.n_rows = source.n_rows if self._all else None  # None until all have been read once
         self.n_dropped = 0 if missing == "error" else None
         self._columns = tuple(columns)  # of the source, one for each of the encoding's features
         single = all(
@@ -68,7 +72,9 @@ class Rows:
     def fingerprint(self) -> str:
         """Changes with the data and with what is read of them."""
         target = self.target and [self.target.column, self.target.beside and self.target.beside.fingerprint()]
-        selection = [self._columns, self.encoding.to_dict(), self.keep, self.missing]
+        selection: list[Any] = [self._columns, self.encoding.to_dict(), self.keep, self.missing]
+        if self.share is not None:
+            selection.append([self.share.fraction, self.share.seed, self.share.rest])
         return digest([self.source.fingerprint(), target, selection])
 
     def blocks(self, size: int = BLOCK, start: int = 0) -> Iterator[Block]:
@@ -79,7 +85,8 @@ class Rows:
         if size < 1 or start % size:
             raise InvalidParameter(f"start must be a multiple of size; got start={start} and size={size}")
         self._check_unchanged()
-        skipped = seen = start if self.missing == "error" else 0
+        skipped = seen = start if self._all else 0
+        self._others = 0
         space = _Space(self, size, skipped)
         for batch in self.source.batches(self._wanted(), size, skipped):
             rest = batch
@@ -110,8 +117,10 @@ class Rows:
             )
         if not n_rows:
             why = f": all {seen} have missing values" if seen else ""
+            if self._others:
+                why = f" in this share: {self._others} of {seen} are in the other; take another fraction, or seed"
             raise InvalidInput(f"{self.source.name} has no rows{why}")
-        self.n_rows, self.n_dropped = n_rows, seen - n_rows
+        self.n_rows, self.n_dropped = n_rows, seen - n_rows - self._others
 
     def _wanted(self) -> list[str]:
         own = [self.target.column] if self.target and not self.target.beside else []
@@ -131,6 +140,10 @@ class Rows:
                 beside = self.target.beside.read([self.target.column], at, at + piece.n_rows)
             y[:] = beside.numbers(self.target.column)
         good = self._good_rows(X, y, piece, beside)
+        if self.share is not None:
+            ours = self.share.mask(at, piece.n_rows)
+            self._others += int((~ours).sum())
+            good = ours if good is None else good & ours
         kept = piece.table(self.keep) if self.keep else None
         if good is None:
             space.take(piece.n_rows, kept)

@@ -14,6 +14,7 @@ from gigagp.data.sources.base import ENCODABLE, MEANING, Source, is_number, list
 from gigagp.data.sources.encoding import MOST_CATEGORIES, Encoding, Feature
 from gigagp.data.sources.opening import open_source, open_target
 from gigagp.data.sources.rows import BLOCK, Rows, Target
+from gigagp.data.sources.share import Share
 from gigagp.errors import InvalidInput, InvalidParameter, choose
 
 _INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # what pandas calls an index that it writes to a file
@@ -30,6 +31,7 @@ def open_rows(
     missing: str = "error",
     keep: Iterable[str] = (),
     encoding: Encoding | None = None,
+    share: Share | None = None,
 ) -> Rows:
     """The rows of an array, a table (pandas, polars, pyarrow), or a path to .npy, Parquet or CSV, as numbers.
 
@@ -42,6 +44,7 @@ def open_rows(
     - A missing value (null, NaN) is an error, or with missing="drop" its row is left out. Infinity is an error always.
     - `encoding`, of the rows a model was fitted with, selects the same columns by name (by place where either side has
       no names) and reads them in the same way.
+    - `share` says which of the rows are wanted; default all.
     """
     choose("missing", missing, {"error": None, "drop": None})
     source = open_source(data)
@@ -69,7 +72,7 @@ def open_rows(
     else:
         source = source.read_as(dict(zip(columns, (feature.kind for feature in encoding.features), strict=True)))
     _check_kinds(source, columns, encoding)
-    return Rows(source, columns, encoding, found, kept, missing)
+    return Rows(source, columns, encoding, found, kept, missing, share)
 
 
 def _target(source: Source, target: Any) -> Target | None:

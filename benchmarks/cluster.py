@@ -1,0 +1,301 @@
+"""What an engine of processes adds to the experts' own time, and what it sends: local Dask clusters, and processes.
+
+A step is LML + gradient over all experts. Every leaf times itself inside its worker and sends the seconds up with its
+evidence, so that the same step tells what the work alone took: the step's overhead is the rest. Engines take turns, so
+that a machine whose speed drifts slows all of them alike. Bytes are those the kernel counted on the sockets of client,
+scheduler and workers (TCP_INFO) during some steps, less those of as long an idle time. Steps with nothing to do, in
+1 to 512 shards, show what Dask costs a task; `simulate_cluster.py` builds on them.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+import gigagp.engines.dask as dask_engine
+from gigagp import expert
+from gigagp.arrays import Array
+from gigagp.data.store import ExpertStore
+from gigagp.datasets import robot_arm
+from gigagp.engines import Engine, OverLeaves, one_blas_thread, open_engine
+from gigagp.engines.dask import DaskEngine
+from gigagp.expert import Evidence
+from gigagp.fitting import LeafEvidence
+from gigagp.kernels import SquaredExponential
+from gigagp.kernels.base import Kernel
+from gigagp.linalg.workspace import Workspace
+from gigagp.partition import LocalPartition, Shape
+from gigagp.partition.base import Runs
+from gigagp.tree import Tree
+from measure import Timing, arguments, bar, save, seconds
+
+D, LEAF = 8, 256
+EMPTY_SHARDS = (1, 8, 64, 512)
+MESSAGES = 64  # that fit a socket's buffer
+_RECEIVED = 128  # where tcp_info keeps tcpi_bytes_received
+
+
+@dataclass(frozen=True, eq=False)
+class Timed:
+    """A leaf's evidence, and as one more summand the seconds that it took."""
+
+    kernel: Kernel
+    theta: Array
+    name = "timed"
+
+    def __call__(self, leaf: int, X: Array, y: Array, work: Workspace) -> Array:
+        start = time.perf_counter()
+        sums = expert.evidence(self.kernel, self.theta, X, y, work, leaf).sums
+        return np.append(sums, time.perf_counter() - start)
+
+
+@dataclass(frozen=True, eq=False)
+class Nothing:
+    """As large as evidence, for no work."""
+
+    size: int
+    name = "nothing"
+
+    def __call__(self, leaf: int, X: Array, y: Array, work: Workspace) -> Array:
+        return np.zeros(self.size)
+
+
+class Problem:
+    """Robot arm rows among local experts, and theta that moves a little at every step, as in training."""
+
+    def __init__(self, rows: int) -> None:
+        X, y = robot_arm(rows)
+        X, y = (X - X.mean(axis=0)) / X.std(axis=0), (y - y.mean()) / y.std()
+        partition = LocalPartition().split(X, Shape(leaf_size=LEAF), np.random.default_rng(0))
+        self.rows, self.cells, self.tree = rows, partition.cells, partition.tree
+        self.store = ExpertStore.in_memory(X, y, partition.order)
+        self.kernel = SquaredExponential(1.0, 1.5).bind(D)
+        self._steps = 0
+
+    def theta(self) -> Array:
+        self._steps += 1
+        return np.append(self.kernel.theta, np.log(0.01)) + 1e-4 * self._steps
+
+    def timed_step(self, engine: Engine) -> tuple[float, float]:
+        """Seconds of a step, and the sum of the leaves' own seconds in it."""
+        over = OverLeaves(self.store, self.cells, None, Timed(self.kernel, self.theta()))
+        start = time.perf_counter()
+        sums = engine.sum(self.tree, over)
+        return time.perf_counter() - start, float(sums[-1])
+
+    def step(self, engine: Engine) -> Evidence:
+        """A step as training takes it."""
+        over = OverLeaves(self.store, self.cells, None, LeafEvidence(self.kernel, self.theta()))
+        return engine.sum(self.tree, over)
+
+
+# (a) Seconds
+
+
+def steps(rows: int, repeats: int) -> list[dict[str, Any]]:
+    """Each engine's step, the engines in turn."""
+    problem, found = Problem(rows), []
+    with ExitStack() as opened:
+        engines = {
+            (name, workers): opened.enter_context(open_engine(name, workers))
+            for name in ("dask", "processes", "threads")
+            for workers in (1, 2)
+        }
+        first = {which: seconds(lambda e=e: problem.timed_step(e)) for which, e in engines.items()}
+        taken: dict[tuple[str, int], list[tuple[float, float]]] = {which: [] for which in engines}
+        for _ in range(repeats):
+            for which, engine in engines.items():
+                taken[which].append(problem.timed_step(engine))
+        for (name, workers), pairs in taken.items():
+            timing = Timing.of([step for step, _ in pairs])
+            overhead = [1 - own / workers / step for step, own in pairs]
+            low, share, high = np.percentile(overhead, [25, 50, 75])
+            row = {
+                "engine": name, "workers": workers, "first_step": first[name, workers], "seconds": timing.median,
+                "low": timing.low, "high": timing.high, "repeats": timing.repeats,
+                "own_seconds": float(np.median([own for _, own in pairs])), "overhead": float(share),
+                "overhead_low": float(low), "overhead_high": float(high),
+            }  # fmt: skip
+            found.append(row)
+            print(
+                f"  {rows:,} rows, {name} x {workers}: {row['seconds']:.3f} s a step, leaves alone "
+                f"{row['own_seconds'] / workers:.3f} s, overhead {share:.1%} ({low:.1%} to {high:.1%})",
+                flush=True,
+            )
+    return found
+
+
+# (b) Bytes
+
+
+def received() -> int:
+    """Bytes that came in over the TCP sockets which this process has open."""
+    total = 0
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as copy:
+                if copy.family in (socket.AF_INET, socket.AF_INET6) and copy.type == socket.SOCK_STREAM:
+                    info = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+                    total += struct.unpack_from("Q", info, _RECEIVED)[0]
+        except OSError:
+            continue  # closed meanwhile
+    return total
+
+
+def moved(engine: DaskEngine) -> int:
+    """Bytes that any process of the cluster has received; scheduler and nannies are in this one."""
+    return received() + sum(engine.client.run(received).values())
+
+
+def traffic(rows: int, repeats: int) -> dict[str, Any]:
+    """Bytes a step, with two workers: what the steps moved, less what as long a wait moved."""
+    problem = Problem(rows)
+    with open_engine("dask", 2) as engine:
+        assert isinstance(engine, DaskEngine)
+        before = moved(engine)
+        load = seconds(lambda: problem.step(engine))
+        loaded = moved(engine) - before
+        problem.step(engine)
+        before, start = moved(engine), time.perf_counter()
+        for _ in range(repeats):
+            problem.step(engine)
+        taken, after = time.perf_counter() - start, moved(engine)
+        time.sleep(taken)
+        idle = moved(engine) - after
+    row = {
+        "rows": rows, "steps": repeats, "seconds": taken / repeats, "first_step": load, "first_bytes": loaded,
+        "bytes": (after - before) / repeats, "idle_bytes": idle / repeats,
+        "net_bytes": max(0, after - before - idle) / repeats,
+    }  # fmt: skip
+    print(
+        f"  {rows:,} rows, dask x 2: {row['net_bytes']:,.0f} bytes a step (and {row['idle_bytes']:,.0f} that an idle "
+        f"cluster sends meanwhile); {loaded:,} with the first, which loads the shards",
+        flush=True,
+    )
+    return row
+
+
+# (c) Steps with nothing to do
+
+
+@contextmanager
+def in_shards(count: int) -> Iterator[None]:
+    """The engine cuts trees into so many shards."""
+    kept = dask_engine._SHARDS_A_THREAD, dask_engine._MOST_SHARDS
+    dask_engine._SHARDS_A_THREAD = dask_engine._MOST_SHARDS = count
+    try:
+        yield
+    finally:
+        dask_engine._SHARDS_A_THREAD, dask_engine._MOST_SHARDS = kept
+
+
+def empty_steps(repeats: int) -> list[dict[str, Any]]:
+    """Seconds of steps without work on two workers, and the processor's: here (client, scheduler) and on workers."""
+    leaves, found = max(EMPTY_SHARDS), []
+    store = ExpertStore(np.zeros((leaves, D)), np.zeros(leaves))
+    value = Nothing(len(Evidence.of(0.0, np.zeros(D + 2), 1, 0.0).sums))
+    with open_engine("dask", 2) as engine:
+        assert isinstance(engine, DaskEngine)
+
+        def on_workers() -> float:
+            return float(sum(engine.client.run(time.process_time).values()))
+
+        for shards in EMPTY_SHARDS:
+            tree = Tree.balanced(leaves)
+            over = OverLeaves(store, Runs(np.arange(leaves + 1)), None, value)
+            with in_shards(shards):
+                adds = len(engine._divide(tree).sums)
+                for _ in range(2):
+                    engine.sum(tree, over)
+                there, here = on_workers(), time.process_time()
+                taken = [seconds(lambda t=tree, o=over: engine.sum(t, o)) for _ in range(repeats)]
+                here, there = time.process_time() - here, on_workers() - there
+            timing = Timing.of(taken)
+            row = {
+                "shards": shards, "tasks": shards + adds, "seconds": timing.median, "low": timing.low,
+                "high": timing.high, "repeats": repeats, "cpu_here": here / repeats, "cpu_workers": there / repeats,
+            }  # fmt: skip
+            found.append(row)
+            print(
+                f"  nothing to do, {shards} shards, {row['tasks']} tasks: {1e3 * row['seconds']:.1f} ms a step; "
+                f"processor {1e3 * row['cpu_here']:.1f} ms here, {1e3 * row['cpu_workers']:.1f} ms on workers",
+                flush=True,
+            )
+    return found
+
+
+def message(repeats: int) -> dict[str, float]:
+    """What one evidence costs sender and receiver over a plain socket, in Python, without any engine."""
+    evidence = Evidence.of(1.0, np.ones(D + 2), 1, 0.0)
+    sent = pickle.dumps(evidence)
+    theta = cloudpickle.dumps(LeafEvidence(SquaredExponential(1.0, 1.5).bind(D), np.zeros(D + 2)))
+    sending, receiving = [], []
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as far:
+        near, _ = server.accept()
+        with near, near.makefile("rb") as stream:
+            for _ in range(repeats):
+                start = time.perf_counter()
+                for _ in range(MESSAGES):
+                    data = pickle.dumps(evidence)
+                    far.sendall(struct.pack("I", len(data)) + data)
+                sending.append((time.perf_counter() - start) / MESSAGES)
+                start, total = time.perf_counter(), evidence
+                for _ in range(MESSAGES):
+                    (size,) = struct.unpack("I", stream.read(4))
+                    total = total + pickle.loads(stream.read(size))
+                receiving.append((time.perf_counter() - start) / MESSAGES)
+    found = {
+        "send_seconds": float(np.median(sending)), "receive_seconds": float(np.median(receiving)),
+        "evidence_bytes": len(sent), "question_bytes": len(theta),
+    }  # fmt: skip
+    print(
+        f"  a message of {len(sent):,} bytes: {1e6 * found['send_seconds']:.0f} us to send, "
+        f"{1e6 * found['receive_seconds']:.0f} us to receive and add",
+        flush=True,
+    )
+    return found
+
+
+def main() -> None:
+    options = arguments(__doc__ or "").parse_args()
+    full = options.full
+    rows, many = (1_000_000, 5_000_000) if full else (200_000, 200_000)
+    with one_blas_thread():
+        taken = steps(rows, 11 if full else 5)
+        sent = traffic(many, 5)
+        empty = empty_steps(40 if full else 10)
+        plain = message(50)
+
+    def of(engine: str, workers: int) -> dict[str, Any]:
+        return next(r for r in taken if (r["engine"], r["workers"]) == (engine, workers))
+
+    bars = [bar(f"MB moved a training step, {many:,} rows, dask", sent["net_bytes"] / 1e6, 1.0, at_least=False)]
+    if full:  # a step of the quick run is too short to be held to these
+        one, two = of("dask", 1), of("dask", 2)
+        bars += [
+            bar(f"overhead of a step, {rows:,} rows, dask, two workers, share", two["overhead"], 0.10, at_least=False),
+            bar(f"two workers over one, {rows:,} rows, dask", one["seconds"] / two["seconds"], 1.7, at_least=True),
+        ]
+    save(
+        "cluster",
+        {
+            "rows": rows, "leaf": LEAF, "columns": D, "steps": taken, "traffic": sent, "empty": empty, "message": plain,
+            "bars": bars,
+        },
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""The command `gigagp`. What a command needs is imported when it runs: `gigagp --help` answers at once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gigagp.cli import benchmark, datasets, demo, evaluate, fit, inspect, predict
+from gigagp.cli.running import Group
+from gigagp.version import __version__
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="gigagp",
+    cls=Group,
+    help="Gaussian process regression for millions of rows: fit, predict and evaluate files of any size.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"gigagp {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+for module in (fit, predict, evaluate, inspect):
+    app.command(module.__name__.rpartition(".")[2], epilog=module.EXAMPLE)(module.command)
+app.command("demo", epilog=demo.EXAMPLE)(demo.command)
+app.command("benchmark", epilog=benchmark.EXAMPLE)(benchmark.command)
+sets = typer.Typer(help="Make data to try things on.", rich_markup_mode=None)
+sets.command("make", epilog=datasets.EXAMPLE)(datasets.command)
+sets.callback()(lambda: None)
+app.add_typer(sets, name="datasets")
+
+
+def main() -> None:
+    app()

@@ -1,0 +1,147 @@
+"""How a command ends: results on stdout, one line on stderr for an error, an exit code.
+
+0: done. 1: the user can cure it, and the message says how. 2: a bug of ours. 130: Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shlex
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from gigagp.errors import GigaGPError
+
+OK, USER, INTERNAL, INTERRUPTED = 0, 1, 2, 130
+
+# The library's errors name arguments of Python; here they are options.
+_OPTIONS = (
+    (re.compile(r"\b(drop|categorical|keep|features)=\[['\"](.*?)['\"]\]"), r"--\1 '\2'"),
+    (re.compile(r"\b(missing|partition|dtype|combine|training|engine)=['\"](\w+)['\"]"), r"--\1 \2"),
+    (re.compile(r"\boverwrite=True"), "--overwrite"),
+    (re.compile(r"\bn_jobs\b"), "--jobs"),
+    (re.compile(r"\brandom_state\b"), "--seed"),
+    (re.compile(r"\bleaf_size\b"), "--leaf-size"),
+    (re.compile(r"\b(memory|features|target|store|checkpoint)="), r"--\1"),
+)
+
+
+class Interrupted(Exception):
+    """Ctrl-C, with what has become of the work."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """The command as it was typed."""
+
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        as_module = Path(sys.argv[0]).parts[-2:] == ("gigagp", "__main__.py")
+        return shlex.join([*([sys.executable, "-m", "gigagp"] if as_module else ["gigagp"]), *self.words])
+
+
+class Group(TyperGroup):
+    """All commands, with every way out of them."""
+
+    def main(self, args: Any = None, *rest: Any, **named: Any) -> Any:
+        words = list(sys.argv[1:] if args is None else args) or ["--help"]
+        named |= {"standalone_mode": False, "obj": Call(tuple(words))}
+        named.setdefault("prog_name", "gigagp")
+        sys.exit(ended(lambda: super(Group, self).main(words, *rest, **named), words))
+
+
+def ended(work: Callable[[], Any], words: Iterable[str]) -> int:
+    """Do the work, say what went wrong; the exit code."""
+    debug, as_json = "--debug" in words, "--json" in words
+    said: list[str] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for category in (UserWarning, RuntimeWarning):
+            warnings.simplefilter("always", category)
+        warnings.showwarning = lambda message, *_, **__: said.append(str(message))
+        try:
+            result = work()
+            sys.stdout.flush()
+            code, message = (result if isinstance(result, int) else OK), ""
+        except BrokenPipeError:  # whoever read our output has enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return USER
+        except (Exception, KeyboardInterrupt) as error:
+            if debug:
+                traceback.print_exc()
+            code, message = _explained(error)
+    for line in said:
+        typer.echo(f"warning: {in_options(_one_line(line))}", err=True)
+    if message:
+        typer.echo(message if code == INTERRUPTED else f"error: {message}", err=True)
+        if as_json:
+            typer.echo(json.dumps({"error": message, "exit_code": code}))
+    return code
+
+
+def _explained(error: BaseException) -> tuple[int, str]:
+    if isinstance(error, Interrupted | KeyboardInterrupt | typer.Abort):
+        return INTERRUPTED, str(error) or "interrupted"
+    if hasattr(error, "format_message"):  # of the command line itself
+        path = getattr(getattr(error, "ctx", None), "command_path", "gigagp")
+        return USER, f"{_one_line(error.format_message()).rstrip('.')}; see {path} --help"
+    if isinstance(error, GigaGPError):
+        return USER, in_options(_one_line("; ".join([str(error), *getattr(error, "__notes__", ())])))
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return USER, f"{where}{error.strerror}; choose another path, or change its permissions"
+    if isinstance(error, MemoryError):
+        return USER, "the memory is full; give --memory a smaller budget, or --leaf-size a smaller size"
+    kind = type(error).__name__
+    return INTERNAL, f"internal error, a bug of gigagp: {kind}: {_one_line(str(error))}; --debug shows where"
+
+
+def in_options(message: str) -> str:
+    """A message of the library in the words of the command line."""
+    for pattern, option in _OPTIONS:
+        message = pattern.sub(option, message)
+    return message
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def emit(as_json: bool, data: dict[str, Any], text: str) -> None:
+    """The result: for machines one JSON object, for people the text."""
+    typer.echo(json.dumps(_plain(data), allow_nan=False) if as_json else text)
+
+
+def _plain(value: Any) -> Any:
+    """As JSON knows it: what is not a finite number is null."""
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, str | int):
+        return value
+    return float(value) if hasattr(value, "__float__") else str(value)
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """Columns side by side, the first to the left, all others to the right."""
+    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
+    lines = []
+    for row in [head, *rows]:
+        cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  ".join([row[0].ljust(widths[0]), *cells]).rstrip())
+    return "\n".join(lines)

@@ -1,0 +1,17 @@
+"""Pseudo-random numbers that belong to rows: they depend on the seed and the rows' numbers alone."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gigagp.arrays import Array
+
+
+def row_keys(first: int, count: int, seed: int) -> Array:
+    """A pseudo-random number for each of the rows first, first + 1, ..: splitmix64 (Steele, Lea & Flood 2014)."""
+    z = np.arange(first, first + count, dtype=np.uint64)
+    z += np.uint64(seed)
+    z = (z + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))

@@ -1,0 +1,88 @@
+"""What happens while it happens: small events, to whoever asked for them, and lines to the logger "gigagp".
+
+Events come once a block of rows or an evaluation of the evidence, never once an expert. A listener that raises stops
+the work, and what was begun is tidied up as after any error.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+LOGGER = logging.getLogger("gigagp")
+LOGGER.addHandler(logging.NullHandler())
+
+
+@dataclass(frozen=True)
+class Event:
+    """How far a stage has come.
+
+    Stages of a fit: "scan", "store" and "sort" count rows (read, put into memory or dealt into buckets, sorted on
+    disk); "rough theta", "choice of kernel" and "training" count evaluations of the evidence; "partition and store" and "sharing" only
+    end. Stages of others: "prediction", "evaluation" and "making", which count rows.
+    """
+
+    stage: str
+    done: int  # rows, or evaluations
+    total: int | None  # None where only the end tells
+    seconds: float  # since the stage began
+    evidence: float | None = None  # log marginal likelihood per point
+    slope: float | None = None  # norm of its gradient
+    experts: int | None = None  # that took part in the evaluation
+    finished: bool = False
+
+    @property
+    def line(self) -> str:
+        if self.finished:
+            return f"{self.stage}: {self.seconds:.2f} s"
+        if self.evidence is not None:
+            return (
+                f"{self.stage}, evaluation {self.done}: evidence/point {self.evidence:.6f}, slope {self.slope:.2g}, "
+                f"{self.experts:,} experts, {self.seconds:.2f} s"
+            )
+        word = "predicted" if self.stage == "prediction" else f"{self.stage}:"
+        return f"{word} {self.done} rows" + ("" if self.total is None else f" of {self.total}")
+
+    @property
+    def level(self) -> int:
+        """From which `verbose` on the event is printed: ends of stages and predictions 1, all else 2."""
+        return 1 if self.finished or self.stage == "prediction" else 2
+
+
+Listener = Callable[[Event], None]
+
+
+def silent(event: Event) -> None:
+    """Nobody listens."""
+
+
+def teller(verbose: int, listener: Listener | None = None) -> Listener:
+    """Hands events to the listener, to the logger, and as lines to the terminal where `verbose` asks for them."""
+
+    def tell(event: Event) -> None:
+        if listener is not None:
+            listener(event)
+        severity = logging.INFO if event.level == 1 else logging.DEBUG
+        if LOGGER.isEnabledFor(severity):
+            LOGGER.log(severity, event.line)
+        if verbose >= event.level:
+            print(f"[gigagp] {event.line}", flush=True)
+
+    return tell
+
+
+class Counter:
+    """Counts the rows of one stage."""
+
+    def __init__(self, stage: str, total: int | None, tell: Listener) -> None:
+        self._stage, self._total, self._tell, self._begun = stage, total, tell, time.perf_counter()
+        self._done = 0
+
+    def add(self, rows: int) -> None:
+        self(self._done + rows)
+
+    def __call__(self, done: int) -> None:
+        self._done = done
+        self._tell(Event(self._stage, done, self._total, time.perf_counter() - self._begun))

@@ -1,0 +1,534 @@
+"""The command line: what it prints, how it ends, what it leaves behind, and that every example works as pasted."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import shlex
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import gigagp
+from gigagp import HGPRegressor, kernels
+from gigagp.cli import app, describing, display, options, running
+from gigagp.cli.fit import _kernel
+from gigagp.datasets import robot_arm
+from gigagp.errors import InvalidParameter
+from gigagp.progress import Event
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
+COMMANDS = ["fit", "predict", "evaluate", "inspect", "demo", "benchmark", "datasets make"]
+MODULE = [sys.executable, "-m", "gigagp"]
+
+
+def run(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def done(*words):
+    result = run(*words)
+    assert result.exit_code == 0, result.stderr
+    return result
+
+
+def paste(lines):
+    """Run lines as a shell would, here."""
+    for line in lines:
+        first, *words = shlex.split(line)
+        assert first == "gigagp"
+        done(*words)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """arm.parquet and a model of it."""
+    here = tmp_path_factory.mktemp("made")
+    done("datasets", "make", "robot-arm", "-n", "700", "-o", here / "arm.parquet")
+    done("fit", here / "arm.parquet", "--target", "distance", "-o", here / "model", "--leaf-size", 100)
+    pq.write_table(pq.read_table(here / "arm.parquet").slice(0, 0), here / "empty.parquet")
+    (here / "words.csv").write_text("a,colour,distance\n" + "1.5,red,2\n2.5,blue,3\n" * 5)
+    return here
+
+
+@pytest.fixture
+def here(made, tmp_path, monkeypatch):
+    """An empty folder to work in, with `made` at hand as ../made."""
+    (tmp_path / "made").symlink_to(made)
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    return work
+
+
+def example(command):
+    text = done(*command.split(), "--help").stdout
+    return [line.strip() for line in text.split("Example:\n")[1].splitlines() if line.strip()]
+
+
+# Help and documents
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_example_in_the_help_works_as_pasted(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = example(command)
+    assert lines[-1].startswith(f"gigagp {command}")
+    paste(lines)
+
+
+def test_the_examples_in_the_document_work_as_pasted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```sh\n(.*?)```", DOCUMENT.read_text(), re.S)
+    paste(line for block in blocks for line in block.splitlines() if line.startswith("gigagp"))
+
+
+def test_the_document_names_every_command_and_option():
+    text = DOCUMENT.read_text()
+    for command in COMMANDS:
+        assert f"gigagp {command}" in text
+        for option in re.findall(r"--[a-z-]+", done(*command.split(), "--help").stdout):
+            assert option in text or option == "--help", f"{command} {option}"
+
+
+def test_it_starts_without_what_it_does_not_need():
+    code = "import sys, gigagp.cli; print({'numpy', 'sklearn', 'numba', 'pyarrow', 'rich'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+    said = subprocess.run([*MODULE, "--version"], capture_output=True, text=True, check=True)
+    assert said.stdout == f"gigagp {gigagp.__version__}\n"
+
+
+def test_nothing_asked_is_help():
+    assert done().stdout == done("--help").stdout
+
+
+def test_the_package_still_offers_what_it_did():
+    assert gigagp.HGPRegressor is HGPRegressor
+    assert gigagp.kernels is kernels
+    with pytest.raises(AttributeError, match="nothing_of_the_kind"):
+        _ = gigagp.nothing_of_the_kind
+
+
+# What commands do
+
+
+@pytest.mark.filterwarnings("ignore:.*bound")  # of 700 rows some columns are not worth a length-scale
+def test_a_fit_is_the_librarys(made, here):
+    table = pq.read_table(made / "arm.parquet")
+    by_hand = HGPRegressor(leaf_size=100, random_state=0).fit(table, "distance")
+    assert gigagp.load(made / "model").theta_.tobytes() == by_hand.theta_.tobytes()
+
+
+def test_settings_reach_the_model(here):
+    words = ["--features", "joint0,joint1", "--features", "joint2", "--kernel", "matern52", "--partition", "random"]
+    words += ["--leaf-size", 90, "--sharing", 2, "--combine", "rbcm", "--training", "full", "--engine", "serial"]
+    words += ["--jobs", 1, "--dtype", "float32", "--memory", "1GB", "--seed", 7]
+    done("fit", "../made/arm.parquet", "--target", "distance", "-o", "m", *words)
+    model = gigagp.load("m")
+    assert list(model.feature_names_in_) == ["joint0", "joint1", "joint2"]
+    wanted = {
+        "kernel": kernels.Matern52(), "partition": "random", "leaf_size": 90, "sharing": 2, "combine": "rbcm",
+        "training": "full", "engine": "serial", "n_jobs": 1, "dtype": "float32", "memory": "1GB", "random_state": 7,
+    }  # fmt: skip
+    assert {name: model.get_params()[name] for name in wanted} == wanted
+
+
+def test_categories_dropped_columns_and_missing_rows(here):
+    rng = np.random.default_rng(0)
+    a, colour = rng.uniform(size=80), rng.choice(["red", "blue"], 80)
+    y = np.sin(5 * a) + (colour == "red") + 0.1 * rng.standard_normal(80)
+    lines = [f"{p},{c},{q},{i}" for i, (p, c, q) in enumerate(zip(a, colour, y, strict=True))]
+    lines[3] = ",red,1.0,3"
+    Path("t.csv").write_text("a,colour,y,id\n" + "\n".join(lines) + "\n")
+    words = ["--target", "y", "-o", "m", "--drop", "id", "--categorical", "colour"]
+    assert "--missing drop" in run("fit", "t.csv", *words).stderr
+    said = json.loads(done("fit", "t.csv", *words, "--missing", "drop", "--json").stdout)
+    assert (said["rows"], said["dropped"]) == (79, 1)
+    assert json.loads(done("evaluate", "m", "t.csv", "--missing", "drop", "--json").stdout)["dropped"] == 1
+    done("predict", "m", "t.csv", "-o", "p.parquet", "--missing", "drop", "--keep", "id,colour")
+    assert pq.read_table("p.parquet").column_names == ["id", "colour", "mean", "std"]
+    assert "lengthscale[colour=red]" in done("inspect", "m").stdout
+
+
+def test_held_out_rows_are_seeded_not_trained_on_and_scored(made, here):
+    words = ["fit", "../made/arm.parquet", "--target", "distance", "--test-fraction", 0.2, "--json"]
+    first, second, other = (
+        json.loads(done(*words, "-o", name, "--seed", seed).stdout) for name, seed in (("a", 0), ("b", 0), ("c", 1))
+    )
+    assert first["rows"] + first["held_out"]["rows"] == 700
+    assert first["held_out"]["rmse"] == second["held_out"]["rmse"] != other["held_out"]["rmse"]
+    assert set(first["held_out"]["coverage"]) == {"0.5", "0.8", "0.95"}
+    assert "held out" in done(*words[:-1], "-o", "d").stdout
+
+
+def test_predictions_are_the_librarys(made, here):
+    done("predict", "../made/model", "../made/arm.parquet", "-o", "p.parquet", "--quantiles", "0.05,0.95", "--latent")
+    found = pq.read_table("p.parquet")
+    model = gigagp.load(made / "model")
+    mean, std = model.predict(str(made / "arm.parquet"), return_std=True, latent=True)
+    assert found.column_names == ["mean", "std", "q0.05", "q0.95"]
+    assert (found["mean"].to_numpy() == mean).all()
+    assert (found["std"].to_numpy() == std).all()
+
+
+def test_data_are_those_of_the_library_in_row_groups(here):
+    done("datasets", "make", "robot-arm", "-n", "7e4", "-o", "new/arm.parquet", "--noise", "0.1", "--seed", 3)
+    found, (X, y) = pq.ParquetFile("new/arm.parquet"), robot_arm(70_000, noise=0.1, seed=3)
+    assert found.num_row_groups == 2, "written a block at a time"
+    table = found.read()
+    assert (table["joint7"].to_numpy() == X[:, 7]).all()
+    assert (table["distance"].to_numpy() == y).all()
+    assert os.listdir("new") == ["arm.parquet"]
+
+
+def test_json_is_one_object_and_alone_on_stdout(here):
+    arm, model = "../made/arm.parquet", "../made/model"
+    keys = {
+        ("fit", arm, "--target", "distance", "-o", "m"): "parameters",
+        ("predict", model, arm, "-o", "p.parquet"): "rows",
+        ("evaluate", model, arm): "crps",
+        ("inspect", model): "tree",
+        ("datasets", "make", "robot-arm", "-n", "10", "-o", "x.parquet"): "rows",
+        ("demo", "-n", "300"): "models",
+        ("benchmark", "-n", "300"): "share_of_gemm",
+    }
+    for words, key in keys.items():
+        said = done(*words, "--json").stdout
+        assert said.count("\n") == 1
+        assert key in json.loads(said)
+    failed = run("evaluate", "nothing", arm, "--json")
+    assert json.loads(failed.stdout)["exit_code"] == failed.exit_code == 1
+
+
+def test_inspect_shows_what_was_learnt(here):
+    text = done("inspect", "../made/model").stdout
+    for part in ("distance from joint0", "7 leaves", "lengthscale[joint3]", "distance^2", "training", "leaf_size=100"):
+        assert part in text
+
+
+@pytest.mark.filterwarnings("ignore:.*bound")
+def test_parameters_are_in_the_users_units():
+    X, y = robot_arm(400)
+    kernel = kernels.SquaredExponential() + kernels.Linear(ard=True)
+    found = []
+    for width, height in ((1.0, 1.0), (1e3, 10.0)):
+        model = HGPRegressor(kernel, partition="random", leaf_size=100, random_state=0).fit(X * width, y * height)
+        found.append({each["name"]: each for each in describing.parameters(model)})
+    for name, factor in {
+        "left.variance": 1e2, "left.lengthscale[x0]": 1e3, "right.variance[x2]": 1e2 / 1e6, "noise_variance": 1e2,
+    }.items():  # fmt: skip
+        assert found[1][name]["value"] == pytest.approx(found[0][name]["value"] * factor, rel=0.02)
+    assert found[0]["right.variance[x2]"]["unit"] == "y^2/x2^2"
+
+
+@pytest.mark.filterwarnings("ignore:.*(bound|metric|converge)")
+def test_what_has_no_unit_says_so():
+    X, y = robot_arm(200)
+    one = kernels.RationalQuadratic(ard=False) * kernels.Constant() + kernels.Periodic()
+    model = HGPRegressor(one, partition="random", leaf_size=100, random_state=0).fit(X, y)
+    units = {each["name"]: each["unit"] for each in describing.parameters(model)}
+    assert units["left.left.variance"] == units["left.left.lengthscale"] == "standardised"
+    assert units["right.period[x0]"] == "x0"
+    assert units["right.lengthscale[x0]"] == ""
+
+
+def test_kernels_by_name():
+    assert _kernel("squared-exponential") is None
+    wanted = kernels.Matern32() + kernels.Linear() * kernels.Periodic()
+    assert _kernel("matern32+linear*periodic") == wanted
+    with pytest.raises(InvalidParameter, match="matern52"):
+        _kernel("matern")
+
+
+def test_options_are_read():
+    assert options.names(["a,b", '"c,d"', "e"]) == ["a", "b", "c,d", "e"]
+    assert options.row_count("1e6") == options.row_count("1_000_000") == 10**6
+    assert options.numbers("quantiles", "0.1, 0.9") == [0.1, 0.9]
+
+
+# Errors
+
+ARM, MODEL = "../made/arm.parquet", "../made/model"
+FIT = ["fit", ARM, "--target", "distance", "-o"]
+WRONG = {
+    "fit: no file": (["fit", "no.parquet", "--target", "y", "-o", "m"], "no.parquet"),
+    "fit: no column": (["fit", ARM, "--target", "distanse", "-o", "m"], "Did you mean 'distance'"),
+    "fit: no feature": ([*FIT, "m", "--features", "joint9"], "no column 'joint9'"),
+    "fit: empty": (["fit", "../made/empty.parquet", "--target", "distance", "-o", "m"], "no rows"),
+    "fit: words": (["fit", "../made/words.csv", "--target", "distance", "-o", "m"], "--categorical 'colour'"),
+    "fit: may not write": ([*FIT, "/proc/m"], "choose another folder"),
+    "fit: there is a model": ([*FIT, MODEL], "--overwrite"),
+    "fit: there is something else": ([*FIT, ".."], "choose another folder"),
+    "fit: store and checkpoint": ([*FIT, "m", "--store", "s", "--checkpoint", "c"], "not both"),
+    "fit: kernel": ([*FIT, "m", "--kernel", "rbf"], "matern52"),
+    "fit: engine": ([*FIT, "m", "--engine", "gpu"], "threads"),
+    "fit: fraction": ([*FIT, "m", "--test-fraction", "2"], "between 0 and 1"),
+    "fit: memory": ([*FIT, "m", "--memory", "lots"], "2GB"),
+    "fit: seed": ([*FIT, "m", "--seed", "-1"], "--seed must be"),
+    "fit: not a number": ([*FIT, "m", "--leaf-size", "many"], "gigagp fit --help"),
+    "fit: no target": (["fit", ARM, "-o", "m"], "--target"),
+    "predict: no model": (["predict", "no", ARM, "-o", "p.parquet"], "choose another folder"),
+    "predict: no file": (["predict", MODEL, "no.parquet", "-o", "p.parquet"], "no.parquet"),
+    "predict: no column": (["predict", MODEL, "../made/words.csv", "-o", "p.parquet"], "which the model reads"),
+    "predict: no kept column": (["predict", MODEL, ARM, "-o", "p.parquet", "--keep", "id"], "no column 'id'"),
+    "predict: empty": (["predict", MODEL, "../made/empty.parquet", "-o", "p.parquet"], "no rows"),
+    "predict: may not write": (["predict", MODEL, ARM, "-o", "/proc/p.parquet"], "choose another output"),
+    "predict: output is there": (["predict", MODEL, ARM, "-o", ARM], "choose another output"),
+    "predict: not Parquet": (["predict", MODEL, ARM, "-o", "p.csv"], ".parquet"),
+    "predict: quantiles": (["predict", MODEL, ARM, "-o", "p.parquet", "--quantiles", "5%"], "0.05,0.95"),
+    "evaluate: no model": (["evaluate", ARM, ARM], "choose another folder"),
+    "evaluate: no file": (["evaluate", MODEL, "no.csv"], "no.csv"),
+    "evaluate: no column": (["evaluate", MODEL, ARM, "--target", "y"], "no column 'y'"),
+    "evaluate: empty": (["evaluate", MODEL, "../made/empty.parquet"], "no rows"),
+    "inspect: no model": (["inspect", "no"], "choose another folder"),
+    "make: name": (["datasets", "make", "arm", "-o", "a.parquet"], "robot-arm"),
+    "make: rows": (["datasets", "make", "robot-arm", "-n", "0.5", "-o", "a.parquet"], "whole number"),
+    "make: noise": (["datasets", "make", "robot-arm", "--noise", "-1", "-o", "a.parquet"], "at least 0"),
+    "make: output is there": (["datasets", "make", "robot-arm", "-o", ARM], "--overwrite"),
+    "make: output is a folder": (["datasets", "make", "robot-arm", "-o", "../f.parquet"], "is a folder"),
+    "make: not Parquet": (["datasets", "make", "robot-arm", "-o", "a.csv"], ".parquet"),
+    "make: may not write": (["datasets", "make", "robot-arm", "-n", "9", "-o", "/proc/a.parquet"], "choose a folder"),
+    "make: too much": (["datasets", "make", "robot-arm", "-n", "1e14", "-o", "a.parquet"], "make room"),
+    "demo: picture is there": (["demo", "--picture", "../there.png"], "choose another"),
+    "demo: not PNG": (["demo", "--picture", "demo.gif"], ".png"),
+    "demo: may not write": (["demo", "--picture", "no/demo.png"], "choose another"),
+    "demo: rows": (["demo", "-n", "1"], "at least 2"),
+    "benchmark: rows": (["benchmark", "-n", "few"], "whole number"),
+    "no such command": (["predikt"], "gigagp --help"),
+    "no subcommand": (["datasets"], "gigagp datasets --help"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_the_user_can_cure_is_one_line_and_nothing_is_written_or_lost(case, here):
+    words, cure = WRONG[case]
+    (here.parent / "f.parquet").mkdir()
+    (here.parent / "there.png").write_bytes(b"")
+    before = sorted(here.parent.rglob("*"))
+    kept = (here.parent / "made" / "arm.parquet").read_bytes()
+    result = run(*words)
+    assert result.exit_code == 1, result.output
+    assert result.stdout == ""
+    (line,) = [line for line in result.stderr.splitlines() if not re.match(r"(scan|store): ", line)]
+    assert line.startswith("error: ")
+    assert cure in line
+    assert sorted(here.parent.rglob("*")) == before
+    assert (here.parent / "made" / "arm.parquet").read_bytes() == kept
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read(made, here):
+    Path("secret.parquet").write_bytes((made / "arm.parquet").read_bytes())
+    Path("secret.parquet").chmod(0)
+    result = run("fit", "secret.parquet", "--target", "distance", "-o", "m")
+    assert result.exit_code == 1
+    assert "secret.parquet" in result.stderr
+
+
+def test_overwrite_replaces(here):
+    for _ in range(2):
+        done("datasets", "make", "robot-arm", "-n", 300, "-o", "a.parquet", "--overwrite")
+        done("fit", "a.parquet", "--target", "distance", "-o", "m", "--overwrite")
+        done("predict", "m", "a.parquet", "-o", "p.parquet", "--overwrite")
+
+
+def test_a_share_without_rows_leaves_the_model(here):
+    result = run(*FIT, "m", "--test-fraction", "1e-9")
+    assert result.exit_code == 1
+    assert "the model is saved in m" in result.stderr
+    assert "tree" in done("inspect", "m").stdout
+
+
+def test_data_that_cannot_be_made_leave_nothing(here, monkeypatch):
+    def fail(*_):
+        yield np.ones((2, 8)), np.ones(2)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("gigagp.datasets.robot_arm_batches", fail)
+    result = run("datasets", "make", "robot-arm", "-o", "a.parquet")
+    assert result.exit_code == 1
+    assert "No space left" in result.stderr
+    assert os.listdir() == []
+
+
+def test_a_bug_is_exit_code_2_and_a_traceback_only_if_asked_for(here, monkeypatch):
+    def broken(*_, **__):
+        raise KeyError("never")
+
+    monkeypatch.setattr(HGPRegressor, "load", broken)
+    short = run("inspect", MODEL)
+    assert (short.exit_code, short.stderr.count("\n")) == (2, 1)
+    assert "internal error" in short.stderr
+    long = run("inspect", MODEL, "--debug")
+    assert long.exit_code == 2
+    assert "Traceback" in long.stderr
+    assert "in broken" in long.stderr
+
+
+def test_memory_and_ctrl_c_and_disks_are_explained():
+    assert running._explained(MemoryError())[0] == 1
+    assert running._explained(KeyboardInterrupt()) == (130, "interrupted")
+    assert running._explained(PermissionError(13, "Permission denied", "x"))[1].startswith("x: Permission denied")
+
+
+def test_warnings_are_lines_of_their_own(here):
+    done("datasets", "make", "robot-arm", "-n", 300, "-o", "a.parquet", "--noise", 0)
+    result = done("fit", "a.parquet", "--target", "distance", "-o", "m", "--kernel", "linear", "--json")
+    assert re.search(r"^warning: .*no metric", result.stderr, re.M)
+    json.loads(result.stdout)
+
+
+# Ctrl-C
+
+
+def test_ctrl_c_leaves_a_checkpoint_and_the_printed_command_goes_on_to_the_same_bits(here):
+    done("datasets", "make", "robot-arm", "-n", 2400, "-o", "a b.parquet")
+    words = ["fit", "a b.parquet", "--target", "distance", "--partition", "random", "--leaf-size", "800", "--jobs", "1"]
+    begun = subprocess.Popen(
+        [*MODULE, *words, "-o", "m", "--checkpoint", "run"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    for line in begun.stderr:
+        if line.startswith("partition and store"):
+            begun.send_signal(signal.SIGINT)
+            break
+    printed, said = begun.communicate(timeout=60)
+    assert (begun.returncode, printed) == (130, "")
+    assert "kept in run" in said
+    assert "Traceback" not in said
+    assert not Path("m").exists()
+    command = said.split("To go on:\n")[1].strip()
+    subprocess.run(command, shell=True, check=True, capture_output=True)
+    done(*words, "-o", "whole")
+    names = sorted(path.name for path in Path("m").glob("*.npy"))
+    assert "theta.npy" in names
+    assert all(Path("m", name).read_bytes() == Path("whole", name).read_bytes() for name in names)
+
+
+def stopped(*words, at="training"):
+    """The command, with Ctrl-C at the first event of a stage."""
+
+    def listening(event):
+        if event.stage == at:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(display.Stages, "__call__", lambda self, event: listening(event))
+        return run(*words)
+
+
+def test_ctrl_c_without_a_checkpoint_says_how_to_have_one(here):
+    result = stopped(*FIT, "m")
+    assert result.exit_code == 130
+    assert "--checkpoint FOLDER" in result.stderr
+    assert os.listdir() == []
+
+
+def test_ctrl_c_during_a_prediction_prints_how_to_go_on(here):
+    result = stopped("predict", MODEL, ARM, "-o", "p.parquet", at="prediction")
+    assert result.exit_code == 130
+    paste([result.stderr.splitlines()[-1].strip()])
+    assert pq.read_metadata("p.parquet").num_rows == 700
+
+
+def test_ctrl_c_while_data_are_made_leaves_nothing(here):
+    assert stopped("datasets", "make", "robot-arm", "-o", "a.parquet", at="making").exit_code == 130
+    assert os.listdir() == []
+
+
+# The display
+
+
+def screen(raw, columns):
+    """What a terminal shows after it was sent this."""
+    lines, row, column = [""], 0, 0
+    for part in re.findall(r"\x1b\[[?0-9;]*[A-Za-z]|[\r\n]|[^\x1b\r\n]+", raw):
+        if part == "\r":
+            column = 0
+        elif part == "\n":
+            row, column = row + 1, 0
+            lines += [""] * (row + 1 - len(lines))
+        elif part.endswith("A"):
+            row -= int(part[2:-1] or 1)
+        elif part.endswith("K"):
+            lines[row] = ""
+        elif part.endswith(("m", "h", "l")):
+            continue
+        else:
+            assert "\x1b" not in part
+            assert column + len(part) <= columns, "a line that wraps cannot be erased"
+            lines[row] = lines[row][:column].ljust(column) + part + lines[row][column + len(part) :]
+            column += len(part)
+    return [line.rstrip() for line in lines]
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_on_a_terminal_progress_leaves_no_garbage(columns, here):
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")} | {"TERM": "xterm-256color"}
+    words = [*MODULE, "fit", ARM, "--target", "distance", "-o", "m", "--leaf-size", "60"]
+    process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    raw = b""
+    while select.select([ours], [], [], 60)[0]:
+        try:
+            read = os.read(ours, 65536)
+        except OSError:  # what Linux says at the end
+            break
+        if not read:
+            break
+        raw += read
+    os.close(ours)
+    assert process.wait(60) == 0, raw
+    text = raw.decode()
+    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l"), "the cursor is back"
+    told, _, result = text.rpartition("\x1b[?25h")
+    shown = [line for line in screen(told, columns) if line]
+    assert [line.split(":")[0] for line in shown] == [
+        "scan", "store", "rough theta", "partition and store", "training", "sharing",
+    ]  # fmt: skip
+    assert result.lstrip("\r").startswith("m: 700 rows"), result
+    assert "warning: lengthscale[joint7] ended at its upper bound" in result
+    assert "\x1b" not in result
+
+
+def test_the_plain_display_has_one_line_a_stage():
+    said = []
+    stages = display.Stages(said.append)
+    for event in (
+        Event("scan", 10, 20, 0.1),
+        Event("scan", 20, 20, 0.2),
+        Event("rough theta", 1, None, 1.0, -0.5, 0.1, 1),
+        Event("rough theta", 0, None, 1.1, finished=True),
+        Event("sharing", 0, None, 0.3, finished=True),
+        Event("prediction", 5, None, 0.1),
+    ):
+        stages(event)
+    stages.close()
+    assert said == [
+        "scan: 20 rows, 0.2 s",
+        "rough theta: 1 evaluations, evidence -0.5000, slope 0.1, 1 expert, 1.0 s",
+        "sharing: 0.3 s",
+        "prediction: 5 rows, 0.1 s",
+    ]
+    assert display.detail(Event("scan", 10, 20, 0.1)) == "10 of 20 rows"
+
+
+def test_rows_of_any_table_have_the_same_columns():
+    assert running.table(["a", "bb"], [["ccc", "d"]]) == "a    bb\nccc   d"
+    assert running._plain({"x": [float("nan"), np.float64(2), (1, None)]}) == {"x": [None, 2.0, [1, None]]}
+
+
+def test_tables_of_pyarrow_are_of_one_type(made):
+    assert pq.read_schema(made / "arm.parquet").types == [pa.float64()] * 9
