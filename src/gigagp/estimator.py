@@ -64,9 +64,12 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    kernel : Kernel, default squared exponential with one length-scale a column
-        Covariance of the latent function. Its values are where training starts. It sees standardised inputs and
-        target (unless standardize=False), and its parameters are in those units.
+    kernel : Kernel, default chosen
+        Covariance of the latent function. By default one with a length-scale a column: of the squared exponential,
+        Matérn 5/2 and Matérn 3/2 the one with which experts best predict rows left out (see `report_.choices`);
+        with partition "stratified" or "random" the squared exponential. The values of a kernel are where training
+        starts. It sees standardised inputs and target (unless standardize=False), and its parameters are in those
+        units.
     partition : {"local", "stratified", "random"} or Partitioner
         How rows are divided among experts. "local": cells of a KD-tree, neighbours together. "stratified": the
         paper's, every expert sees all regions. "random".

@@ -496,7 +496,7 @@ def test_on_a_terminal_progress_leaves_no_garbage(columns, here):
     told, _, result = text.rpartition("\x1b[?25h")
     shown = [line for line in screen(told, columns) if line]
     assert [line.split(":")[0] for line in shown] == [
-        "scan", "store", "rough theta", "partition and store", "training", "sharing",
+        "scan", "store", "rough theta", "partition and store", "choice of kernel", "training", "sharing",
     ]  # fmt: skip
     assert result.lstrip("\r").startswith("m: 700 rows"), result
     assert "warning: lengthscale[joint7] ended at its upper bound" in result
