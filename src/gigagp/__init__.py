@@ -24,6 +24,9 @@ else:
             raise AttributeError(f"module 'gigagp' has no attribute {name!r}")
         return import_module(f"gigagp.{name}")
 
+    def __dir__():
+        return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "GigaGPError",

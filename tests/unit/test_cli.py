@@ -28,7 +28,8 @@ from gigagp.datasets import robot_arm
 from gigagp.errors import InvalidParameter
 from gigagp.progress import Event
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENT = ROOT / "docs" / "command-line.md"
 COMMANDS = ["fit", "predict", "evaluate", "inspect", "demo", "benchmark", "datasets make"]
 MODULE = [sys.executable, "-m", "gigagp"]
 
@@ -88,10 +89,12 @@ def test_the_example_in_the_help_works_as_pasted(command, tmp_path, monkeypatch)
     paste(lines)
 
 
-def test_the_examples_in_the_document_work_as_pasted(tmp_path, monkeypatch):
+@pytest.mark.parametrize("page", [ROOT / "README.md", DOCUMENT], ids=lambda page: page.name)
+def test_the_examples_in_the_documents_work_as_pasted(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```sh\n(.*?)```", DOCUMENT.read_text(), re.S)
-    paste(line for block in blocks for line in block.splitlines() if line.startswith("gigagp"))
+    blocks = re.findall(r"```sh\n(gigagp.*?)```", page.read_text(), re.S)
+    assert blocks
+    paste(line for block in blocks for line in block.splitlines())
 
 
 def test_the_document_names_every_command_and_option():
@@ -493,6 +496,7 @@ def test_on_a_terminal_progress_leaves_no_garbage(columns, here):
     assert process.wait(60) == 0, raw
     text = raw.decode()
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l"), "the cursor is back"
+    assert text.rindex("rough theta") < text.index("partition and store"), "a stage that has ended is not shown again"
     told, _, result = text.rpartition("\x1b[?25h")
     shown = [line for line in screen(told, columns) if line]
     assert [line.split(":")[0] for line in shown] == [

@@ -83,6 +83,7 @@ def _moving() -> Iterator[Listener]:
         def say(line: str) -> None:
             for task in list(shown.task_ids):
                 shown.remove_task(task)
+            shown.refresh()  # else what is printed comes above the line as it was
             console.print(line, markup=False, overflow="ellipsis", no_wrap=True)
 
         stages = Stages(say)
@@ -91,9 +92,10 @@ def _moving() -> Iterator[Listener]:
             stages(event)
             if event.finished:
                 return
-            if not shown.task_ids:
-                shown.add_task(event.stage, total=event.total, detail="")
-            shown.update(shown.task_ids[0], completed=event.done, detail=detail(event))
+            if shown.task_ids:
+                shown.update(shown.task_ids[0], completed=event.done, detail=detail(event))
+            else:
+                shown.add_task(event.stage, total=event.total, completed=event.done, detail=detail(event))
 
         yield listener
         stages.close()
