@@ -8,27 +8,26 @@ back in order.
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 import dask
-from distributed import CancelledError, Client, Future, KilledWorker, LocalCluster, get_worker
+from distributed import CancelledError, Client, Future, KilledWorker, LocalCluster
 
 from gigagp.data.folders import TemporaryFolder
-from gigagp.data.store import MappedFile
-from gigagp.engines.base import Engine, OverLeaves, own_workspace
-from gigagp.engines.blas_threads import one_blas_thread
-from gigagp.engines.shards import Levels, Shard, ShardFiles, sums_below
+from gigagp.engines import dask_tasks
+from gigagp.engines.base import Engine, OverLeaves
+from gigagp.engines.shards import ShardFiles
 from gigagp.engines.threads import ThreadsEngine
-from gigagp.engines.transport import Depot, unpack, unpack_once
-from gigagp.errors import DamagedFile, InvalidParameter, WorkerLost
+from gigagp.engines.transport import Depot, Packed
+from gigagp.errors import DamagedFile, GigaGPError, InvalidParameter, WorkerLost
 from gigagp.linalg.workspace import Workspace
 from gigagp.tree import Division, Node, Tree, V, divide
 from gigagp.version import __version__
@@ -40,13 +39,19 @@ _SHARDS_A_THREAD = 4  # small enough to even out workers of different speed
 _MOST_SHARDS = 2000
 _AHEAD = 3  # bundles under way a thread
 _AGAIN = 5  # times work is begun again where workers died too often for the scheduler's patience
+_CONNECT = 10  # seconds for a scheduler to answer
 _PATIENCE = 60  # seconds without any worker
+_NOTICED = 0.5  # seconds in which a client notices that its scheduler is gone
+_LOOK = 2  # seconds after which we look whether there are any
+_IDLE = 2  # looks in a row at workers that have nothing to do, though we wait for them
 # For a cluster of our own; docs/clusters.md says how to set them where a scheduler is started.
 _SETTINGS = {
     "distributed.scheduler.allowed-failures": 10,
     "distributed.scheduler.work-stealing": False,
     "distributed.scheduler.worker-ttl": "60s",
 }
+_START = "start some, and repeat the call: with fit(..., checkpoint=folder) it goes on where it was"
+_MEMORY = "give workers more of it, or use more workers or smaller leaves"
 
 
 class DaskEngine(Engine):
@@ -66,6 +71,7 @@ class DaskEngine(Engine):
         self._local: ThreadsEngine | None = None
         self._depot: Depot | None = None
         self._temporary: TemporaryFolder | None = None
+        self._given: Path | None = None
         self._held: _Held | None = None
         self._run, self._count = uuid.uuid4().hex[:8], 0
         self._check_workers()
@@ -74,21 +80,28 @@ class DaskEngine(Engine):
     def on_this_machine(cls, workers: int) -> DaskEngine:
         """A cluster of its own, one thread a worker, that ends with the engine."""
         with dask.config.set(_SETTINGS):
-            cluster = LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None)
+            cluster = LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0")
             client = Client(cluster)
-        engine = cls(client, n_jobs=workers)
-        engine._owned = [client, cluster]
-        return engine
+        return cls._owning([client, cluster], None, workers)
 
     @classmethod
-    def at(cls, address: str, n_jobs: int) -> DaskEngine:
+    def at(cls, address: str, n_jobs: int, folder: str | Path | None = None) -> DaskEngine:
         """The cluster of the scheduler at an address; the connection ends with the engine."""
         try:
-            client = Client(address, timeout=10)
+            client = Client(address, timeout=_CONNECT)
         except (OSError, ValueError) as error:
             raise InvalidParameter(f"no Dask scheduler answers at {address} ({error}); is it running there?") from None
-        engine = cls(client, n_jobs=n_jobs)
-        engine._owned = [client]
+        return cls._owning([client], folder, n_jobs)
+
+    @classmethod
+    def _owning(cls, owned: list[Client | LocalCluster], folder: str | Path | None, n_jobs: int) -> DaskEngine:
+        try:
+            engine = cls(owned[0], folder, n_jobs)
+        except BaseException:
+            for one in owned:
+                one.close()
+            raise
+        engine._owned = owned
         return engine
 
     @property
@@ -99,6 +112,7 @@ class DaskEngine(Engine):
 
     def close(self) -> None:
         self._held = None
+        self._leave_folder()
         if self._local is not None:
             self._local.close()
             self._local = None
@@ -108,20 +122,28 @@ class DaskEngine(Engine):
 
     def __reduce__(self) -> tuple[Any, ...]:
         address = self.client.scheduler.address if self.client.scheduler is not None else ""
-        return DaskEngine.at, (address, self.n_jobs)
+        return DaskEngine.at, (address, self.n_jobs, self.folder)
 
     # Folders and workers
 
     def use_folder(self, folder: Path) -> None:
-        self._temporary = TemporaryFolder(self.folder if self.folder is not None else folder)
-        self._depot = Depot(self._temporary.path)
+        if self._temporary is None or self._given != folder or not self._temporary.path.exists():
+            self._held = None  # what it was loaded from goes
+            self._leave_folder()
+            self._temporary = TemporaryFolder(self.folder if self.folder is not None else folder)
+            self._depot, self._given = Depot(self._temporary.path), folder
         for seen in dict.fromkeys((str(folder), str(self._temporary.path))):
-            blind = [where for where, found in self._of_workers(_sees, seen).items() if found is not True]
+            blind = [where for where, found in self._of_workers(dask_tasks.sees, seen).items() if found is not True]
             if blind:
                 raise InvalidParameter(
                     f"some workers do not see the folder {seen}: {_listed(blind)}; choose one on a file system that "
                     "all share, with fit(..., store=folder), checkpoint=folder or DaskEngine(client, folder=folder)"
                 )
+
+    def _leave_folder(self) -> None:
+        if self._temporary is not None:
+            self._temporary.remove()
+        self._temporary = self._depot = self._given = None
 
     def _depot_in_use(self) -> Depot:
         if self._depot is None:
@@ -130,7 +152,34 @@ class DaskEngine(Engine):
         return self._depot
 
     def _of_workers(self, function: Callable[..., Any], *about: Any) -> dict[str, Any]:
-        found: dict[str, Any] = self.client.run(function, *about, on_error="return")
+        """What each worker says; one that is lost meanwhile says nothing."""
+        with self._scheduler():
+            found: dict[str, Any] = self.client.run(function, *about, on_error="return")
+        return {where: said for where, said in found.items() if not isinstance(said, OSError)}
+
+    @contextmanager
+    def _scheduler(self) -> Iterator[None]:
+        """Whatever comes of a lost scheduler is said in one way."""
+        try:
+            yield
+        except GigaGPError:
+            raise
+        except (Exception, CancelledError) as error:
+            if isinstance(error, OSError):
+                time.sleep(_NOTICED)
+            if self.client.status == "running":
+                raise
+            raise WorkerLost(
+                "the Dask scheduler is gone; start it and its workers, and repeat the call: with "
+                "fit(..., checkpoint=folder) it goes on where it was"
+            ) from error
+
+    def _threads(self) -> dict[str, int]:
+        """Of each worker; there is at least one."""
+        found: dict[str, int] = self.client.nthreads()
+        if not found:
+            self._check_workers()
+            found = self.client.nthreads()
         return found
 
     def _check_workers(self) -> None:
@@ -138,8 +187,8 @@ class DaskEngine(Engine):
         try:
             self.client.wait_for_workers(1, timeout=_PATIENCE)
         except TimeoutError:
-            raise WorkerLost("the Dask cluster has no workers; start some, and repeat the call") from None
-        found = self._of_workers(_version)
+            raise WorkerLost(f"the Dask cluster has had no worker for {_PATIENCE} s; {_START}") from None
+        found = self._of_workers(dask_tasks.version)
         wrong = [f"{where} has {has or 'none'}" for where, has in found.items() if has != __version__]
         if wrong:
             raise WorkerLost(
@@ -152,83 +201,134 @@ class DaskEngine(Engine):
         key = f"{name}-{self._run}-{self._count}"
         return self.client.submit(function, *arguments, key=key, pure=False, **how)
 
-    def _result(self, future: Future, name: str, again: Callable[[], Future]) -> Any:
-        """The result. Workers that die take nothing with them: what they did is done again."""
-        for attempt in range(_AGAIN):
+    def _result(self, future: Future, name: str, again: Callable[[], Future], who: Callable[[str], str]) -> Any:
+        """The result. Workers that die take nothing with them: what they did is done again.
+
+        `who` says which experts the task of a key is about.
+        """
+        failed = 0
+        while failed < _AGAIN:
             try:
-                return future.result()
+                return self._wait(future)
             except KilledWorker as killed:
-                if attempt == _AGAIN - 1:
+                failed += 1
+                if failed == _AGAIN:
                     raise WorkerLost(
-                        f"workers died again and again over {name!r}, the last at {killed.last_worker.address}: most "
-                        "often they are out of memory; give them more of it, or use more workers or smaller leaves"
+                        f"workers died again and again over {name!r}{who(str(killed.task))}, the last at "
+                        f"{killed.last_worker.address}: most often for want of memory: {_MEMORY}"
                     ) from None
-            except CancelledError as error:
+            except CancelledError:
+                failed += 1
                 if self.client.status != "running":
-                    raise WorkerLost(
-                        "the Dask scheduler is gone; start it and its workers, and repeat the call: with "
-                        "fit(..., checkpoint=folder) it goes on where it was"
-                    ) from error
+                    raise
+            except MemoryError as error:
+                where = ", ".join(getattr(error, "__notes__", ()))
+                raise WorkerLost(f"a worker is out of memory over {name!r} {where}: {_MEMORY}") from error
+            except ImportError:
+                self._check_workers()  # one that came late may lack the package
+                raise
+            except _Forgotten:
+                pass
             future = again()
         raise WorkerLost(f"the scheduler cancelled {name!r} again and again; look at its log")
+
+    def _wait(self, future: Future) -> Any:
+        """The result, as long as there are workers to come by it."""
+        seen, idle = time.monotonic(), 0
+        while True:
+            try:
+                return future.result(timeout=_LOOK)
+            except TimeoutError:
+                if future.done():  # it is the task's own
+                    raise
+            at_work: dict[str, tuple[str, ...]] = self.client.processing()
+            if at_work:
+                seen = time.monotonic()
+            elif time.monotonic() - seen > _PATIENCE:
+                raise WorkerLost(f"all workers are lost, and for {_PATIENCE} s none has come; {_START}")
+            ours = any(self._run in str(key) for keys in at_work.values() for key in keys)
+            idle = idle + 1 if not ours and any(not keys for keys in at_work.values()) else 0
+            if idle == _IDLE:
+                raise _Forgotten
 
     # Whatever is a map
 
     def map(self, function: Callable[[T, Workspace], R], tasks: Iterable[T], together: int = 1) -> Iterator[R]:
         depot, name = self._depot_in_use(), getattr(function, "name", "task")
         packed, waiting = depot.pack(function), iter(tasks)
-        ahead: deque[tuple[bytes, Future]] = deque()
+        ahead: deque[tuple[Callable[[], Future], str, Future]] = deque()
         try:
-            while True:
-                most = _AHEAD * max(1, sum(self.client.nthreads().values()))
-                while len(ahead) < most and (bundle := list(islice(waiting, together))):
-                    content = depot.pack(bundle)
-                    ahead.append((content, self._submit(name, _run, packed, content)))
-                if not ahead:
-                    return
-                content, future = ahead.popleft()
-                yield from self._result(future, name, partial(self._submit, name, _run, packed, content))
+            with self._scheduler():
+                while True:
+                    most = _AHEAD * sum(self._threads().values())
+                    while len(ahead) < most and (bundle := list(islice(waiting, together))):
+                        begin: Callable[[], Future] = partial(self._run_bundle, name, packed, depot.pack(bundle))
+                        ahead.append((begin, _experts([t.leaf for t in bundle if hasattr(t, "leaf")]), begin()))
+                    if not ahead:
+                        return
+                    begin, about, future = ahead.popleft()
+                    yield from self._result(future, name, begin, lambda _, about=about: about)  # type: ignore[misc]
         finally:
-            for _, future in ahead:
-                future.cancel()
+            with suppress(Exception, CancelledError):  # of a scheduler that is gone
+                self.client.cancel([future for _, _, future in ahead])
+
+    def _run_bundle(self, name: str, packed: Packed, content: Packed) -> Future:
+        return self._submit(name, dask_tasks.run, packed.data, content.data)
 
     # Sums over the tree
 
     def sum(self, tree: Tree, leaf_value: Callable[[int, Workspace], V]) -> V:
         """Subtrees are added up where their rows are; the sums climb as the tree says, on the workers."""
-        if isinstance(leaf_value, OverLeaves):
-            held: V = self._sum_held(tree, leaf_value)
-            return held
+        with self._scheduler():
+            if isinstance(leaf_value, OverLeaves):
+                held: V = self._sum_held(tree, leaf_value)
+                return held
+            return self._sum_called(tree, leaf_value)
+
+    def _sum_called(self, tree: Tree, leaf_value: Callable[[int, Workspace], V]) -> V:
         division, packed = self._divide(tree), self._depot_in_use().pack(leaf_value)
         name = getattr(leaf_value, "name", "leaves")
+        below = [(nodes[0].leaves.start, tuple(n.alone().levels for n in nodes)) for nodes in _shares(division)]
 
         def begin() -> Future:
-            below = [(nodes[0].leaves.start, tuple(n.alone().levels for n in nodes)) for nodes in _shares(division)]
-            return self._climb(name, division, [self._submit(name, _sum, packed, *part) for part in below])
+            parts = [self._submit(name, dask_tasks.sum_leaves, packed.data, *part) for part in below]
+            return self._climb(name, division, parts)
 
-        total: V = self._result(begin(), name, begin).values[0]
+        total: V = self._result(begin(), name, begin, lambda _: "").values[0]
         return total
 
     def _sum_held(self, tree: Tree, over: OverLeaves[V]) -> V:
         name, packed = getattr(over.value, "name", "leaves"), self._depot_in_use().pack(over.value)
+        asked: dict[str, ShardFiles] = {}
 
         def begin() -> Future:
             held = self._hold(tree, over)
-            return self._climb(name, held.division, [self._submit(name, _sum_shard, s, packed) for s in held.shards])
+            parts = [self._submit(name, dask_tasks.sum_shard, shard, packed.data) for shard in held.shards]
+            for futures in (held.shards, parts):
+                asked.update({future.key: spec for future, spec in zip(futures, held.specs, strict=True)})
+            return self._climb(name, held.division, parts)
 
         def begin_anew() -> Future:
-            self._held = None  # what could not be loaded is remembered as an error
+            if self._held is not None:
+                self._load_all(self._held)  # what could not be loaded is remembered as an error
             return begin()
 
-        found: _Sums = self._result(begin(), name, begin_anew)
-        if self._held is not None:
-            self._held.compare(found.checksums)
+        def who(key: str) -> str:
+            return _experts(asked[key].leaves.tolist()) if key in asked else ""
+
+        try:
+            found: dask_tasks.Sums = self._result(begin(), name, begin_anew, who)
+            if self._held is not None:
+                self._held.compare(found.checksums)
+        except BaseException:
+            self._held = None
+            raise
         total: V = found.values[0]
         return total
 
     def _divide(self, tree: Tree) -> Division:
-        threads = sum(self.client.nthreads().values())
-        return divide(tree, max(1, min(_SHARDS_A_THREAD * threads, _MOST_SHARDS, tree.n_leaves)))
+        threads = sum(self._threads().values())
+        return divide(tree, min(_SHARDS_A_THREAD * threads, _MOST_SHARDS, tree.n_leaves))
 
     def _climb(self, name: str, division: Division, parts: list[Future]) -> Future:
         """The sums of inner nodes, each formed on a worker from what its children's workers send."""
@@ -239,7 +339,7 @@ class DaskEngine(Engine):
             below = [at[child.depth, child.index] for child in inner.node.children]
             senders = list(dict.fromkeys(future for future, _ in below))
             picks = [(senders.index(future), i) for future, i in below]
-            at[inner.node.depth, inner.node.index] = self._submit(f"add-{name}", _add, senders, picks), 0
+            at[inner.node.depth, inner.node.index] = self._submit(f"add-{name}", dask_tasks.add, senders, picks), 0
         return at[0, 0][0]
 
     # Who holds which rows
@@ -249,26 +349,35 @@ class DaskEngine(Engine):
         held = self._held
         if held is None or not held.suits(tree, over):
             self._held = None
-            held = self._held = _Held(self._depot_in_use().files(over.store), over, tree, self._divide(tree))
-            threads = self.client.nthreads()
-            places = [worker for worker, n in threads.items() for _ in range(n)] or [None]
-            count = len(held.specs)
-            for i, spec in enumerate(held.specs):  # neighbours together, as the tree's units
-                held.shards.append(self._load(spec, places[i * len(places) // count]))
-            held.workers = set(threads)
+            held = self._held = _Held(self._depot_in_use(), over, tree, self._divide(tree))
+            self._load_all(held)
         self._share_with_newcomers(held)
         return held
 
-    def _load(self, spec: ShardFiles, worker: str | None) -> Future:
-        where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
-        return self._submit("load-shard", _load, self._depot_in_use().pack(spec), **where)
+    def _ready(self) -> set[str]:
+        """Workers that take tasks; one that is still starting would be passed over."""
+        known = self.client.scheduler_info(n_workers=-1)["workers"]
+        return {worker for worker, told in known.items() if told.get("status") == "running"}
+
+    def _load_all(self, held: _Held) -> None:
+        threads = self._threads()
+        places = [worker for worker, n in threads.items() for _ in range(n)]
+        count = len(held.packed)  # neighbours together, as the tree's units
+        held.shards = [self._load(packed, places[i * len(places) // count]) for i, packed in enumerate(held.packed)]
+        held.workers = set(threads)
+
+    def _load(self, packed: Packed, worker: str) -> Future:
+        # Others may load it too: a worker that is gone would be waited for without end.
+        return self._submit("load-shard", dask_tasks.load, packed.data, workers=[worker], allow_other_workers=True)
 
     def _share_with_newcomers(self, held: _Held) -> None:
         """Workers that have come since get shards of those that hold most."""
-        threads = self.client.nthreads()
+        threads = self._threads()
         if held.workers.issuperset(threads):
             held.workers = set(threads)
             return
+        ready = self._ready()
+        threads = {worker: n for worker, n in threads.items() if worker in ready}
         held.workers = set(threads)
         owner = {key: who[0] for key, who in self.client.who_has(held.shards).items() if who}
         owns: dict[str, list[int]] = {worker: [] for worker in threads}
@@ -283,16 +392,22 @@ class DaskEngine(Engine):
                     break
                 moved = owns[richest].pop()
                 owns[worker].append(moved)
-                held.shards[moved] = self._load(held.specs[moved], worker)
+                held.shards[moved] = self._load(held.packed[moved], worker)
+
+
+class _Forgotten(Exception):
+    """When all workers are lost at once, tasks that had a place wait for it without end, whoever comes."""
 
 
 class _Held:
     """The shards of some leaves: what they are of, where they are, and what they were when they were first seen."""
 
-    def __init__(self, files: tuple[MappedFile, ...], over: OverLeaves[Any], tree: Tree, division: Division) -> None:
+    def __init__(self, depot: Depot, over: OverLeaves[Any], tree: Tree, division: Division) -> None:
         self._store, self._lists, self._leaves, self._tree = over.store, over.lists, over.leaves, tree
         self.division = division
+        files = depot.files(over.store)
         self.specs = [ShardFiles.of(files, over, nodes) for nodes in _shares(division)]
+        self.packed = [depot.pack(spec) for spec in self.specs]
         self.shards: list[Future] = []
         self.workers: set[str] = set()
         self._checksums: dict[int, int] = {}
@@ -322,82 +437,13 @@ def _shares(division: Division) -> list[list[Node]]:
     return [shares[unit] for unit in sorted(shares)]
 
 
-# What runs on workers
-
-
-@dataclass(frozen=True, eq=False)
-class _Sums:
-    """Sums over subtrees, and of which shards they are: their first leaves and checksums."""
-
-    values: list[Any]
-    checksums: dict[int, int] = field(default_factory=dict)
-
-
-@contextmanager
-def _at_work() -> Iterator[None]:
-    """One BLAS thread; an error says where it happened."""
-    try:
-        with one_blas_thread():
-            yield
-    except Exception as error:
-        worker = get_worker()
-        error.add_note(f"on the worker {worker.name} at {worker.address}")
-        raise
-
-
-def _load(packed: bytes) -> Shard:
-    with _at_work():
-        spec: ShardFiles = unpack(packed)
-        return spec.load()
-
-
-def _sum_shard(shard: Shard, packed: bytes) -> _Sums:
-    with _at_work():
-        values = shard.sums(unpack_once(packed), own_workspace())
-        return _Sums(values, {int(shard.leaves[0]): shard.checksum})
-
-
-def _sum(packed: bytes, first: int, subtrees: tuple[Levels, ...]) -> _Sums:
-    with _at_work():
-        of_leaf, work = unpack_once(packed), own_workspace()
-        return _Sums(sums_below(subtrees, lambda place: of_leaf(first + place, work)))
-
-
-def _add(senders: list[_Sums], picks: list[tuple[int, int]]) -> _Sums:
-    (sender, i), *others = picks
-    total = senders[sender].values[i]
-    for sender, i in others:
-        total = total + senders[sender].values[i]
-    checksums: dict[int, int] = {}
-    for sums in senders:
-        checksums |= sums.checksums
-    return _Sums([total], checksums)
-
-
-def _run(packed: bytes, content: bytes) -> list[Any]:
-    with _at_work():
-        function, work = unpack_once(packed), own_workspace()
-        return [function(task, work) for task in unpack(content)]
-
-
-def _version() -> str | None:
-    try:
-        from gigagp.version import __version__ as found  # noqa: PLC0415
-    except ImportError:
-        return None
-    return str(found)
-
-
-def _sees(folder: str) -> bool:
-    import os  # noqa: PLC0415
-
-    return os.path.isdir(folder)
-
-
-for _probe in (_version, _sees):
-    _probe.__module__ = "__main__"  # they travel whole: workers may not have this package
-
-
 def _listed(names: list[str]) -> str:
     more = len(names) - 3
     return ", ".join(names[:3]) + (f" and {more} more" if more > 0 else "")
+
+
+def _experts(leaves: list[int]) -> str:
+    if not leaves:
+        return ""
+    first, last = min(leaves), max(leaves)
+    return f" of expert {first}" if first == last else f" of {len(leaves)} experts from {first} to {last}"

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ from gigagp.data.folders import TemporaryFolder
 from gigagp.engines.base import Engine, own_workspace
 from gigagp.engines.blas_threads import one_blas_thread
 from gigagp.engines.threads import ThreadsEngine
-from gigagp.engines.transport import Depot, unpack, unpack_once
+from gigagp.engines.transport import Depot, Packed, unpack, unpack_once
 from gigagp.errors import WorkerLost
 from gigagp.linalg.workspace import Workspace
 
@@ -26,6 +27,14 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _AGAIN = 5  # times a task is given to a new worker before it is held to be what kills them
+
+
+@dataclass(eq=False)
+class _Sent:
+    """A batch of tasks, and what comes of it once a worker has it."""
+
+    content: Packed
+    future: Future[list[Any]] | None = None
 
 
 class ProcessesEngine(Engine):
@@ -37,8 +46,8 @@ class ProcessesEngine(Engine):
         self.workers = workers
         self._pool: ProcessPoolExecutor | None = None
         self._local: ThreadsEngine | None = None
-        self._folder = TemporaryFolder()
-        self._depot = Depot(self._folder.path)
+        self._folder: TemporaryFolder | None = None
+        self._depot: Depot | None = None
 
     @property
     def local(self) -> Engine:
@@ -47,37 +56,48 @@ class ProcessesEngine(Engine):
         return self._local
 
     def map(self, function: Callable[[T, Workspace], R], tasks: Iterable[T], together: int = 1) -> Iterator[R]:
-        packed, waiting = self._depot.pack(function), iter(tasks)
-        ahead: deque[tuple[bytes, Future[list[R]]]] = deque()
+        depot = self._depot_in_use()
+        packed, waiting = depot.pack(function), iter(tasks)
+        ahead: deque[_Sent] = deque()
         try:
             while True:
                 while len(ahead) <= 2 * self.workers and (batch := list(islice(waiting, together))):
-                    content = self._depot.pack(batch)
-                    ahead.append((content, self._submit(packed, content)))
+                    ahead.append(_Sent(depot.pack(batch)))
                 if not ahead:
                     return
                 yield from self._result(packed, ahead)
         finally:
-            for _, future in ahead:
-                future.cancel()
+            for sent in ahead:
+                if sent.future is not None:
+                    sent.future.cancel()
 
-    def _submit(self, packed: bytes, content: bytes) -> Future[list[R]]:
+    def _depot_in_use(self) -> Depot:
+        if self._depot is None:
+            self._folder = TemporaryFolder()
+            self._depot = Depot(self._folder.path)
+        return self._depot
+
+    def _submit(self, packed: Packed, content: Packed) -> Future[list[Any]]:
         if self._pool is None:
             self._pool = ProcessPoolExecutor(self.workers, initializer=_begin, env={"OMP_NUM_THREADS": "1"})
-        future: Future[list[R]] = self._pool.submit(_run, packed, content)
+        future: Future[list[Any]] = self._pool.submit(_run, packed.data, content.data)
         return future
 
-    def _result(self, packed: bytes, ahead: deque[tuple[bytes, Future[list[R]]]]) -> list[R]:
+    def _result(self, packed: Packed, ahead: deque[_Sent]) -> list[Any]:
         """The results of the first batch; where a worker died, the pool is made anew and all that is ahead repeated."""
         for _ in range(_AGAIN):
             try:
-                result = ahead[0][1].result()
+                for sent in ahead:
+                    if sent.future is None:
+                        sent.future = self._submit(packed, sent.content)
+                assert ahead[0].future is not None
+                result = ahead[0].future.result()
                 ahead.popleft()
                 return result
             except BrokenProcessPool:
                 self._stop()
-                for i, (content, _) in enumerate(ahead):
-                    ahead[i] = content, self._submit(packed, content)
+                for sent in ahead:
+                    sent.future = None
         raise WorkerLost(
             f"worker processes died {_AGAIN} times in a row over the same experts: most often the machine is out of "
             "memory; use fewer workers (n_jobs) or smaller leaves, or see the system's log"
@@ -95,6 +115,9 @@ class ProcessesEngine(Engine):
         if self._local is not None:
             self._local.close()
             self._local = None
+        if self._folder is not None:
+            self._folder.remove()
+            self._folder = self._depot = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ProcessesEngine, (self.workers,)

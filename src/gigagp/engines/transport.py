@@ -10,6 +10,7 @@ import io
 import pickle
 import shutil
 import weakref
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,19 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
+from gigagp.data import folders
 from gigagp.data.store import ExpertStore, MappedFile
 
 _LARGE = 1 << 16  # bytes of an array that is not sent again and again
 _KEPT = 16  # values and functions a worker keeps at hand
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """Bytes that `unpack` makes a value of, in any process that sees the depot, for as long as this is kept."""
+
+    data: bytes
+    needs: list[Any]  # what travels through the depot
 
 
 class Depot:
@@ -28,14 +38,15 @@ class Depot:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._sent: dict[int, tuple[weakref.ref[Any], Path]] = {}
+        self._sent: dict[int, tuple[weakref.ref[Any], Path, list[Any]]] = {}
+        self._files: dict[Path, tuple[MappedFile, ...]] = {}
         self._count = 0
 
-    def pack(self, value: Any) -> bytes:
-        """Bytes that `unpack` makes the value of, in any process that sees the folder."""
-        out = io.BytesIO()
-        _Packer(out, self).dump(value)
-        return out.getvalue()
+    def pack(self, value: Any, within: bool = False) -> Packed:
+        """`within`: the value itself, which is not to travel through the depot again."""
+        out, needs = io.BytesIO(), []  # type: ignore[var-annotated]
+        _Packer(out, self, needs, value if within else None).dump(value)
+        return Packed(out.getvalue(), needs)
 
     def send(self, value: Any) -> Path:
         """The folder of a value, written when it is first asked for."""
@@ -45,14 +56,15 @@ class Depot:
         path, key = self.folder / f"{self._count:06d}", id(value)
         self._count += 1
         path.mkdir()
+        needs: list[Any] = []
         if isinstance(value, ExpertStore):
             for name, array in (("X", value.X), ("y", value.y)):
                 np.save(path / f"{name}.npy", array, allow_pickle=False)
         else:
-            out = io.BytesIO()
-            _Packer(out, self, within=value).dump(value)
-            (path / "value").write_bytes(out.getbuffer())
-        self._sent[key] = weakref.ref(value, lambda _: self._forget(key)), path
+            packed = self.pack(value, within=True)
+            (path / "value").write_bytes(packed.data)
+            needs = packed.needs
+        self._sent[key] = weakref.ref(value, lambda _: self._forget(key)), path, needs
         return path
 
     def files(self, store: ExpertStore) -> tuple[MappedFile, ...]:
@@ -60,27 +72,31 @@ class Depot:
         if store.files:
             return store.files
         folder = self.send(store)
-        return tuple(MappedFile.of(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in ("X", "y"))
+        if folder not in self._files:  # as they were written: one that changes later is refused
+            self._files[folder] = tuple(MappedFile.of(np.load(folder / f"{n}.npy", mmap_mode="r")) for n in ("X", "y"))
+        return self._files[folder]
 
     def _forget(self, key: int) -> None:
-        _, path = self._sent.pop(key)
+        _, path, _ = self._sent.pop(key)
+        self._files.pop(path, None)
         shutil.rmtree(path, ignore_errors=True)
 
 
 class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
-    def __init__(self, out: io.BytesIO, depot: Depot, within: Any = None) -> None:
+    def __init__(self, out: io.BytesIO, depot: Depot, needs: list[Any], within: Any) -> None:
         super().__init__(out, protocol=5)
-        self._depot, self._within = depot, within
+        self._depot, self._needs, self._within = depot, needs, within
 
     def persistent_id(self, value: Any) -> Any:
         if value is self._within:
             return None
+        large = isinstance(value, np.ndarray) and value.nbytes > _LARGE and value.dtype != object
+        if not (large or isinstance(value, ExpertStore) or getattr(type(value), "travels_once", False)):
+            return None
+        self._needs.append(value)
         if isinstance(value, ExpertStore):
             return "store", self._depot.files(value)
-        large = isinstance(value, np.ndarray) and value.nbytes > _LARGE and value.dtype != object
-        if large or getattr(type(value), "travels_once", False):
-            return "value", str(self._depot.send(value))
-        return None
+        return "value", str(self._depot.send(value))
 
 
 class _Unpacker(pickle.Unpickler):
@@ -108,7 +124,11 @@ def mapped_store(files: tuple[MappedFile, ...]) -> ExpertStore:
 
 @lru_cache(maxsize=_KEPT)
 def _fetch(path: str) -> Any:
-    value = unpack((Path(path) / "value").read_bytes())
+    try:
+        data = (Path(path) / "value").read_bytes()
+    except OSError as error:
+        raise folders.damaged(Path(path), f"it cannot be read here ({error.strerror})") from None
+    value = unpack(data)
     if isinstance(value, np.ndarray):
         value.flags.writeable = False  # every task sees the same
     return value

@@ -1,0 +1,88 @@
+"""What runs on the workers of a Dask cluster. Tasks name these functions, so that workers must have this package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from distributed import get_worker
+
+from gigagp.engines.base import own_workspace
+from gigagp.engines.blas_threads import one_blas_thread
+from gigagp.engines.shards import Levels, Shard, ShardFiles, sums_below
+from gigagp.engines.transport import unpack, unpack_once
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Sums over subtrees, and of which shards they are: their first leaves and checksums."""
+
+    values: list[Any]
+    checksums: dict[int, int] = field(default_factory=dict)
+
+
+@contextmanager
+def _at_work() -> Iterator[None]:
+    """One BLAS thread; an error says where it happened."""
+    try:
+        with one_blas_thread():
+            yield
+    except Exception as error:
+        worker = get_worker()
+        error.add_note(f"on the worker {worker.name} at {worker.address}")
+        raise
+
+
+def load(packed: bytes) -> Shard:
+    with _at_work():
+        spec: ShardFiles = unpack(packed)
+        return spec.load()
+
+
+def sum_shard(shard: Shard, packed: bytes) -> Sums:
+    with _at_work():
+        values = shard.sums(unpack_once(packed), own_workspace())
+        return Sums(values, {int(shard.leaves[0]): shard.checksum})
+
+
+def sum_leaves(packed: bytes, first: int, subtrees: tuple[Levels, ...]) -> Sums:
+    with _at_work():
+        of_leaf, work = unpack_once(packed), own_workspace()
+        return Sums(sums_below(subtrees, lambda place: of_leaf(first + place, work)))
+
+
+def add(senders: list[Sums], picks: list[tuple[int, int]]) -> Sums:
+    (sender, i), *others = picks
+    total = senders[sender].values[i]
+    for sender, i in others:
+        total = total + senders[sender].values[i]
+    checksums: dict[int, int] = {}
+    for sums in senders:
+        checksums |= sums.checksums
+    return Sums([total], checksums)
+
+
+def run(packed: bytes, content: bytes) -> list[Any]:
+    with _at_work():
+        function, work = unpack_once(packed), own_workspace()
+        return [function(task, work) for task in unpack(content)]
+
+
+def version() -> str | None:
+    try:
+        from gigagp.version import __version__ as found  # noqa: PLC0415
+    except ImportError:
+        return None
+    return str(found)
+
+
+def sees(folder: str) -> bool:
+    import os  # noqa: PLC0415
+
+    return os.path.isdir(folder)
+
+
+for _probe in (version, sees):
+    _probe.__module__ = "__main__"  # they travel whole: workers may not have this package
