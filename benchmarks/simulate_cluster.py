@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import render
-from gigagp.engines.dask import _MOST_SHARDS, _SHARDS_A_THREAD
+from gigagp.engines.dask import _MOST_SHARDS, _SHARDS_A_THREAD, _places
 from gigagp.tree import Division, Node, Tree, divide
 from measure import RESULTS, arguments, machine
 from render import COLOURS, Axes, Found, FuncFormatter, table, time_of
@@ -148,8 +148,9 @@ def dask_tasks(rows: int, threads: int, costs: Costs, shards: int | None = None,
     experts = _experts(rows, costs.leaf_rows)
     units = min(_SHARDS_A_THREAD * threads, _MOST_SHARDS, experts) if shards is None else shards
     divided = division(experts if shards is None else units, units, False)
-    work_of = shares(divided, units) * experts * costs.leaf * work
-    tasks = [_Task(work_of[unit], unit * threads // units) for unit in range(units)]
+    share = shares(divided, units)
+    places = _places(share.tolist(), {str(worker): 1 for worker in range(threads)})
+    tasks = [_Task(share[unit] * experts * costs.leaf * work, int(places[unit])) for unit in range(units)]
     at: dict[tuple[int, int], _Task] = {_name(o.node): tasks[o.worker] for o in divided.owned}
     for inner in divided.sums:
         below = list(dict.fromkeys(at[_name(child)] for child in inner.node.children))
