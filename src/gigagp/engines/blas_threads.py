@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
@@ -13,18 +12,14 @@ _inside = 0  # how many contexts are open: the cap is the process's, so the firs
 _limit: Any = None
 
 
-@cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()
-
-
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Inside this context, every BLAS of the process uses one thread. Contexts may overlap, in any threads."""
+    """Inside this context, every BLAS the process has loaded uses one thread. Contexts may overlap, in any threads."""
     global _inside, _limit  # noqa: PLW0603 a cap on the process has one state
     with _lock:
         if _inside == 0:
-            _limit = _controller().limit(limits=1, user_api="blas")
+            # Looked for each time: a worker may have loaded another since.
+            _limit = ThreadpoolController().limit(limits=1, user_api="blas")
         _inside += 1
     try:
         yield

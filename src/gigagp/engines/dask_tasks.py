@@ -25,10 +25,9 @@ class Sums:
 
 @contextmanager
 def _at_work() -> Iterator[None]:
-    """One BLAS thread; an error says where it happened."""
+    """An error says where it happened."""
     try:
-        with one_blas_thread():
-            yield
+        yield
     except Exception as error:
         worker = get_worker()
         error.add_note(f"on the worker {worker.name} at {worker.address}")
@@ -43,14 +42,17 @@ def load(packed: bytes) -> Shard:
 
 def sum_shard(shard: Shard, packed: bytes) -> Sums:
     with _at_work():
-        values = shard.sums(unpack_once(packed), own_workspace())
+        value = unpack_once(packed)  # may load a BLAS
+        with one_blas_thread():
+            values = shard.sums(value, own_workspace())
         return Sums(values, {int(shard.leaves[0]): shard.checksum})
 
 
 def sum_leaves(packed: bytes, first: int, subtrees: tuple[Levels, ...]) -> Sums:
     with _at_work():
         of_leaf, work = unpack_once(packed), own_workspace()
-        return Sums(sums_below(subtrees, lambda place: of_leaf(first + place, work)))
+        with one_blas_thread():
+            return Sums(sums_below(subtrees, lambda place: of_leaf(first + place, work)))
 
 
 def add(senders: list[Sums], picks: list[tuple[int, int]]) -> Sums:
@@ -67,7 +69,9 @@ def add(senders: list[Sums], picks: list[tuple[int, int]]) -> Sums:
 def run(packed: bytes, content: bytes) -> list[Any]:
     with _at_work():
         function, work = unpack_once(packed), own_workspace()
-        return [function(task, work) for task in unpack(content)]
+        tasks = unpack(content)
+        with one_blas_thread():
+            return [function(task, work) for task in tasks]
 
 
 def version() -> str | None:

@@ -1,0 +1,292 @@
+"""Faults of a Dask cluster that take their time: each ends with the bits of the quiet run. Run by `make test-slow`.
+
+Kills are at the moments that tests/traps.py knows. Hosts of their own are network namespaces of this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from functools import lru_cache
+
+import dask
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+from gigagp import HGPRegressor, datasets
+from gigagp.engines.dask import _SETTINGS, DaskEngine
+from gigagp.errors import WorkerLost
+from traps import Traps, dask_process, join, limit
+
+pytestmark = pytest.mark.slow
+
+MODELS = {
+    "local": {"partition": "local", "leaf_size": 40},
+    "random": {"partition": "random", "levels": 2, "branching": 4, "sharing": 2},
+    "stratified": {"partition": "stratified", "leaf_size": 60},
+    "progressive": {"partition": "local", "leaf_size": 10, "training": "progressive"},
+    "grbcm": {"partition": "local", "leaf_size": 60, "combine": "grbcm"},
+    "npae": {"partition": "local", "leaf_size": 60, "combine": "npae"},
+}
+KEPT = {"distributed.deploy.lost-worker-timeout": "1h"}  # a slot killed twice in that time is otherwise given up
+TTL = "5s"  # after which a worker that says nothing counts as lost
+
+
+@pytest.fixture(autouse=True)
+def small_first_batch(monkeypatch):
+    monkeypatch.setattr("gigagp.training._FIRST_POINTS", 100)
+
+
+@pytest.fixture
+def traps(tmp_path):
+    (tmp_path / "traps").mkdir()
+    return Traps(tmp_path / "traps")
+
+
+@contextmanager
+def cluster_of(workers, traps):
+    with (
+        dask.config.set({**_SETTINGS, "distributed.scheduler.worker-ttl": TTL, **KEPT}),
+        LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        client.register_plugin(traps)
+        yield client
+
+
+@pytest.fixture
+def client(traps):
+    with limit(300), cluster_of(2, traps) as client:
+        yield client
+
+
+@lru_cache
+def data(n=600):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (n, 2))
+    return X, np.sin(2 * X).sum(axis=1) + 0.2 * rng.standard_normal(n)
+
+
+def fitted(engine, name="local", **how):
+    return HGPRegressor(**MODELS[name], random_state=3, engine=engine).fit(*data(), **how)
+
+
+def answers(model):
+    mean, std = model.predict(data()[0][:150] + 0.01, return_std=True)
+    return [model.theta_.tobytes(), mean.tobytes(), std.tobytes()]
+
+
+@lru_cache
+def expected(name="local"):
+    return answers(fitted("serial", name))
+
+
+class Stepwise(DaskEngine):
+    """Does something before some of its sums."""
+
+    def __init__(self, client, **before):
+        super().__init__(client)
+        self.before, self.step = {int(name[4:]): call for name, call in before.items()}, 0
+
+    def sum(self, tree, leaf_value):
+        self.step += 1
+        self.before.get(self.step, lambda: None)()
+        return super().sum(tree, leaf_value)
+
+
+def kill(client, which=slice(None)):
+    for pid in list(client.run(os.getpid).values())[which]:
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_any_number_of_workers_gives_the_same_bits(workers, traps):
+    with limit(300), cluster_of(workers, traps) as client:
+        for name in MODELS:
+            assert answers(fitted(client, name)) == expected(name), name
+
+
+def test_processes_in_any_number_give_the_same_bits():
+    with limit(300):
+        for workers in (2, 4):
+            model = HGPRegressor(**MODELS["local"], random_state=3, engine="processes", n_jobs=workers).fit(*data())
+            assert answers(model) == expected()
+
+
+def test_all_workers_killed_at_once(client):
+    """The scheduler then forgets tasks that had a place."""
+    assert answers(fitted(Stepwise(client, step4=lambda: kill(client)))) == expected()
+
+
+@pytest.mark.parametrize("moment", ["load", "step", "add"])
+def test_the_only_worker_killed_five_times(traps, moment):
+    with limit(300), cluster_of(1, traps) as client:
+        traps.set(moment, count=5)
+        assert answers(fitted(client)) == expected()
+        assert len(traps.sprung(moment)) == 5
+
+
+def test_a_newcomer_killed_while_it_takes_its_share(client, traps):
+    with ExitStack() as stack:
+
+        def hire():
+            join(client, stack)
+            traps.set("load")
+
+        assert answers(fitted(Stepwise(client, step3=hire))) == expected()
+    assert len(traps.sprung("load")) == 1
+
+
+@pytest.mark.parametrize("moment", ["step", "add", "load"])
+def test_a_worker_that_hangs_and_comes_back(client, traps, moment):
+    """It is stopped for longer than the scheduler waits, and then goes on."""
+
+    def wake():
+        traps.wait(moment, seconds=120)
+        time.sleep(12)
+        for pid in traps.sprung(moment):
+            os.kill(pid, signal.SIGCONT)
+
+    traps.set(moment, "stop")
+    waker = threading.Thread(target=wake)
+    waker.start()
+    try:
+        assert answers(fitted(client)) == expected()
+    finally:
+        waker.join()
+
+
+def test_a_scheduler_killed_and_the_fit_resumed(tmp_path):
+    def cluster(stack, port):
+        found = {f"DASK_DISTRIBUTED__{name}": "False" for name in ("SCHEDULER__WORK_STEALING",)}
+        options = ("--host=127.0.0.1", f"--port={port}", "--dashboard-address=:0")
+        scheduler = stack.enter_context(dask_process("scheduler", *options, **found))
+        address = f"tcp://127.0.0.1:{port}"
+        for _ in range(2):
+            stack.enter_context(dask_process("worker", address, "--no-nanny", "--nthreads=1", "--no-dashboard"))
+        client = stack.enter_context(Client(address, timeout=30))
+        client.wait_for_workers(2, timeout=60)
+        return scheduler, client
+
+    with limit(200), ExitStack() as stack:
+        scheduler, client = cluster(stack, 28786)
+        engine = Stepwise(client, step5=scheduler.kill)
+        with pytest.raises(WorkerLost, match=r"scheduler is gone; start it .*checkpoint=folder"):
+            fitted(engine, checkpoint=tmp_path / "kept")
+        known = (tmp_path / "kept" / "evaluations.log").stat().st_size
+        assert known > 0
+        _, client = cluster(stack, 28787)
+        engine = Stepwise(client)
+        assert answers(fitted(engine, checkpoint=tmp_path / "kept")) == expected()
+        assert (tmp_path / "kept" / "evaluations.log").stat().st_size > known
+        assert engine.step > 0
+
+
+def test_twenty_kills_over_a_million_rows(traps):
+    X, y = datasets.robot_arm(1_000_000)
+    X = X[:, :3]
+
+    def theta(engine):
+        model = HGPRegressor(partition="random", leaf_size=64, training="full", random_state=0, engine=engine)
+        return model.fit(X, y).theta_.tobytes()
+
+    quiet = theta("threads")
+    kills = []
+
+    def haunt(client):
+        """Now at a moment of the work, now whenever."""
+        rng = np.random.default_rng(0)
+        while len(kills) < 20 and not done.is_set():
+            moment = ("step", "load", "add", None)[len(kills) % 4]
+            if moment is None:
+                done.wait(rng.uniform(0, 3))
+                pids = list(client.run(os.getpid, on_error="return").values())
+                pid = next((p for p in pids if isinstance(p, int)), None)
+                if pid is None:
+                    continue
+                os.kill(pid, signal.SIGKILL)
+            else:
+                before = len(traps.sprung(moment))
+                traps.set(moment)
+                while len(traps.sprung(moment)) == before and not done.wait(0.05):
+                    pass
+                if len(traps.sprung(moment)) == before:
+                    return
+            kills.append(moment)
+
+    done = threading.Event()
+    with limit(3600), cluster_of(2, traps) as client:
+        killer = threading.Thread(target=haunt, args=(client,))
+        killer.start()
+        try:
+            assert theta(client) == quiet
+        finally:
+            done.set()
+            killer.join()
+    assert len(kills) == 20
+
+
+# Hosts of their own
+
+
+def ip(*arguments):
+    ran = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise OSError(f"ip {' '.join(arguments)}: {ran.stderr.strip()}")
+
+
+@contextmanager
+def host(name, number):
+    """A network namespace with an address, 10.213.number.2, and a link to here, 10.213.number.1."""
+    with ExitStack() as undo:
+        ip("netns", "add", name)
+        undo.callback(ip, "netns", "del", name)
+        ip("link", "add", f"{name}-here", "type", "veth", "peer", "name", "eth0", "netns", name)
+        ip("addr", "add", f"10.213.{number}.1/24", "dev", f"{name}-here")
+        ip("link", "set", f"{name}-here", "up")
+        for command in (("addr", "add", f"10.213.{number}.2/24", "dev", "eth0"), ("link", "set", "eth0", "up")):
+            ip("-n", name, *command)
+        ip("-n", name, "link", "set", "lo", "up")
+        ip("-n", name, "route", "add", "default", "via", f"10.213.{number}.1")
+        yield name
+
+
+@contextmanager
+def two_hosts():
+    try:
+        with open("/proc/sys/net/ipv4/ip_forward") as file:
+            forwarding = file.read()
+        with ExitStack() as stack:
+            hosts = [stack.enter_context(host(f"ggp{os.getpid() % 10_000}{i}", 10 + i)) for i in (1, 2)]
+            with open("/proc/sys/net/ipv4/ip_forward", "w") as file:
+                file.write("1")
+            try:
+                yield hosts
+            finally:
+                with open("/proc/sys/net/ipv4/ip_forward", "w") as file:
+                    file.write(forwarding)
+    except (OSError, FileNotFoundError) as error:
+        if "ip " in str(error) or isinstance(error, FileNotFoundError | PermissionError):
+            pytest.skip(f"this machine lets us make no network namespaces: {error}")
+        raise
+
+
+def test_a_host_cut_off_for_good():
+    """The link goes down in mid-training: nobody says goodbye, and packets vanish."""
+    with limit(300), two_hosts() as hosts, ExitStack() as stack:
+        settings = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": TTL, "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "10s"}
+        options = ("--host=0.0.0.0", "--port=28788", "--dashboard-address=:0")
+        stack.enter_context(dask_process("scheduler", *options, **settings))
+        client = stack.enter_context(Client("tcp://127.0.0.1:28788", timeout=30))
+        for i, name in enumerate(hosts, 11):
+            inside = {"within": ("ip", "netns", "exec", name), "host": f"10.213.{i}.2"}
+            join(client, stack, address=f"tcp://10.213.{i}.1:28788", **inside, **settings)
+        assert {address.split(":")[1] for address in client.nthreads()} == {"//10.213.11.2", "//10.213.12.2"}
+        engine = Stepwise(client, step5=lambda: ip("link", "set", f"{hosts[1]}-here", "down"))
+        assert answers(fitted(engine)) == expected()
+        assert len(client.nthreads()) == 1
