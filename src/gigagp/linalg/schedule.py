@@ -58,8 +58,9 @@ class _Writer:
         self.groups: list[Group] = []
 
     def half(self, n: int) -> int:
-        """Where to halve n: at a border of tiles."""
-        return (n + 2 * self.width - 1) // (2 * self.width) * self.width
+        """Where to halve n: at a border of tiles; where there are many, of pairs of them, which fill vectors of 16."""
+        unit = self.width if n <= 4 * self.width else 2 * self.width
+        return (n + 2 * unit - 1) // (2 * unit) * unit
 
     def write(self, code: int, *numbers: int) -> None:
         self.operations.append((code, *numbers, *[0] * (16 - len(numbers))))
