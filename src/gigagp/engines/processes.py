@@ -26,6 +26,8 @@ from gigagp.linalg.workspace import Workspace
 T = TypeVar("T")
 R = TypeVar("R")
 
+# One thread each; and a worker that has mapped a large store is not taken for one that leaks memory, and replaced.
+_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "LOKY_MAX_MEMORY_LEAK_SIZE": "1e18"}
 _AGAIN = 5  # times a task is given to a new worker before it is held to be what kills them
 
 
@@ -79,7 +81,7 @@ class ProcessesEngine(Engine):
 
     def _submit(self, packed: Packed, content: Packed) -> Future[list[Any]]:
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(self.workers, initializer=_begin, env={"OMP_NUM_THREADS": "1"})
+            self._pool = ProcessPoolExecutor(self.workers, initializer=_begin, env=_ENVIRONMENT)
         future: Future[list[Any]] = self._pool.submit(_run, packed.data, content.data)
         return future
 
