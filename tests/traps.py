@@ -80,12 +80,11 @@ class Traps(WorkerPlugin):
         return watched
 
 
-def join(client, stack, within=(), host="127.0.0.1", address=None, **environment):
+def join(client, stack, within=(), host="127.0.0.1", **environment):
     """One more worker, as a process of its own; its address once it takes tasks."""
     name = f"joined-{time.monotonic_ns()}"
     options = (f"--name={name}", f"--host={host}", "--no-nanny", "--nthreads=1", "--no-dashboard")
-    address = address or client.scheduler.address
-    stack.enter_context(dask_process("worker", address, *options, within=within, **environment))
+    stack.enter_context(dask_process("worker", client.scheduler.address, *options, within=within, **environment))
     end = time.monotonic() + 40
     while time.monotonic() < end:
         for worker, told in client.scheduler_info(n_workers=-1)["workers"].items():

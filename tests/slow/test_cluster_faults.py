@@ -279,13 +279,13 @@ def two_hosts():
 def test_a_host_cut_off_for_good():
     """The link goes down in mid-training: nobody says goodbye, and packets vanish."""
     with limit(300), two_hosts() as hosts, ExitStack() as stack:
-        settings = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": TTL, "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "10s"}
-        options = ("--host=0.0.0.0", "--port=28788", "--dashboard-address=:0")
+        settings = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": TTL, "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "15s"}
+        options = ("--host=10.213.11.1", "--port=28788", "--dashboard-address=:0")
         stack.enter_context(dask_process("scheduler", *options, **settings))
-        client = stack.enter_context(Client("tcp://127.0.0.1:28788", timeout=30))
+        client = stack.enter_context(Client("tcp://10.213.11.1:28788", timeout=30))
         for i, name in enumerate(hosts, 11):
             inside = {"within": ("ip", "netns", "exec", name), "host": f"10.213.{i}.2"}
-            join(client, stack, address=f"tcp://10.213.{i}.1:28788", **inside, **settings)
+            join(client, stack, **inside, **settings)
         assert {address.split(":")[1] for address in client.nthreads()} == {"//10.213.11.2", "//10.213.12.2"}
         engine = Stepwise(client, step5=lambda: ip("link", "set", f"{hosts[1]}-here", "down"))
         assert answers(fitted(engine)) == expected()
