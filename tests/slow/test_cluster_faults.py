@@ -10,7 +10,7 @@ import signal
 import subprocess
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 
 import dask
@@ -143,14 +143,16 @@ def test_a_newcomer_killed_while_it_takes_its_share(client, traps):
 
 
 @pytest.mark.parametrize("moment", ["step", "add", "load"])
-def test_a_worker_that_hangs_and_comes_back(client, traps, moment):
-    """It is stopped for longer than the scheduler waits, and then goes on."""
+@pytest.mark.parametrize("seconds", [2, 12])
+def test_a_worker_that_hangs_and_comes_back(client, traps, moment, seconds):
+    """It is stopped for less and for longer than the scheduler waits, and then goes on, if its nanny lets it."""
 
     def wake():
         traps.wait(moment, seconds=120)
-        time.sleep(12)
+        time.sleep(seconds)
         for pid in traps.sprung(moment):
-            os.kill(pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
     traps.set(moment, "stop")
     waker = threading.Thread(target=wake)
