@@ -40,7 +40,7 @@ from gigagp.partition import Partitioner, Shape, partitioner
 from gigagp.persistence import FittedModel, load_model, save_model
 from gigagp.placing import DiskRoom, MemoryRoom, Room
 from gigagp.progress import Counter, Listener, silent, teller
-from gigagp.training import IGNORED, Precision
+from gigagp.training import Precision
 from gigagp.tree import Tree
 
 if TYPE_CHECKING:
@@ -581,11 +581,10 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return mean, np.sqrt(variance) * scale
 
     def _warn(self, report: FitReport) -> None:
-        urgent = [w for w in report.warnings if not w.endswith(IGNORED)]  # a column of no use is a finding, no alarm
-        if urgent:
-            more = len(urgent) - _WARNED
+        if report.warnings:
+            more = len(report.warnings) - _WARNED
             tail = f"; and {more} more in report_.warnings" if more > 0 else ""
-            warnings.warn("; ".join(urgent[:_WARNED]) + tail, ConvergenceWarning, stacklevel=4)
+            warnings.warn("; ".join(report.warnings[:_WARNED]) + tail, ConvergenceWarning, stacklevel=4)
         if report.stages and not report.converged:
             warnings.warn(
                 f"training did not converge after {report.iterations} iterations: {report.message}; "

@@ -30,7 +30,6 @@ _FIRST_EXPERTS = 8
 _BATCH = (1e-7, 1e-3)  # a batch's own optimum is worth no more precision than this (change, slope)
 _ITERATIONS = 200
 _AT_BOUND = 1e-3  # a log-parameter this near to a bound has hit it
-IGNORED = "the model ignores that column"
 _ENDLESS = 100.0  # a length-scale of so many deviations of a column says that the column does not matter
 _ROUNDING = 100  # a line search that fails where the slope is below so many times the tolerance met only rounding
 
@@ -203,6 +202,6 @@ def bound_warnings(theta: Array, bounds: Array, names: tuple[str, ...]) -> list[
             if abs(value - bound) < _AT_BOUND:
                 meaning = "widen the bound if that value is plausible"
                 if side == "upper" and "lengthscale[" in name and np.exp(bound) >= _ENDLESS:
-                    meaning = IGNORED
+                    meaning = "the model ignores that column"
                 said.append(f"{name} ended at its {side} bound {np.exp(bound):.3g}; {meaning}")
     return said

@@ -24,11 +24,11 @@ def of(events, stage):
 def test_a_fit_tells_its_stages_in_order(wave):
     model, events = heard(wave)
     assert list(dict.fromkeys(event.stage for event in events)) == [
-        "scan", "store", "rough theta", "partition and store", "training", "sharing",
+        "scan", "store", "rough theta", "partition and store", "choice of kernel", "training", "sharing",
     ]  # fmt: skip
     for stage in ("scan", "store"):
         assert [(event.done, event.total) for event in of(events, stage)] == [(600, 600)]
-    counted = of(events, "rough theta") + of(events, "training")
+    counted = of(events, "rough theta") + of(events, "choice of kernel") + of(events, "training")
     assert [event.evidence for event in counted] == list(model.report_.evidence_trace)
     training = of(events, "training")
     assert [event.done for event in training] == list(range(1, len(training) + 1))
@@ -83,7 +83,7 @@ def test_verbose_2_prints_evaluations(wave, capsys):
     heard(wave, verbose=1)
     stages = capsys.readouterr().out.splitlines()
     assert all(line.startswith("[gigagp] ") and line.endswith(" s") for line in stages)
-    assert len(stages) == 4
+    assert len(stages) == 5
     model, _ = heard(wave, verbose=2)
     printed = capsys.readouterr().out.splitlines()
     assert sum("evaluation" in line for line in printed) == model.report_.evaluations
@@ -93,7 +93,7 @@ def test_verbose_2_prints_evaluations(wave, capsys):
 def test_the_logger_hears_what_its_level_asks_for(wave, caplog):
     with caplog.at_level(logging.INFO, logger="gigagp"):
         heard(wave)
-    assert [record.levelname for record in caplog.records] == ["INFO"] * 4
+    assert [record.levelname for record in caplog.records] == ["INFO"] * 5
     caplog.clear()
     with caplog.at_level(logging.DEBUG, logger="gigagp"):
         heard(wave)
