@@ -33,7 +33,7 @@ def test_a_fit_tells_its_stages_in_order(wave):
     training = of(events, "training")
     assert [event.done for event in training] == list(range(1, len(training) + 1))
     assert {event.experts for event in training} == {model.n_leaves_}
-    assert training[-1].slope < 1e-3 < training[0].slope
+    assert training[-1].slope < 1e-3 < counted[0].slope
     assert np.all(np.diff([event.seconds for event in training]) >= 0)
     ended = [event.stage for event in events if event.finished]
     assert ended == list(model.report_.seconds)
