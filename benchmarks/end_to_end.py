@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from gigagp import HGPRegressor, metrics
 from gigagp.datasets import robot_arm
 from gigagp.demo import peak_memory
-from measure import HERE, Timing, arguments, bar, save, seconds
+from measure import HERE, RESULTS, Timing, arguments, bar, save, seconds
 from peers import SVGP, GPBoost, NearestNeighbours, Said
 
 HELD_OUT = 10_000
@@ -134,10 +134,20 @@ def against_svgp(n: int, mine: dict[str, Any], svgp: dict[str, Any]) -> dict[str
     return found
 
 
+def kept(measured_anew: Iterable[int]) -> tuple[list[Any], list[Any], list[Any]]:
+    """What earlier runs measured at other sizes."""
+    path = RESULTS / "end_to_end.json"
+    before = json.loads(path.read_text()) if path.exists() else {"rows": [], "against_svgp": [], "bars": []}
+    anew = set(measured_anew)
+    rows, versus = ([r for r in before[key] if r["n"] not in anew] for key in ("rows", "against_svgp"))
+    return rows, versus, [] if BAR_AT in anew else before["bars"]
+
+
 def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--one", nargs=3, help="for the processes of this program: who, rows, seconds allowed")
     parser.add_argument("--cap", type=float, help="seconds a peer may take, instead of the usual")
+    parser.add_argument("--rows", type=int, nargs="*", help="only these sizes; of others what was measured is kept")
     options = parser.parse_args()
     if options.one:
         who, n, cap = options.one
@@ -146,8 +156,9 @@ def main() -> None:
     caps = {10_000: 300.0, 100_000: 600.0, 1_000_000: 900.0} if options.full else {10_000: 30.0, 100_000: 40.0}
     peers = [peer for peer in (SVGP, GPBoost, NearestNeighbours) if peer.available()]
     most = 100_000 if options.full else 10_000  # rows for GPBoost
-    rows, versus, bars = [], [], []
-    for n, usual in caps.items():
+    chosen = {n: cap for n, cap in caps.items() if not options.rows or n in options.rows}
+    rows, versus, bars = kept(chosen) if options.rows else ([], [], [])
+    for n, usual in chosen.items():
         cap = options.cap or usual
         mine = repeated(n, 3 if options.full else 1, 900)
         told(mine)
@@ -168,7 +179,8 @@ def main() -> None:
                     bars.append(bar(what, found["ratio"], BAR, at_least=True))
                     training = found["seconds"] / mine["fit_seconds"]
                     bars.append(bar(what.replace("fit and predict", "training alone"), training, BAR, at_least=True))
-    save("end_to_end", {"rows": rows, "against_svgp": versus, "bars": bars})
+    order = {"rows": sorted(rows, key=lambda r: r["n"]), "against_svgp": sorted(versus, key=lambda v: v["n"])}
+    save("end_to_end", {**order, "bars": bars})
 
 
 if __name__ == "__main__":
