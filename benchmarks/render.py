@@ -248,7 +248,7 @@ def prediction(found: Found) -> str:
         for q in r["queries"]
     ]  # fmt: skip
     memory = table(
-        ("N", "experts", "fit", "peak GB after the fit", "peak GB after 20,000 queries"),
+        ("N", "experts", "fit", "peak GB after the fit", "peak GB after many queries"),
         [
             (f"{r['n']:,}", f"{r['leaves']:,}", time_of(r["fit_seconds"]), f"{r['gb_fit']:.2f}", f"{r['gb']:.2f}")
             for r in rows
@@ -260,7 +260,7 @@ def prediction(found: Found) -> str:
     )
     words = (
         "Few: at most 64 queries, eight at a time, no two answered by the same expert; warm: the same again at once. "
-        "Many: 20,000 in one call; they share factors, the more the fewer experts there are."
+        "Many: 20,000 in one call (2,000 of 1e7 rows); they share factors, the more the fewer experts there are."
     )
     return "\n\n".join([words, drawn, table(head, body), ratios, memory])
 
