@@ -116,7 +116,7 @@ def main() -> None:
         print(json.dumps(one(*options.one)))
         return
     sizes = (100_000, 1_000_000, 10_000_000) if options.full else (100_000, 1_000_000)
-    rows = [in_its_own_process(n, 3 if options.full else 1) for n in sizes]
+    rows = [in_its_own_process(n, 3 if options.full and n <= MANY_SHARE else 1) for n in sizes]
     of_first, of_last = ({q["what"]: q["flops"] for q in rows[i]["queries"]} for i in (0, -1))
     ratios = {what: of_last[what] / of_first[what] for what in of_first}
     span = f"N={sizes[-1]:.0e} over N={sizes[0]:.0e}".replace("e+0", "e")
