@@ -123,14 +123,7 @@ class Node:
 
     def sum(self, leaf_value: Callable[[int], V], depth: int | None = None) -> V:
         """The sum over the leaves below, or over the nodes at `depth`, added node by node, left to right."""
-        bottom = self.tree.depth if depth is None else depth
-        if self.depth == bottom:
-            return leaf_value(self.index)
-        children = iter(self.children)
-        total = next(children).sum(leaf_value, depth)
-        for child in children:
-            total = total + child.sum(leaf_value, depth)
-        return total
+        return _sum(self.tree.levels, self.depth, self.index, self.tree.depth if depth is None else depth, leaf_value)
 
     def evidence(self, of_leaf: Callable[[int], V]) -> V:
         """Eq. 5: the evidence of a node is the sum of its children's."""
@@ -139,6 +132,22 @@ class Node:
     def message(self, of_leaf: Callable[[int], V]) -> V:
         """Eq. 7: the product of the children's Gaussians, as a sum of their natural parameters."""
         return self.sum(of_leaf)
+
+
+def _sum(levels: tuple[Array, ...], depth: int, index: int, bottom: int, value: Callable[[int], V]) -> V:
+    """The sum over the nodes at depth `bottom` below a node."""
+    if depth == bottom:
+        return value(index)
+    first, end = levels[depth][index : index + 2].tolist()
+    if depth + 1 == bottom:
+        total = value(first)
+        for child in range(first + 1, end):
+            total = total + value(child)
+        return total
+    total = _sum(levels, depth + 1, first, bottom, value)
+    for child in range(first + 1, end):
+        total = total + _sum(levels, depth + 1, child, bottom, value)
+    return total
 
 
 @dataclass(frozen=True)

@@ -37,11 +37,13 @@ class Shard:
 
     def sums(self, value: Callable[[int, Array, Array, Workspace], V], work: Workspace) -> list[V]:
         """The sum over each of the subtrees."""
+        X, y = frozen(self.X), frozen(self.y)  # also where a shard came from another worker
+        starts, leaves = self.starts.tolist(), self.leaves.tolist()
 
         def of_leaf(place: int) -> V:
-            leaf, rows = int(self.leaves[place]), slice(int(self.starts[place]), int(self.starts[place + 1]))
+            leaf, first, end = leaves[place], starts[place], starts[place + 1]
             try:
-                return value(leaf, frozen(self.X[rows]), frozen(self.y[rows]), work)
+                return value(leaf, X[first:end], y[first:end], work)
             except Exception as error:
                 tell_expert(error, leaf)
                 raise
