@@ -8,6 +8,7 @@ back in order.
 
 from __future__ import annotations
 
+import heapq
 import time
 import uuid
 from collections import deque
@@ -201,6 +202,13 @@ class DaskEngine(Engine):
         key = f"{name}-{self._run}-{self._count}"
         return self.client.submit(function, *arguments, key=key, pure=False, **how)
 
+    def _submit_all(self, name: str, function: Callable[..., Any], futures: list[Future], data: bytes) -> list[Future]:
+        """function(future, data) for each, in one message: that halves what a task costs client and scheduler."""
+        keys = [f"{name}-{self._run}-{self._count + i}" for i in range(1, len(futures) + 1)]
+        self._count += len(keys)
+        submitted: list[Future] = self.client.map(function, futures, [data] * len(futures), key=keys, pure=False)
+        return submitted
+
     def _result(self, future: Future, name: str, again: Callable[[], Future], who: Callable[[str], str]) -> Any:
         """The result. Workers that die take nothing with them: what they did is done again.
 
@@ -301,7 +309,7 @@ class DaskEngine(Engine):
 
         def begin() -> Future:
             held = self._hold(tree, over)
-            parts = [self._submit(name, dask_tasks.sum_shard, shard, packed.data) for shard in held.shards]
+            parts = self._submit_all(name, dask_tasks.sum_shard, held.shards, packed.data)
             for futures in (held.shards, parts):
                 asked.update({future.key: spec for future, spec in zip(futures, held.specs, strict=True)})
             return self._climb(name, held.division, parts)
@@ -359,9 +367,8 @@ class DaskEngine(Engine):
 
     def _load_all(self, held: _Held) -> None:
         threads = self._threads()
-        places = [worker for worker, n in threads.items() for _ in range(n)]
-        count = len(held.packed)  # neighbours together, as the tree's units
-        held.shards = [self._load(packed, places[i * len(places) // count]) for i, packed in enumerate(held.packed)]
+        places = _places([len(spec.leaves) for spec in held.specs], threads)
+        held.shards = [self._load(packed, place) for packed, place in zip(held.packed, places, strict=True)]
         held.workers = set(threads)
 
     def _load(self, packed: Packed, worker: str) -> Future:
@@ -433,6 +440,17 @@ def _shares(division: Division) -> list[list[Node]]:
     for owned in division.owned:
         shares.setdefault(owned.worker, []).append(owned.node)
     return [shares[unit] for unit in sorted(shares)]
+
+
+def _places(sizes: list[int], threads: dict[str, int]) -> list[str]:
+    """A worker for each shard, the largest first, to whoever has least a thread: sizes differ by a factor of two."""
+    places = dict.fromkeys(range(len(sizes)), "")
+    loads = [(0.0, i, worker) for i, worker in enumerate(threads)]  # a heap
+    for shard in sorted(places, key=lambda shard: -sizes[shard]):
+        load, i, worker = loads[0]
+        places[shard] = worker
+        heapq.heapreplace(loads, (load + sizes[shard] / threads[worker], i, worker))
+    return list(places.values())
 
 
 def _listed(names: list[str]) -> str:
