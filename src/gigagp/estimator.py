@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from scipy.special import ndtri
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gigagp import fitting, inference, memory
 from gigagp.arrays import Array
+from gigagp.calibration import NONE, Calibration
 from gigagp.checkpoint import Checkpoint, described
 from gigagp.combine import Rule, rule
 from gigagp.data.folders import TemporaryFolder
@@ -40,13 +40,13 @@ from gigagp.partition import Partitioner, Shape, partitioner
 from gigagp.persistence import FittedModel, load_model, save_model
 from gigagp.placing import DiskRoom, MemoryRoom, Room
 from gigagp.progress import Counter, Listener, silent, teller
+from gigagp.selection import AUTO_NEAREST, AUTO_RULE
 from gigagp.training import Precision
 from gigagp.tree import Tree
 
 if TYPE_CHECKING:
     from gigagp.streaming import PredictionReport
 
-_NEAREST = 4  # experts per query where they are local
 _COPIES, _PER_EXPERT = 4, 12  # numbers in memory for each number of a query, and for each expert it asks
 _LEAST_QUERIES = 1024  # at once
 _SCORED = 128  # bytes of a row while its prediction is compared
@@ -80,11 +80,20 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     sharing : number
         How many experts read a row. Random and stratified: each row of a node goes to `sharing` of its children
         (a whole number, default 1). Local: an expert predicts from `sharing` times its cell: the cell and the outside
-        points nearest to it (default 4, or 8 up to 50,000 rows).
+        points nearest to it. By default 2, doubled as long as rows left out are then predicted clearly better, up to 8
+        (4 from 200,000 rows on).
     combine : "auto", a name in gigagp.combine.RULES, or a Rule
-        How experts' predictions are combined. "auto": blend for local, healed for the others.
+        How experts' predictions are combined. "auto": for local healed_blend, unless rows left out speak clearly for
+        blend or healed; healed for the others.
     experts_per_query : "auto", int or None
-        How many experts answer a query: the nearest so many, or all (None). "auto": 4 for local, all for the others.
+        How many experts answer a query: the nearest so many, or all (None). "auto": for local 4, unless rows left out
+        speak clearly for 8; all for the others.
+    experts : {"auto", "gaussian", "student"}
+        "gaussian": all experts have the same variances, as in the paper. "student": each has a scale of its own, which
+        training integrates out and prediction learns from the expert's points, so that noise may differ from place to
+        place and a few wild leaves do not spoil theta. "auto": student for local.
+    calibrate : bool
+        Scale deviations, and place quantiles, by the errors at rows left out (local experts, from 1,000 such rows on).
     training : {"auto", "full", "progressive"}
         "full": every expert at every evaluation. "progressive": growing random batches of experts, until the
         expected loss is negligible. "auto" picks by the size of the work.
@@ -127,6 +136,8 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         sharing: float | None = None,
         combine: str | Rule = "auto",
         experts_per_query: int | str | None = "auto",
+        experts: str = "auto",
+        calibrate: bool = True,
         training: str = "auto",
         engine: Place = "threads",
         n_jobs: int | None = None,
@@ -146,6 +157,8 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.sharing = sharing
         self.combine = combine
         self.experts_per_query = experts_per_query
+        self.experts = experts
+        self.calibrate = calibrate
         self.training = training
         self.engine = engine
         self.n_jobs = n_jobs
@@ -240,18 +253,20 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
                     engine.use_folder(on_disk.folder)
                 else:
                     data = streamed.in_memory()
-                committee, report, cells = fitting.fit(data, sample, plan, engine, seeds, room, log, tell)
+                fitted = fitting.fit(data, sample, plan, engine, seeds, room, log, tell)
         except BaseException:
             room.discard()  # at once: whoever keeps the traceback keeps all that it refers to
             raise
-        committee = replace(committee, cache=FactorCache(min(FACTORS, budget // 4)))
+        report, verdict = replace(fitted.report, calibration=fitted.verdict.calibration), fitted.verdict
+        committee = replace(fitted.committee, cache=FactorCache(min(FACTORS, budget // 4)))
         # All at once, at the end: a fit that fails leaves the model as it was.
         if encoding is not None:
             self.n_features_in_ = rows.n_features
             self.__dict__.pop("feature_names_in_", None)
             if rows.source.named:
                 self.feature_names_in_ = np.array(rows.feature_names, dtype=object)
-        self._committee, self._cells, self._local, self._encoding = committee, cells, parts.local, encoding
+        self._committee, self._cells, self._local, self._encoding = committee, fitted.cells, parts.local, encoding
+        self._auto: tuple[str, int | None] = (verdict.rule, verdict.nearest) if parts.local else ("healed", None)
         self._target_scaling, self._input_scaling = target, inputs
         self._target_name = rows.target.column if rows.target and not rows.target.beside else None
         self.report_: FitReport = replace(report, dropped=found.dropped)
@@ -308,7 +323,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         levels = _levels("q", q)
         mean, deviation = self._predict(X, True, False)
         assert deviation is not None
-        return np.asarray(mean[:, None] + deviation[:, None] * ndtri(levels))
+        return np.asarray(mean[:, None] + deviation[:, None] * self._calibration().quantile(levels))
 
     def predict_file(
         self, data: Any, output: str | os.PathLike[str], *, quantiles: Any = (), keep: Any = (), latent: bool = False,
@@ -342,7 +357,10 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
                 assert deviation is not None
                 return mean, deviation
 
-            task = streaming.Task(rows, answer, levels, bool(latent), model, at_once, teller(self.verbose, progress))
+            quantile = (NONE if latent else self._calibration()).quantile
+            task = streaming.Task(
+                rows, answer, quantile, levels, bool(latent), model, at_once, teller(self.verbose, progress)
+            )
             return streaming.predict_file(task, data, output, overwrite)
 
     def evaluate(
@@ -369,12 +387,16 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
                 assert deviation is not None
                 return mean, deviation
 
-            return evaluate(rows, answer, self._queries_at_once(_SCORED), teller(self.verbose, progress))
+            quantile, at_once = self._calibration().quantile, self._queries_at_once(_SCORED)
+            return evaluate(rows, answer, quantile, at_once, teller(self.verbose, progress))
 
     def _shape_of_answers(self) -> Iterator[Array | str]:
         """All that an answer depends on, but for the training inputs themselves, of which the cells' centres tell."""
         c = self._committee
-        yield described((rule(self.combine, self._local), self._asked(), c.kernel, c.store.X.shape))
+        calibration = self._calibration()
+        yield described((self._rule(), self._asked(), c.kernel, c.store.X.shape, c.student, calibration.deviation))
+        if calibration.quantiles is not None:
+            yield calibration.quantiles
         yield described(type(c.experts).__name__)
         yield from (c.theta, c.router.centres, c.router.metric, c.experts.sizes, self._cells.sizes, c.store.y)
         for scaling in (self._input_scaling, self._target_scaling):
@@ -410,6 +432,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             encoding=self._encoding,
             feature_names=None if names is None else [str(name) for name in names],
             target_name=self._target_name,
+            auto=self._auto,
         )
         save_model(model, folder, overwrite)
 
@@ -428,6 +451,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         model._committee, model._cells, model._local = held.committee, held.cells, held.local
         model._input_scaling, model._target_scaling = held.inputs, held.target
         model._encoding, model.report_, model._target_name = held.encoding, held.report, held.target_name
+        model._auto = held.auto
         model.n_features_in_ = held.committee.store.X.shape[1]
         if held.feature_names is not None:
             model.feature_names_in_ = np.array(held.feature_names, dtype=object)
@@ -448,10 +472,12 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _plan(self, found: Scan, parts: Partitioner) -> Plan:
         """Every setting resolved and checked."""
-        shape = Shape(self.levels, self.branching, self.leaf_size, self._sharing(parts, found.rows))
+        shape = Shape(self.levels, self.branching, self.leaf_size, self.sharing)
         parts.check(found.rows, shape)
-        chosen = rule(self.combine, parts.local)
+        chosen = rule(self.combine, AUTO_RULE)
         self._check_experts_per_query()
+        student = choose("experts", self.experts, {"auto": parts.local, "gaussian": False, "student": True})
+        self._check_calibrate()
         choose("training", self.training, dict.fromkeys(("auto", "full", "progressive")))
         if not isinstance(self.n_restarts, Integral) or isinstance(self.n_restarts, bool) or self.n_restarts < 0:
             raise InvalidParameter(f"n_restarts must be a whole number of at least 0; got {self.n_restarts!r}")
@@ -476,15 +502,13 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             training=self.training,
             precision=Precision.of(_precision(self.dtype).name),
             restarts=int(self.n_restarts),
-            needs_communication=chosen.needs_communication,
+            student=student,
+            rule=None if isinstance(self.combine, str) and self.combine == "auto" else chosen,
+            nearest=self.experts_per_query,
+            calibrate=bool(self.calibrate),
             families=_families(kernel) if self.kernel is None and parts.local else (),
             train=varies,
         )
-
-    def _sharing(self, parts: Partitioner, rows: int) -> float | None:
-        if self.sharing is None and parts.local:
-            return 8.0 if rows <= 50_000 else 4.0
-        return self.sharing
 
     def _start_kernel(self, inputs: Moments, spread: float) -> Kernel:
         """The user's kernel, or a squared exponential of the target's variance whose length-scales span the data."""
@@ -508,6 +532,15 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             raise InvalidParameter(
                 f"experts_per_query must be 'auto', None (all) or a positive whole number; got {k!r}"
             )
+
+    def _check_calibrate(self) -> None:
+        if not isinstance(self.calibrate, bool | np.bool_):
+            raise InvalidParameter(f"calibrate must be True or False; got {self.calibrate!r}")
+
+    def _calibration(self) -> Calibration:
+        """What is used: what the fit has found, unless the user has turned it off."""
+        self._check_calibrate()
+        return self.report_.calibration if self.calibrate else NONE
 
     def _predict(self, X: Any, with_variance: bool, latent: bool) -> tuple[Array, Array | None]:
         """Mean and deviation in the user's units."""
@@ -549,7 +582,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _queries_at_once(self, carried: int = 0) -> int:
         """As many as share factors well, within a quarter of the memory; `carried` are further bytes of each."""
-        k = min(self._asked() or _NEAREST, len(self._committee.experts))
+        k = min(self._asked() or AUTO_NEAREST, len(self._committee.experts))
         each = 8 * (_COPIES * self.n_features_in_ + _PER_EXPERT * (k + 1)) + carried
         most = min(inference.QUERIES_AT_ONCE, memory.budget(self.memory) // (4 * each))
         return max(_LEAST_QUERIES, 1 << max(0, most.bit_length() - 1))
@@ -558,11 +591,14 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """How many experts answer a query; None for all."""
         self._check_experts_per_query()
         k = self.experts_per_query
-        return (_NEAREST if self._local else None) if isinstance(k, str) else k
+        return self._auto[1] if isinstance(k, str) else k
+
+    def _rule(self) -> Rule:
+        return rule(self.combine, self._auto[0])
 
     def _answer(self, X: Array, with_variance: bool, latent: bool, engine: Engine) -> tuple[Array, Array | None]:
         """Mean and deviation of checked queries."""
-        chosen = rule(self.combine, self._local)
+        chosen = self._rule()
         asked = self._asked()
         if chosen.needs_communication and self._committee.communication is None:
             raise InvalidParameter(f"{chosen!r} needs a communication expert; set combine before fit, and fit again")
@@ -578,7 +614,9 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             variance = variance + noise
         elif chosen.target == "y" and latent:
             variance = np.maximum(variance - noise, 0.0)  # a product over y may fall below the noise
-        return mean, np.sqrt(variance) * scale
+        if said.scale is not None:
+            variance = variance * said.scale
+        return mean, np.sqrt(variance) * (scale * self._calibration().deviation)
 
     def _warn(self, report: FitReport) -> None:
         if report.warnings:

@@ -39,9 +39,17 @@ class Evaluation:
 
 
 def evaluate(
-    rows: Rows, answer: Callable[[Array], tuple[Array, Array]], at_once: int, tell: Listener = silent
+    rows: Rows,
+    answer: Callable[[Array], tuple[Array, Array]],
+    quantile: Callable[[Array], Array],
+    at_once: int,
+    tell: Listener = silent,
 ) -> Evaluation:
-    """Compare what `answer` says (mean and standard deviation) with the targets, `at_once` rows at a time."""
+    """Compare what `answer` says (mean and standard deviation) with the targets, `at_once` rows at a time.
+
+    quantile : where the quantiles of a level lie, in standard deviations from the mean
+    """
+    ends = [quantile(np.array([0.5 - level / 2, 0.5 + level / 2])) for level in LEVELS]
     begun = time.perf_counter()
     count = Counter("evaluation", rows.n_rows, tell)
     seen, sums = 0, np.zeros(3 + len(LEVELS))
@@ -50,7 +58,7 @@ def evaluate(
         y = block.y
         assert y is not None
         mean, std = answer(block.X)
-        covered = (metrics.coverage(y, mean, std, level) for level in LEVELS)
+        covered = (metrics.inside(y, mean + low * std, mean + high * std) for low, high in ends)
         scores = (np.mean((y - mean) ** 2), metrics.nlpd(y, mean, std), metrics.crps(y, mean, std), *covered)
         n = len(y)
         sums += n * np.array(scores)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from gigagp.linalg.workspace import Workspace
 
 QUERY_BLOCK = 512  # queries answered together: enough to feed the processor, little memory
 _ROW = cholesky.stride(QUERY_BLOCK)
+STUDENT_DOF = 256.0  # in training: a leaf's scale is held to be near one as if by so many points
+_OWN_DOF = 4.0  # in prediction, where it is learnt from the points
 _SMALLEST = 1e-12  # of the prior variance: what rounding leaves of a variance at a noise-free point
 
 
@@ -87,13 +90,27 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Factor:
-    """What prediction needs: U^T U = K + noise I, D the inverses of its diagonal tiles, alpha = (K + noise I)^-1 y."""
+    """What prediction needs: U^T U = K + noise I, D the inverses of its diagonal tiles, alpha = (K + noise I)^-1 y.
+
+    misfit = y^T alpha, which is p where theta suits the leaf.
+    """
 
     X: Array
     U: Array
     D: Array
     alpha: Array
     jitter: float
+    misfit: float
+
+    @property
+    def scale(self) -> float:
+        """By what the leaf's own variances exceed those of the shared theta."""
+        return float(own_scale(self.misfit, len(self.alpha)))
+
+
+def own_scale(misfit: Any, points: int) -> Any:
+    """Mean scale of a leaf, given its misfit: that of its points, and of a few that fit."""
+    return (_OWN_DOF + np.maximum(misfit, 0.0)) / (_OWN_DOF + points)
 
 
 @dataclass(frozen=True)
@@ -132,23 +149,29 @@ def _reduce_variance(V: Array, p: int, q: int, variance: Array) -> None:
             variance[j] -= V[i, j] * V[i, j]
 
 
-def evidence(kernel: Kernel, theta: Array, X: Array, y: Array, work: Workspace, expert: int | None = None) -> Evidence:
+def evidence(
+    kernel: Kernel, theta: Array, X: Array, y: Array, work: Workspace, expert: int | None = None, dof: float = np.inf
+) -> Evidence:
     """Log marginal likelihood of one leaf and its gradient for all of theta. Eq. 6.
 
     ln p(y) = -y^T alpha / 2 - ln |K + noise I| / 2 - (p / 2) ln 2 pi,  alpha = (K + noise I)^-1 y;
     d ln p / d theta_i = sum(W * dK / d theta_i),  W = (alpha alpha^T - (K + noise I)^-1) / 2.
+
+    dof : where finite, the leaf has a scale of its own, known by so many degrees of freedom (see `leaf.student`)
     """
     p, noise = len(y), float(np.exp(theta[-1]))
     profile = kernel.profile(theta[:-1], X.shape[1])
     if profile is not None:
-        value, gradient = leaf.evidence(profile, noise, X, y, work)
+        value, gradient = leaf.evidence(profile, noise, X, y, work, dof)
         if not np.isnan(value):
             return _checked(Evidence.of(value, gradient, p, 0.0), expert)
     in_use, jitter = _factor(kernel, theta, X, work, expert)
     K, A, T, S, D = in_use
     alpha = y.copy()
     cholesky.solve_vector(A, alpha, p)
-    value = leaf.log_likelihood(y, alpha, A, p)
+    misfit = _misfit(y, alpha)
+    value, weight = leaf.student(leaf.log_likelihood(y, alpha, A, p), misfit, p, dof)
+    alpha *= alpha.dtype.type(np.sqrt(weight))
     cholesky.inverse(A, D, T, S, p, work.team)
     trace = leaf.weights(alpha, A, p)
     gradient = np.append(kernel.pullback(theta[:-1], X, A, K), noise * trace)
@@ -175,7 +198,7 @@ def factor(
     cholesky.solve_vector(U, alpha, len(y))
     if keep:
         U, D = U.copy(), D.copy()
-    return Factor(X, U, D, alpha, jitter)
+    return Factor(X, U, D, alpha, jitter, _misfit(y, alpha))
 
 
 def posterior_mean(kernel: Kernel, theta: Array, held: Factor, Z: Array, work: Workspace) -> Array:
@@ -220,6 +243,43 @@ def leave_one_out(
     cholesky.inverse(A, D, T, S, p, work.team)
     precision = np.diagonal(A)[:p].copy()
     return LeaveOneOut(y - alpha / precision, 1 / precision)
+
+
+def _misfit(y: Array, alpha: Array) -> float:
+    return float(np.dot(y.astype(float), alpha.astype(float)))
+
+
+def left_out(
+    kernel: Kernel, theta: Array, X: Array, y: Array, Z: Array, own: Array, work: Workspace, expert: int | None = None
+) -> tuple[Array, Array, Array]:
+    """Mean and variance of f at queries Z of which some are the leaf's own rows, each then left out; and its scale.
+
+    own : for each query the place of its row in X, or -1. For an own row i, with C = (K + noise I)^-1, the mean is
+    y_i - alpha_i / C_ii, the variance of y 1 / C_ii (Rasmussen & Williams 2006, eq. 5.12), and the misfit of the
+    others y^T C y - alpha_i^2 / C_ii.
+    """
+    p, noise, outside = len(y), float(np.exp(theta[-1])), own < 0
+    held = factor(kernel, theta, X, y, work, expert)
+    mean, variance = np.empty(len(Z), Z.dtype), np.empty(len(Z), Z.dtype)
+    scale = np.full(len(Z), held.scale)
+    if outside.any():
+        mean[outside], variance[outside] = posterior(kernel, theta, held, np.ascontiguousarray(Z[outside]), work)
+    rows = own[~outside]
+    if len(rows):
+        precision = np.empty(len(rows))
+        for start in range(0, len(rows), QUERY_BLOCK):
+            block = rows[start : start + QUERY_BLOCK]
+            V, n = _cross_buffer(held, X, work), len(block)
+            V[:p, :] = 0
+            V[block, np.arange(n)] = 1
+            cholesky.solve_lower(held.U, held.D, V, p, n)
+            precision[start : start + n] = np.einsum("pq,pq->q", V[:p, :n], V[:p, :n], dtype=float)
+        alpha = held.alpha[rows].astype(float)
+        mean[~outside] = y[rows] - alpha / precision
+        smallest = max(_SMALLEST, float(np.finfo(Z.dtype).eps)) * kernel.diagonal(theta[:-1], Z[~outside])
+        variance[~outside] = np.maximum(1 / precision - noise, smallest)
+        scale[~outside] = own_scale(held.misfit - alpha**2 / precision, p - 1)
+    return mean, variance, scale
 
 
 def _factor(kernel: Kernel, theta: Array, X: Array, work: Workspace, expert: int | None) -> tuple[leaf.Buffers, float]:

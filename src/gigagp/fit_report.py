@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.calibration import NONE, Calibration
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class FitReport:
     warnings: tuple[str, ...] = field(default=())
     dropped: int = 0  # rows left out for missing values
     choices: tuple[Candidate, ...] = ()  # what was tried where nothing was asked for
+    calibration: Calibration = NONE  # what rows left out say of the deviations
 
     @property
     def iterations(self) -> int:
@@ -95,5 +97,7 @@ class FitReport:
                 f"{c.name} {c.score:.4f}{' (chosen)' if c.chosen else ''}" for c in self.choices if c.what == what
             )
             lines.append(f"  choice of {what}, by rows left out: " + ", ".join(scores))
+        if self.calibration.rows:
+            lines.append(f"  calibration: {self.calibration}")
         lines += [f"  warning: {w}" for w in self.warnings]
         return "\n".join(lines)

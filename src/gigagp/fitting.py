@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Protocol
 
 import numpy as np
 
 from gigagp import expert
 from gigagp.arrays import Array
+from gigagp.combine import Rule
 from gigagp.data.scaled import ScaledRows
 from gigagp.data.scan import Sample
 from gigagp.data.store import ExpertStore, frozen
@@ -26,7 +28,17 @@ from gigagp.partition.base import RowLists, Runs, run_means
 from gigagp.placing import Placed, Room, place
 from gigagp.progress import Event, Listener
 from gigagp.routing import Router
-from gigagp.selection import chosen_among, score_left_out
+from gigagp.selection import (
+    AUTO_NEAREST,
+    AUTO_RULE,
+    SHARING,
+    Jury,
+    Verdict,
+    choose_sharing,
+    chosen_among,
+    judge,
+    score_family,
+)
 from gigagp.sharing import share_nearest
 from gigagp.training import (
     Objective,
@@ -47,9 +59,8 @@ _ROUGH_ITERATIONS = 30
 _FULL_WORK = 5e9  # flops of one evaluation up to which "auto" trains on every expert every time
 _RESTART_EXPERTS = 16
 _ENOUGH_TO_CHOOSE = 100  # rows from which a family of kernels is chosen
-_TRIAL_POINTS = 6144  # points that each family is trained on
-_SCORED_EXPERTS = 32
-_SCORED_SHARING = 4.0  # of the experts that are scored, at most
+_TRIAL_POINTS = 4096  # points that each family is trained on
+_TRIAL_ITERATIONS, _MORE_ITERATIONS = 20, 12  # of the first, and of those that start where it ended
 _RESTART_SPREAD = 1.5  # standard deviation of restarts around the start, in log-parameters
 
 
@@ -65,7 +76,10 @@ class Plan:
     training: str
     precision: Precision
     restarts: int = 0
-    needs_communication: bool = False
+    student: bool = False  # whether each expert has a scale of its own
+    rule: Rule | None = None  # None: to be chosen
+    nearest: int | str | None = "auto"
+    calibrate: bool = True
     families: tuple[Kernel, ...] = ()  # kernels to choose from, of the same parameters; () where the user chose
     train: bool = True  # False where the target is constant: there is nothing to learn
 
@@ -125,32 +139,45 @@ class _Clock:
 
 @dataclass(frozen=True, eq=False)
 class LeafEvidence:
-    """Eq. 6 at theta, for any leaf's rows."""
+    """Eq. 6 at theta, for any leaf's rows; with finite dof each leaf has a scale of its own."""
 
     kernel: Kernel
     theta: Array
+    dof: float = np.inf
 
     name = "evidence"
 
     def __call__(self, leaf: int, X: Array, y: Array, work: Workspace) -> Evidence:
-        return expert.evidence(self.kernel, self.theta, X, y, work, leaf)
+        return expert.evidence(self.kernel, self.theta, X, y, work, leaf, self.dof)
 
 
-def summed_evidence(kernel: Kernel, store: ExpertStore, cells: RowLists, tree: Tree, engine: Engine) -> Objective:
+def summed_evidence(
+    kernel: Kernel, store: ExpertStore, cells: RowLists, tree: Tree, engine: Engine, dof: float = np.inf
+) -> Objective:
     """Eq. 5 as a function of theta, over all leaves or over some (which then hang from a tree of their own)."""
 
     def evidence(theta: Array, leaves: Array | None) -> Evidence:
-        over = OverLeaves(store, cells, leaves, LeafEvidence(kernel, theta))
+        over = OverLeaves(store, cells, leaves, LeafEvidence(kernel, theta, dof))
         return engine.sum(tree if leaves is None else Tree.balanced(len(leaves)), over)
 
     return evidence
 
 
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """The committee, what happened, the cells its evidence is of, and what was learnt by leaving rows out."""
+
+    committee: Committee
+    report: FitReport
+    cells: RowLists
+    verdict: Verdict
+
+
 def fit(
     data: ScaledRows, sample: Sample, plan: Plan, engine: Engine, seeds: Seeds, room: Room, log: Log,
     tell: Listener,
-) -> tuple[Committee, FitReport, RowLists]:  # fmt: skip
-    """Rough theta, partition, store, training, sharing: a committee ready to answer."""
+) -> Fitted:  # fmt: skip
+    """Rough theta, partition, store, training, choice of experts: a committee ready to answer."""
     clock, trace = _Clock(), Trace(tell=tell)
     theta, stages = plan.start, []
     if plan.partitioner.local and plan.train and data.rows > (plan.shape.leaf_size or 0):
@@ -169,6 +196,8 @@ def fit(
 
         del data, sample  # from here on the store is all there is
     store, cells = placed.store, placed.cells
+    plan = replace(plan, student=plan.student and len(cells) > 1)
+    dof = expert.STUDENT_DOF if plan.student else np.inf
     choices: list[Candidate] = []
     if plan.train and plan.families and rows >= _ENOUGH_TO_CHOOSE:
         with clock.stage("choice of kernel", tell):
@@ -181,21 +210,21 @@ def fit(
     if plan.train:
         with clock.stage("training", tell):
             trace.begin("training")
-            evidence = log.recorded(summed_evidence(plan.kernel, store, cells, placed.tree, engine))
+            evidence = log.recorded(summed_evidence(plan.kernel, store, cells, placed.tree, engine, dof))
             plan = replace(plan, training=_training(plan.training, cells.sizes))
             climbed = _restart(plan, evidence, theta, cells.sizes, trace, seeds.restarts)
             stages.extend(climbed.stages)
             trained = _train(plan, evidence, climbed.theta, cells.sizes, trace, seeds.batches)
             theta = trained.theta
             stages.extend(trained.stages)
-    with clock.stage("sharing", tell):
-        metric = _metric(plan.kernel, theta, columns)
-        experts = placed.experts
-        router = Router(_means(store, experts) * metric, metric)
-        if plan.partitioner.local and isinstance(cells, Runs):
-            experts = share_nearest(store, cells, router, plan.shape.sharing or 1.0)
-        common = _communication_rows(experts, rows, seeds.batches) if plan.needs_communication else None
-    committee = Committee(plan.kernel, theta, store, experts, placed.tree, router, common)
+    with clock.stage("choice of experts", tell):
+        shared = _committees(plan, placed, theta)
+        sharing, verdict = _choose_experts(plan, shared, cells, rows, engine, seeds.choice)
+        choices += verdict.choices
+        committee = shared(sharing)
+        experts = committee.experts
+        if plan.rule is not None and plan.rule.needs_communication:
+            committee = replace(committee, communication=_communication_rows(experts, rows, seeds.batches))
     warnings = bound_warnings(theta, plan.bounds, plan.names) if plan.train else []
     report = FitReport(
         rows=rows,
@@ -213,7 +242,37 @@ def fit(
         warnings=tuple(warnings),
         choices=tuple(choices),
     )
-    return committee, report, cells
+    return Fitted(committee, report, cells, verdict)
+
+
+def _committees(plan: Plan, placed: Placed, theta: Array) -> Callable[[float], Committee]:
+    """The committee at theta, for any sharing among local experts."""
+    store, cells = placed.store, placed.cells
+    metric = _metric(plan.kernel, theta, store.X.shape[1])
+    router = Router(_means(store, placed.experts) * metric, metric)
+    whole = Committee(plan.kernel, theta, store, placed.experts, placed.tree, router, student=plan.student)
+    if not (plan.partitioner.local and isinstance(cells, Runs)):
+        return lambda sharing: whole
+    return cache(lambda sharing: replace(whole, experts=share_nearest(store, cells, router, sharing)))
+
+
+def _choose_experts(
+    plan: Plan, shared: Callable[[float], Committee], cells: RowLists, rows: int, engine: Engine,
+    rng: np.random.Generator,
+) -> tuple[float, Verdict]:  # fmt: skip
+    """Sharing, rule and how many experts answer, where these are left open; how errors are distributed."""
+    sharing = plan.shape.sharing or SHARING[1]
+    candidates: list[Candidate] = []
+    k = None if plan.nearest == "auto" else len(cells) if plan.nearest is None else int(plan.nearest)
+    usual = Verdict(AUTO_RULE, k or AUTO_NEAREST)
+    if not (plan.partitioner.local and plan.train and rows >= _ENOUGH_TO_CHOOSE and len(cells) > 1):
+        return sharing, usual
+    jury = Jury.drawn(shared, cells, engine, rng)
+    if plan.shape.sharing is None:
+        sharing, candidates = choose_sharing(jury, rows)
+    if plan.calibrate or plan.rule is None or k is None:
+        usual = judge(jury, sharing, plan.rule, k, plan.calibrate)
+    return sharing, replace(usual, choices=(*candidates, *usual.choices))
 
 
 def _try_kernels(
@@ -221,22 +280,20 @@ def _try_kernels(
 ) -> list[tuple[Kernel, Optimum, Candidate]]:
     """Each family trained on the same few experts, and how well experts predict with it what they have not seen."""
     store, cells = placed.store, placed.cells
-    shuffled = rng.permutation(len(cells))
     few = max(1, int(_TRIAL_POINTS / cells.sizes.mean()))
-    batch = np.sort(shuffled[:few]) if few < len(cells) else None
-    scored = shuffled[:_SCORED_EXPERTS]
+    batch = np.sort(rng.permutation(len(cells))[:few]) if few < len(cells) else None
+    dof = expert.STUDENT_DOF if plan.student else np.inf
+    seed = int(rng.integers(2**32))
     tried: list[tuple[Kernel, Optimum, Candidate]] = []
     for kernel in plan.families:
-        evidence = log.recorded(summed_evidence(kernel, store, cells, placed.tree, engine))
+        evidence = log.recorded(summed_evidence(kernel, store, cells, placed.tree, engine, dof))
         name = type(kernel).__name__
         start = tried[0][1].theta if tried else theta
-        found = maximise(name, evidence, batch, start, plan.bounds, trace, _ROUGH, _ROUGH_ITERATIONS)
-        metric = _metric(kernel, found.theta, store.X.shape[1])
-        experts = placed.experts
-        if isinstance(cells, Runs):
-            router = Router(_means(store, cells) * metric, metric)
-            experts = share_nearest(store, cells, router, min(plan.shape.sharing or 1.0, _SCORED_SHARING))
-        score = score_left_out(kernel, found.theta, store, cells, experts, scored, engine)
+        iterations = _MORE_ITERATIONS if tried else _TRIAL_ITERATIONS
+        found = maximise(name, evidence, batch, start, plan.bounds, trace, _ROUGH, iterations)
+        shared = _committees(replace(plan, kernel=kernel), placed, found.theta)
+        jury = Jury.drawn(shared, cells, engine, np.random.default_rng(seed))
+        score = score_family(jury, plan.shape.sharing)
         tried.append((kernel, found, Candidate("kernel", name, score)))
     return tried
 

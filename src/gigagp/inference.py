@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -39,6 +40,7 @@ class Committee:
     tree: Tree
     router: Router
     communication: Array | None = None  # storage rows of the communication expert (GRBCM)
+    student: bool = False  # whether each expert has a scale of its own
     cache: FactorCache = field(default_factory=FactorCache)
 
     @property
@@ -88,11 +90,17 @@ def predict(
         _predict_chunk(committee, Z[start : start + at_once], rule, k, engine, with_variance)
         for start in range(0, len(Z), at_once)
     ]
-    mean = np.concatenate([p.mean for p in parts]) if parts else np.empty(0, Z.dtype)
+
+    def joined(arrays: list[Array | None]) -> Array | None:
+        given = [each for each in arrays if each is not None]
+        return np.concatenate(given) if given else None
+
+    mean = joined([p.mean for p in parts])
+    if mean is None:
+        return Prediction(np.empty(0, Z.dtype), np.empty(0, Z.dtype) if with_variance else None)
     if not with_variance:
         return Prediction(mean, None)
-    variances = [p.variance for p in parts if p.variance is not None]
-    return Prediction(mean, np.concatenate(variances) if variances else np.empty(0, Z.dtype))
+    return Prediction(mean, joined([p.variance for p in parts]), joined([p.scale for p in parts]))
 
 
 def _predict_chunk(
@@ -100,18 +108,22 @@ def _predict_chunk(
 ) -> Prediction:
     prior = committee.kernel.diagonal(committee.theta[:-1], Z)
     if isinstance(rule, NPAE):
-        return _bounded(_ask_jointly(committee, Z, prior, rule, k, engine), prior)
+        return bounded(_ask_jointly(committee, Z, prior, rule, k, engine), prior)
     exact = "exact_with_one_leaf" in rule.laws
     only_means = not with_variance and exact and (k == 1 or not rule.mean_needs_variance)
     communication = None
     if rule.needs_communication:  # with one expert, of weight one, any would give the same mean
         communication = Prediction(prior, prior) if only_means else _communication(committee, Z, engine)
     ask = _Ask(committee, Z, prior, rule, communication, only_means)
-    total = _ask_all(ask, engine) if k == len(committee.experts) else _ask_nearest(ask, k, engine)
-    return _bounded(rule.finish(total, prior, communication), prior)
+    scale = None
+    if k == len(committee.experts) and not committee.student:
+        total = _ask_all(ask, engine)
+    else:
+        total, scale = _ask_nearest(ask, k, engine)
+    return replace(bounded(rule.finish(total, prior, communication), prior), scale=scale)
 
 
-def _bounded(said: Prediction, prior: Array) -> Prediction:
+def bounded(said: Prediction, prior: Array) -> Prediction:
     """A variance is never negative, NaN or infinite, whatever rounding did to a difference of precisions.
 
     Rules that subtract the prior (BCM, rBCM, GRBCM, NPAE) may lose positivity where experts say less than it; the
@@ -122,7 +134,7 @@ def _bounded(said: Prediction, prior: Array) -> Prediction:
     floor = np.finfo(said.variance.dtype).eps * prior
     lost = ~np.isfinite(said.variance) | (said.variance < -floor) | ~np.isfinite(said.mean)
     variance = np.where(lost, prior, np.maximum(said.variance, floor))
-    return Prediction(np.where(lost, 0.0, said.mean), variance)
+    return replace(said, mean=np.where(lost, 0.0, said.mean), variance=variance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,8 +150,16 @@ class Question:
 
 
 @dataclass(frozen=True, eq=False)
+class Reply:
+    """The message of one expert, and its scale (one, or one a query)."""
+
+    message: Message
+    scale: Array | float
+
+
+@dataclass(frozen=True, eq=False)
 class Answer:
-    """An expert's message to whoever asks. With `keep` its factor stays for the next call."""
+    """An expert's reply to whoever asks. With `keep` its factor stays for the next call."""
 
     committee: Committee
     rule: Rule
@@ -148,14 +168,14 @@ class Answer:
 
     name = "answer"
 
-    def __call__(self, asked: Question, work: Workspace) -> Message:
+    def __call__(self, asked: Question, work: Workspace) -> Reply:
         try:
-            return self._message(asked, work)
+            return self._reply(asked, work)
         except Exception as error:
             tell_expert(error, asked.leaf)
             raise
 
-    def _message(self, asked: Question, work: Workspace) -> Message:
+    def _reply(self, asked: Question, work: Workspace) -> Reply:
         c = self.committee
         factor = c.factor(asked.leaf, work, self.rule, self.keep)
         if self.only_means:  # no variance work: any variance gives the same mean
@@ -164,7 +184,7 @@ class Answer:
         else:
             mean, variance = expert.posterior(c.kernel, c.theta, factor, asked.Z, work)
         opinion = Opinion(mean, variance, asked.prior, c.noise, asked.closeness, asked.common, asked.first)
-        return self.rule.message(opinion)
+        return Reply(self.rule.message(opinion), factor.scale)
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +199,7 @@ class _AnswerAll:
     def __call__(self, leaf: int, work: Workspace) -> Message:
         ones = np.ones(len(self.Z), self.Z.dtype)
         first = np.full(len(self.Z), leaf == 0)
-        return self.answer(Question(leaf, self.Z, self.prior, ones, first, self.common), work)
+        return self.answer(Question(leaf, self.Z, self.prior, ones, first, self.common), work).message
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,44 +229,64 @@ def _ask_all(ask: _Ask, engine: Engine) -> Message:
     return engine.sum(ask.committee.tree, _AnswerAll(answer, ask.Z, ask.prior, ask.communication))
 
 
-def _ask_nearest(ask: _Ask, k: int, engine: Engine) -> Message:
+def _ask_nearest(ask: _Ask, k: int, engine: Engine) -> tuple[Message, Array | None]:
     """Each query asks its k nearest experts; each expert is factored once and answers all who ask it."""
     route = ask.committee.router.nearest(ask.Z, k)
-    visits = _Visits.of(route)
+    visits = Visits.of(route)
     closeness = route.closeness.astype(ask.Z.dtype)
-    first = route.experts == route.experts.min(axis=1, keepdims=True)
+    first = first_asked(route)
     questions = (
         ask.question(leaf, rows, closeness[rows, slots], first[rows, slots])
         for leaf, rows, slots in map(visits.__getitem__, range(len(visits)))
     )
     together = max(1, min(_TOGETHER, len(visits) // _LEAST_BUNDLES))
+    total, scale = gather(visits, route, engine.map(ask.answer(visits.leaves), questions, together))
+    return total, scale if ask.committee.student and not ask.only_means else None
+
+
+def first_asked(route: Route) -> Array:
+    """Of each query's experts, which counts as the first (GRBCM): whoever asked, the same."""
+    return np.asarray(route.experts == route.experts.min(axis=1, keepdims=True))
+
+
+def gather(visits: Visits, route: Route, replies: Iterable[Reply]) -> tuple[Message, Array]:
+    """The sum of each query's messages, and the mean of its experts' scales: geometric, the near weighing more."""
+    n, k = route.experts.shape
     collected: list[Array] = []
-    scales: list[Array | None] = []
-    for visit, message in enumerate(engine.map(ask.answer(visits.leaves), questions, together)):
+    log_scales: list[Array | None] = []
+    own = np.zeros((n, k))  # log of the experts' own scales
+    for visit, reply in enumerate(replies):
+        message = reply.message
         _, rows, slots = visits[visit]
         if not collected:
-            collected = [np.zeros((len(message.terms), len(ask.Z)), message.terms.dtype) for _ in range(k)]
-            scales = [None if message.log_scale is None else np.zeros(len(ask.Z)) for _ in range(k)]
+            collected = [np.zeros((len(message.terms), n), message.terms.dtype) for _ in range(k)]
+            log_scales = [None if message.log_scale is None else np.zeros(n) for _ in range(k)]
+        own[rows, slots] = np.log(reply.scale)
         for slot in range(k):
             here = slots == slot
             collected[slot][:, rows[here]] = message.terms[:, here]
-            scale = scales[slot]
+            scale = log_scales[slot]
             if scale is not None and message.log_scale is not None:
                 scale[rows[here]] = message.log_scale[here]
-    total = Message(collected[0], scales[0])
+    total = Message(collected[0], log_scales[0])
     for slot in range(1, k):  # the nearest first, whichever worker answered
-        total = total + Message(collected[slot], scales[slot])
-    return total
+        total = total + Message(collected[slot], log_scales[slot])
+    return total, mean_scale(own, route.closeness)
 
 
-class _Visits:
+def mean_scale(log_scales: Array, closeness: Array) -> Array:
+    """exp of the logs' mean, weighted by closeness."""
+    return np.asarray(np.exp((closeness * log_scales).sum(axis=1) / closeness.sum(axis=1)))
+
+
+class Visits:
     """The experts that are asked anything, and who asks each of them: query rows and their slots."""
 
     def __init__(self, leaves: Array, starts: Array, rows: Array, slots: Array) -> None:
         self.leaves, self._starts, self._rows, self._slots = leaves, starts, rows, slots
 
     @classmethod
-    def of(cls, route: Route) -> _Visits:
+    def of(cls, route: Route) -> Visits:
         q, k = route.experts.shape
         flat = route.experts.ravel()
         order = np.argsort(flat, kind="stable")
@@ -294,10 +334,13 @@ def _ask_jointly(committee: Committee, Z: Array, prior: Array, rule: NPAE, k: in
         for a in range(start, end, at_once)
     ]
     tasks = ((leaves, Z[rows], prior[rows].astype(float)) for leaves, rows in groups)
-    mean, variance = np.empty(len(Z)), np.empty(len(Z))
-    for (_, rows), said in zip(groups, engine.map(_AnswerJointly(committee, rule), tasks), strict=True):
+    mean, variance, scale = np.empty(len(Z)), np.empty(len(Z)), np.empty(len(Z))
+    answers = engine.map(_AnswerJointly(committee, rule), tasks)
+    for (leaves, rows), (said, log_scales) in zip(groups, answers, strict=True):
         mean[rows], variance[rows] = said.mean, said.variance
-    return Prediction(mean.astype(Z.dtype), variance.astype(Z.dtype))
+        asked = np.searchsorted(leaves, route.experts[rows])
+        scale[rows] = mean_scale(log_scales[asked], route.closeness[rows])
+    return Prediction(mean.astype(Z.dtype), variance.astype(Z.dtype), scale if committee.student else None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,19 +349,20 @@ class _AnswerJointly:
     rule: NPAE
     name = "joint answer"
 
-    def __call__(self, asked: tuple[Array, Array, Array], work: Workspace) -> Prediction:
+    def __call__(self, asked: tuple[Array, Array, Array], work: Workspace) -> tuple[Prediction, Array]:
         leaves, Z, prior = asked
-        return self.rule.combine(*_joint(self.committee, leaves, Z, work), prior)
+        means, covariances, scales = _joint(self.committee, leaves, Z, work)
+        return self.rule.combine(means, covariances, prior), np.log(scales)
 
 
-def _joint(committee: Committee, leaves: Array, Z: Array, work: Workspace) -> tuple[Array, Array]:
-    """Means (q, k) of the experts and the covariances (q, k, k) of those means under the prior.
+def _joint(committee: Committee, leaves: Array, Z: Array, work: Workspace) -> tuple[Array, Array, Array]:
+    """Means (q, k) of the experts, the covariances (q, k, k) of those means under the prior, the experts' own scales.
 
     In double precision whatever the experts' own: experts that share data make the covariances nearly singular.
     """
     kernel, theta, q = committee.kernel, committee.theta, len(Z)
     Z = Z.astype(float)
-    data, weights = [], []  # per expert: its rows and inputs, and V_i = C_i k_i
+    data, weights, scales = [], [], []  # per expert: its rows and inputs, V_i = C_i k_i, its scale
     means = np.empty((q, len(leaves)))
     for i, leaf in enumerate(leaves):
         X, y = (part.astype(float) for part in committee.store.read(committee.experts, int(leaf)))
@@ -329,6 +373,7 @@ def _joint(committee: Committee, leaves: Array, Z: Array, work: Workspace) -> tu
         cholesky.solve_lower_transposed(factor.U, factor.D, V, len(X), q)
         data.append((committee.experts[int(leaf)], X))
         weights.append(V)
+        scales.append(factor.scale)
     covariances = np.empty((q, len(leaves), len(leaves)))
     for i, (rows_i, X_i) in enumerate(data):
         for j, (rows_j, X_j) in enumerate(data[: i + 1]):
@@ -336,4 +381,4 @@ def _joint(committee: Committee, leaves: Array, Z: Array, work: Workspace) -> tu
             _, a, b = np.intersect1d(rows_i, rows_j, assume_unique=True, return_indices=True)
             K[a, b] += committee.noise  # the same observation has the same noise in both
             covariances[:, i, j] = covariances[:, j, i] = np.einsum("pq,pq->q", weights[i], K @ weights[j])
-    return means, covariances
+    return means, covariances, np.array(scales)

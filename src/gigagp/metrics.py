@@ -22,8 +22,13 @@ def nlpd(y: Array, mean: Array, std: Array) -> float:
 
 def coverage(y: Array, mean: Array, std: Array, level: float = 0.95) -> float:
     """Share of y inside the central interval of the given level; an honest model gives `level`."""
-    inside = np.abs(np.asarray(y) - np.asarray(mean)) <= ndtri(0.5 + level / 2) * np.asarray(std)
-    return float(np.mean(inside))
+    reach = ndtri(0.5 + level / 2) * np.asarray(std)
+    return inside(y, np.asarray(mean) - reach, np.asarray(mean) + reach)
+
+
+def inside(y: Array, low: Array, high: Array) -> float:
+    """Share of y between two bounds, such as quantiles."""
+    return float(np.mean((np.asarray(y) >= np.asarray(low)) & (np.asarray(y) <= np.asarray(high))))
 
 
 def crps(y: Array, mean: Array, std: Array) -> float:

@@ -21,7 +21,8 @@ import numpy as np
 
 from gigagp import memory
 from gigagp.arrays import Array
-from gigagp.combine import Rule
+from gigagp.calibration import GRID_SIZE, Calibration
+from gigagp.combine import RULES, Rule
 from gigagp.data import folders
 from gigagp.data.array_files import ArrayFiles, write_array, write_lists
 from gigagp.data.folders import damaged
@@ -51,7 +52,7 @@ from gigagp.routing import Router
 from gigagp.sharing import Neighbourhoods
 from gigagp.tree import Tree
 
-FORMAT, VERSION = "gigagp-model", 1
+FORMAT, VERSION = "gigagp-model", 2
 _Plain = TypeVar("_Plain")
 _MANIFEST = "manifest.json"
 _ARRAYS = (
@@ -78,6 +79,7 @@ class FittedModel:
     encoding: Encoding | None
     feature_names: list[str] | None
     target_name: str | None = None
+    auto: tuple[str, int | None] = ("healed", None)  # what "auto" means: a rule, and how many experts answer
 
 
 def check_destination(folder: str | os.PathLike[str], overwrite: bool = False) -> None:
@@ -182,6 +184,8 @@ def _content(model: FittedModel, settings: dict[str, Any]) -> dict[str, Any]:
         "leaves": len(model.cells),
         "levels": [len(level) for level in c.tree.levels],
         "local": bool(model.local),
+        "student": bool(c.student),
+        "auto": {"rule": model.auto[0], "nearest": model.auto[1] or 0},
         "experts": _kind_of_experts(model),
         "communication": 0 if c.communication is None else len(c.communication),
         "kernel": to_plain("kernel", c.kernel),
@@ -196,9 +200,18 @@ def _content(model: FittedModel, settings: dict[str, Any]) -> dict[str, Any]:
             "jittered_experts": int(report.jittered_experts),
             "warnings": list(report.warnings),
             "dropped": int(report.dropped),
+            "calibration": {
+                "deviation": to_number(report.calibration.deviation),
+                "rows": int(report.calibration.rows),
+                "quantiles": _numbers(report.calibration.quantiles),
+            },
             "choices": [{**asdict(choice), "score": to_number(choice.score)} for choice in report.choices],
         },
     }
+
+
+def _numbers(array: Array | None) -> list[float]:
+    return [] if array is None else [float(each) for each in array]
 
 
 def _setting(name: str, value: Any) -> Any:
@@ -276,7 +289,7 @@ def _read(folder: Path, registry: Registry, verify: bool) -> FittedModel:
             settings=settings,
             committee=Committee(
                 kernel, theta, store, experts, _tree(files, manifest, leaves), router,
-                _communication(files, manifest, rows),
+                _communication(files, manifest, rows), field(manifest, "student", bool),
                 FactorCache(min(BUDGET, memory.budget(settings.get("memory")) // 4)),
             ),
             cells=cells,
@@ -287,6 +300,7 @@ def _read(folder: Path, registry: Registry, verify: bool) -> FittedModel:
             encoding=encoding,
             feature_names=names,
             target_name=_target_name(manifest),
+            auto=_auto(field(manifest, "auto", dict)),
         )  # fmt: skip
 
 
@@ -343,6 +357,23 @@ def _target_name(manifest: dict[str, Any]) -> str | None:
     name = manifest.get("target_name")
     require(name is None or isinstance(name, str), "the name of its target is not text")
     return name
+
+
+def _auto(said: dict[str, Any]) -> tuple[str, int | None]:
+    name = field(said, "rule", str)
+    require(name in RULES, "its rule is none")
+    return name, count(said, "nearest") or None
+
+
+def _calibration(said: dict[str, Any]) -> Calibration:
+    deviation, quantiles = number(said, "deviation"), field(said, "quantiles", list)
+    require(np.isfinite(deviation) and deviation > 0, "its calibration is none")
+    if not quantiles:
+        return Calibration(deviation, None, count(said, "rows"))
+    require(len(quantiles) == GRID_SIZE and all(isinstance(q, float) for q in quantiles), "its calibration is none")
+    array = np.array(quantiles)
+    require(bool(np.isfinite(array).all() and (np.diff(array) >= 0).all()), "its quantiles are not in order")
+    return Calibration(deviation, array, count(said, "rows"))
 
 
 def _theta(files: ArrayFiles, kernel: Kernel) -> Array:
@@ -433,6 +464,7 @@ def _report(
         jittered_experts=count(said, "jittered_experts"),
         warnings=tuple(warnings),
         dropped=count(said, "dropped"),
+        calibration=_calibration(field(said, "calibration", dict)),
         choices=tuple(_plain(Candidate, each) for each in field(said, "choices", list)),
     )
 

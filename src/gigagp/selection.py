@@ -1,59 +1,190 @@
-"""Which family of kernels: each is trained on the same few experts and judged by the rows these leave out.
+"""What the user leaves open is chosen from the data: kernel, sharing, rule, and how many experts answer a query.
 
-The evidence of a cell says how well a kernel explains the cell; what counts is how well an expert, with the points it
-shares, predicts a row it has not seen. That is known in closed form for every row of every expert (leave one out), on
-the same rows for every family, so small differences show.
+Candidates are judged by rows left out in closed form (`left_out`), the same rows for all, so that small differences
+show. The same rows tell how errors are distributed (`calibration`). All of it is seeded, and done on so few experts
+that it takes a small part of the fit.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gigagp import expert
 from gigagp.arrays import Array
-from gigagp.data.store import ExpertStore
+from gigagp.calibration import NONE, Calibration
+from gigagp.combine import NPAE, RULES, Rule
 from gigagp.engines import Engine
 from gigagp.fit_report import Candidate
-from gigagp.kernels.base import Kernel
-from gigagp.linalg.workspace import Workspace
+from gigagp.inference import Committee
+from gigagp.left_out import Asked, Opinions, Said, ask_nearest, ask_one
 from gigagp.partition.base import RowLists
 
-
-@dataclass(frozen=True, eq=False)
-class _LeftOut:
-    """For the own rows of a cell: what is left unexplained, in deviations, and the log of the variance."""
-
-    kernel: Kernel
-    theta: Array
-    store: ExpertStore
-    cells: RowLists
-    experts: RowLists
-
-    name = "leave one out"
-
-    def __call__(self, leaf: int, work: Workspace) -> tuple[Array, Array]:
-        rows, own = self.experts[leaf], self.cells[leaf]
-        X, y = self.store.gather(rows)
-        said = expert.leave_one_out(self.kernel, self.theta, X, y, work, leaf)
-        at = np.isin(rows, own)
-        return ((y - said.mean) / np.sqrt(said.variance))[at].astype(float), np.log(said.variance[at]).astype(float)
-
-
-def score_left_out(
-    kernel: Kernel, theta: Array, store: ExpertStore, cells: RowLists, experts: RowLists, leaves: Array, engine: Engine
-) -> float:
-    """Mean negative log density of the leaves' own rows, left out, with variances scaled to fit.
-
-    Up to a constant, the same for every kernel.
-    """
-    said = list(engine.map(_LeftOut(kernel, theta, store, cells, experts), leaves.tolist(), 4))
-    z, log_variance = (np.concatenate([part[i] for part in said]) for i in (0, 1))
-    return float(0.5 * log_variance.mean() + 0.5 * np.log(np.mean(z * z)))
+AUTO_RULE, AUTO_NEAREST = "healed_blend", 4  # where nothing speaks for others
+_RULES = ("blend", "healed")  # those others
+_MORE_NEAREST = 8
+SHARING = (2.0, 4.0, 8.0)
+_FEW_ROWS, _MANY_ROWS = 50_000, 200_000  # up to which sharing is at least 4, and from which at most
+_GAIN_FEW, _GAIN = 0.005, 0.02  # nats a row, for which sharing is doubled: a prediction then costs 4 to 8 times as much
+_CHEAP = 2.0  # sharing at which many experts can be asked
+_SIGNIFICANT, _WORTHWHILE = 2.0, 0.005  # standard errors, and nats a row, by which another rule must be better
+_CELLS, _SHARING_CELLS = 16, 10  # whose own experts are asked, to choose the kernel, and sharing
+_ROWS = 64  # of a cell that are asked
+_PLACES, _TOGETHER = 64, 32  # where the whole committee is asked, and rows that lie together there
+_ENOUGH = 1000  # rows to calibrate by
+_WORK = 9e10  # multiplications that one use may cost
 
 
 def chosen_among(candidates: list[Candidate]) -> list[Candidate]:
     """The same, with the best marked."""
     best = min(candidates, key=lambda c: c.score)
     return [replace(c, chosen=c is best) for c in candidates]
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """What was learnt by leaving rows out."""
+
+    rule: str
+    nearest: int
+    calibration: Calibration = NONE
+    choices: tuple[Candidate, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Jury:
+    """Cells drawn at random, some rows of each, and what their own experts have said of them.
+
+    shared : the committee in which experts have so many times the points of their cells
+    """
+
+    shared: Callable[[float], Committee]
+    cells: RowLists
+    engine: Engine
+    order: Array  # all cells, shuffled
+    seed: int
+    _known: dict[tuple[float, int], Said] = field(default_factory=dict)
+
+    @classmethod
+    def drawn(
+        cls, shared: Callable[[float], Committee], cells: RowLists, engine: Engine, rng: np.random.Generator
+    ) -> Jury:
+        return cls(shared, cells, engine, rng.permutation(len(cells)), int(rng.integers(2**32)))
+
+    def own(self, sharing: float, most: int = _CELLS) -> list[Said]:
+        """What some experts say of rows of their own cells."""
+        committee = self.shared(sharing)
+        cells = self.order[: min(most, _affordable(committee))].tolist()
+        new = [Asked(leaf, self._some(leaf)) for leaf in cells if (sharing, leaf) not in self._known]
+        for asked, said in zip(new, ask_one(committee, new, self.engine), strict=True):
+            self._known[sharing, asked.leaf] = said
+        return [self._known[sharing, leaf] for leaf in cells]
+
+    def _some(self, leaf: int) -> Array:
+        """A few rows of a cell."""
+        rows = self.cells[leaf]
+        return np.sort(np.random.default_rng([self.seed, leaf]).choice(rows, min(_ROWS, len(rows)), replace=False))
+
+    def places(self, committee: Committee) -> list[Array]:
+        """Rows of many cells: any, if all experts can be asked; else such as lie together and ask the same few."""
+        affordable = _affordable(committee)
+        if affordable == len(committee.experts):
+            return [self._some(leaf) for leaf in self.order[:_PLACES].tolist()]
+        return [
+            self._near(leaf, committee) for leaf in self.order[: min(_PLACES, affordable // _MORE_NEAREST)].tolist()
+        ]
+
+    def _near(self, leaf: int, committee: Committee) -> Array:
+        rows = self.cells[leaf]
+        points = committee.store.gather(rows)[0] * committee.router.metric
+        middle = points[np.random.default_rng([self.seed, leaf]).integers(len(rows))]
+        near = np.argsort(((points - middle) ** 2).sum(axis=1), kind="stable")[:_TOGETHER]
+        return np.sort(rows[near])
+
+
+def _affordable(committee: Committee) -> int:
+    """How many experts can be asked; not one where they are very large."""
+    points = float(committee.experts.sizes.mean())
+    return int(min(len(committee.experts), _WORK / (points**3 / 3 + points**2 * _ROWS)))
+
+
+def score_family(jury: Jury, sharing: float | None) -> float:
+    """How well experts with a kernel predict rows of their own cells, left out."""
+    said = jury.own(min(sharing or SHARING[1], SHARING[1])) or jury.own(1.0)
+    return Said.joined(said).score if said else np.nan
+
+
+def choose_sharing(jury: Jury, rows: int) -> tuple[float, list[Candidate]]:
+    """Sharing is doubled as long as that pays."""
+    least, most = SHARING[rows <= _FEW_ROWS], SHARING[-1 if rows <= _MANY_ROWS else -2]
+    gain = _GAIN_FEW if rows <= _FEW_ROWS else _GAIN
+    chosen, candidates = least, []
+    for sharing in (s for s in SHARING if least <= s <= most):
+        said = jury.own(sharing, _SHARING_CELLS)
+        if len(said) < min(_SHARING_CELLS, len(jury.order)):
+            break  # too large to be judged by the same cells
+        candidates.append(Candidate("sharing", f"{sharing:g}", Said.joined(said).score))
+        if len(candidates) > 1 and candidates[-2].score - candidates[-1].score < gain:
+            break
+        chosen = sharing
+    return chosen, [replace(c, chosen=c.name == f"{chosen:g}") for c in candidates]
+
+
+def judge(jury: Jury, sharing: float, rule: Rule | None, k: int | None, calibrate: bool) -> Verdict:
+    """Which rule and how many experts, where these are left open (None), and how errors are distributed.
+
+    The committee is asked where experts are small, and many can be afforded; what more sharing does to the errors is
+    learnt from few experts.
+    """
+    usual = Verdict(AUTO_RULE, k or AUTO_NEAREST)
+    for cheap in (max(sharing / 2, min(sharing, _CHEAP)), min(sharing, _CHEAP), 1.0):
+        committee = jury.shared(cheap)
+        places = jury.places(committee)
+        if sum(map(len, places)) >= _ENOUGH:
+            break
+    asked = min(k or _MORE_NEAREST, len(committee.experts))
+    if sum(map(len, places)) < _ENOUGH or asked > _MORE_NEAREST:
+        return usual
+    if rule is not None and (isinstance(rule, NPAE) or rule.needs_communication):
+        return usual
+    opinions = ask_nearest(committee, np.concatenate(places), asked, jury.engine)
+    verdict, said = _choose_rule(opinions, [len(rows) for rows in places], rule, k)
+    if not calibrate:
+        return verdict
+    z = said.z
+    more = jury.own(sharing, _SHARING_CELLS) if sharing > cheap else []
+    if more:
+        fewer = jury.own(cheap, len(more))
+        z = z * np.abs(Said.joined(more).z).mean() / np.abs(Said.joined(fewer).z).mean()
+    return replace(verdict, calibration=Calibration.of(z))
+
+
+def _choose_rule(opinions: Opinions, sizes: list[int], rule: Rule | None, k: int | None) -> tuple[Verdict, Said]:
+    """The usual rule and k, or others that are clearly better at these places."""
+    if k is None and len(opinions.committee.experts) <= AUTO_NEAREST:
+        k = AUTO_NEAREST
+    tries = [(AUTO_RULE, k or AUTO_NEAREST)]
+    if rule is None:
+        tries += [(name, k or AUTO_NEAREST) for name in _RULES]
+    if k is None:
+        tries.append((AUTO_RULE, _MORE_NEAREST))
+    said = [opinions.combined(rule or RULES[name](), nearest) for name, nearest in tries]
+    best, best_gain = 0, _WORTHWHILE
+    for i in range(1, len(tries)):
+        rows = _losses(said[0]) - _losses(said[i])
+        gains = np.array([part.mean() for part in np.split(rows, np.cumsum(sizes)[:-1])])
+        error = gains.std(ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else np.inf
+        if gains.mean() > max(best_gain, _SIGNIFICANT * error):
+            best, best_gain = i, float(gains.mean())
+    names = [f"{nearest} experts" if rule is not None else f"{name} of {nearest}" for name, nearest in tries]
+    candidates = [
+        Candidate("rule", name, each.score, i == best) for i, (name, each) in enumerate(zip(names, said, strict=True))
+    ]
+    return Verdict(*tries[best], choices=tuple(candidates) if len(tries) > 1 else ()), said[best]
+
+
+def _losses(said: Said) -> Array:
+    """Negative log density of each row after scaling the variances to fit, up to a constant."""
+    variance = said.variance * np.mean(said.z**2)
+    return np.asarray(0.5 * np.log(variance) + 0.5 * (said.y - said.mean) ** 2 / variance)

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from scipy.special import ndtri
 
 from gigagp.arrays import Array
 from gigagp.data import folders
@@ -50,6 +49,7 @@ class Task:
 
     rows: Rows
     answer: Callable[[Array], tuple[Array, Array]]  # queries -> mean and standard deviation
+    quantile: Callable[[Array], Array]  # levels -> standard deviations from the mean
     quantiles: tuple[float, ...]
     latent: bool
     model: str
@@ -88,7 +88,8 @@ class Task:
     def table(self, X: Array, kept: Any) -> Any:
         """The output's rows for some queries."""
         mean, deviation = self.answer(X)
-        columns = [mean, deviation, *(mean + deviation * ndtri(q) for q in self.quantiles)]
+        places = self.quantile(np.array(self.quantiles))
+        columns = [mean, deviation, *(mean + deviation * place for place in places)]
         table = pa.table(dict(zip(self.numbers, columns, strict=True)))
         for place, name in enumerate(self.rows.keep):
             table = table.add_column(place, name, kept[name])

@@ -7,6 +7,7 @@ from gigagp.combine.blend import Blend
 from gigagp.combine.gpoe import GPoE
 from gigagp.combine.grbcm import GRBCM
 from gigagp.combine.healed import Healed
+from gigagp.combine.healed_blend import HealedBlend
 from gigagp.combine.npae import NPAE
 from gigagp.combine.poe import PoE
 from gigagp.combine.rbcm import RBCM
@@ -23,6 +24,7 @@ __all__ = [
     "Blend",
     "GPoE",
     "Healed",
+    "HealedBlend",
     "Message",
     "Opinion",
     "PoE",
@@ -31,12 +33,14 @@ __all__ = [
     "rule",
 ]
 
-RULES: dict[str, type[Rule]] = {r.name: r for r in (PoE, GPoE, BCM, RBCM, GRBCM, Healed, Barycentre, NPAE, Blend)}
+RULES: dict[str, type[Rule]] = {
+    r.name: r for r in (PoE, GPoE, BCM, RBCM, GRBCM, Healed, Barycentre, NPAE, Blend, HealedBlend)
+}
 
 
-def rule(combine: str | Rule, local: bool) -> Rule:
-    """The rule of that name, or the object itself; "auto" is blend for local experts and healed for the others."""
+def rule(combine: str | Rule, auto: str) -> Rule:
+    """The rule of that name, or the object itself; "auto" is the one named `auto`."""
     if isinstance(combine, Rule):
         return combine
-    made: Rule = choose("combine", combine, {**RULES, "auto": Blend if local else Healed})()
+    made: Rule = choose("combine", combine, {**RULES, "auto": RULES[auto]})()
     return made

@@ -30,10 +30,14 @@ class Opinion:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Mean and variance at q queries. The variance is None where only means were asked."""
+    """Mean and variance at q queries. The variance is None where only means were asked.
+
+    Where experts have scales of their own, `scale` is by what variance and noise are to be multiplied.
+    """
 
     mean: Array
     variance: Array | None
+    scale: Array | None = None
 
 
 @dataclass(frozen=True)

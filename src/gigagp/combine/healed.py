@@ -24,8 +24,12 @@ class Healed(Rule):
         self.temperature = float(temperature)
 
     def message(self, said: Opinion) -> Message:
-        log_weight = 0.5 * self.temperature * np.log(said.prior / said.variance).astype(float)
-        return natural(1.0, said.mean, said.variance, log_weight)
+        return natural(1.0, said.mean, said.variance, confidence(said, self.temperature))
 
     def finish(self, total: Message, prior: Array, communication: Prediction | None) -> Prediction:
         return weighted_average(total)
+
+
+def confidence(said: Opinion, temperature: float) -> Array:
+    """The log of an expert's weight: how much it knows beyond the prior, times the temperature."""
+    return np.asarray(0.5 * temperature * np.log(said.prior / said.variance).astype(float))
