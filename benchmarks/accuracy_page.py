@@ -27,9 +27,10 @@ SETTINGS = (
     ("GPBoost Vecchia", "Matern 5/2, 20 neighbours (40 to predict), its defaults; parameters from growing subsets, as "
      "far as the cap allows; predictions from at most 50,000 rows"),
     ("NN-GP", "exact GP on the nearest rows of each query, in torch; family (squared exponential, Matern 5/2, 3/2, "
-     "1/2) and theta by the exact evidence of 32 neighbourhoods of 256 rows"),
+     "1/2) and theta by the exact evidence of 32 neighbourhoods of 256 rows, for at most half of the cap; queries "
+     "are answered in turn for the other half"),
     ("exact GP", "Cholesky in torch, at most 10,000 random rows; theta starts as that of NN-GP and is refined by the "
-     "evidence of all its rows until the cap"),
+     "evidence of all its rows until the cap, 120 s, or 20 s where it holds a part of the rows"),
     ("boosted trees", "scikit-learn's histogram gradient boosting, a model for the mean and one for each of seven "
      "quantiles; NLPD is that of a Gaussian with the deviation that its 95% interval implies"),
 )  # fmt: skip
@@ -151,8 +152,8 @@ def page(found: Found) -> str:
         "# Accuracy",
         "Written by `benchmarks/render.py` from what `benchmarks/accuracy.py --full` measured; do not edit. Scores are "
         "in units of the target's deviation on the training rows. All methods saw the same rows, each in a process of "
-        "its own with two threads. A peer trains until its cap, the larger of the set's floor and twice our fit and "
-        "predict; where it was stopped, the table says so. Intervals of differences are paired over the test rows. "
+        "its own with two threads. A peer trains until its cap, the larger of the set's floor and 1.25 times our fit "
+        "and predict; where it was stopped, the table says so. Intervals of differences are paired over the test rows. "
         "A win or a loss is one whose 95% interval leaves out zero.",
         origin(found) + ".",
         "## Bars", bars_table(found["bars"]) if found["bars"] else "Split 0 has not been run.",

@@ -366,7 +366,7 @@ class NearestNeighbours:
     """A nearest-neighbour GP: each query gets an exact GP on its nearest training rows, by Cholesky, in batches.
 
     Family and theta maximise the exact evidence of neighbourhoods (`exact_torch.local_theta`); neighbours are found by
-    a KD-tree in the metric of theta. Queries are answered in turn until the cap.
+    a KD-tree in the metric of theta. Half of the cap is for theta, half for the answers, which are given in turn.
     """
 
     name = "nearest neighbours"
@@ -400,7 +400,7 @@ class NearestNeighbours:
                 return exact.posteriors(learnt, tree.data[rows], y[rows], scaled)
 
             start = time.perf_counter()
-            mean, std = answered(say, Z, max(1, self.entries // count**2), start + cap - fitted, threads=CORES)
+            mean, std = answered(say, Z, max(1, self.entries // count**2), start + cap / 2, threads=CORES)
             capped = learnt.capped or len(mean) < len(Z)
             yield Said(mean, std, fitted, time.perf_counter() - start, capped=capped)
 

@@ -1,24 +1,32 @@
 """The accuracy comparison's own arithmetic: scores, paired differences, rows of a split, bars, merging, the page."""
 
 import sys
+from fractions import Fraction
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.special import ndtri
+from sklearn.gaussian_process import GaussianProcessRegressor, kernels
 
 from gigagp import metrics
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 accuracy, accuracy_page, peers, scores = map(import_module, ("accuracy", "accuracy_page", "peers", "scores"))
-sys.path.pop(0)
 
 
 @pytest.fixture
 def results(tmp_path, monkeypatch):
     monkeypatch.setattr(accuracy, "RESULTS", tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def exact_torch():
+    pytest.importorskip("torch")
+    return import_module("exact_torch")
 
 
 @pytest.fixture
@@ -107,6 +115,28 @@ def test_rows_are_standardised_on_the_training_rows():
     assert set(rows.Z[:, 0]) == set(X[:50, 0])
 
 
+@pytest.mark.parametrize("family", ["squared exponential", "Matern 5/2", "Matern 3/2", "Matern 1/2"])
+def test_the_peers_exact_gp_is_scikit_learns(family, exact_torch):
+    rng = np.random.default_rng(6)
+    X, y, z = rng.standard_normal((30, 2)), rng.standard_normal(30), rng.standard_normal((1, 2))
+    theta = np.array([0.3, -0.2, 0.5, -1.0])
+    shape = kernels.RBF if family == "squared exponential" else partial(kernels.Matern, nu=float(Fraction(family[7:])))
+    kernel = kernels.ConstantKernel(np.exp(theta[0])) * shape(np.exp(theta[1:3])) + kernels.WhiteKernel(
+        np.exp(theta[3])
+    )
+    one = GaussianProcessRegressor(kernel, alpha=0.0, optimizer=None).fit(X, y)
+    value, gradient = exact_torch.evidence(family, theta, *exact_torch._batch(X[None], y[None]))
+    wanted, slopes = one.log_marginal_likelihood(theta, eval_gradient=True)
+    assert value == pytest.approx(wanted, rel=1e-9)
+    assert gradient == pytest.approx(slopes, rel=1e-6, abs=1e-8)
+    learnt = exact_torch.Learnt(family, theta, value, False)
+    scale = np.exp(-theta[1:3])
+    answer = exact_torch.posteriors(learnt, (X * scale)[None], y[None], z * scale)
+    expected = one.predict(z, return_std=True)
+    assert np.ravel(answer) == pytest.approx(np.ravel(expected), rel=1e-8)
+    assert np.ravel(exact_torch.One(learnt, X, y).say(z)) == pytest.approx(np.ravel(expected), rel=1e-8)
+
+
 def test_no_more_queries_than_allowed_and_the_same_each_time(monkeypatch):
     monkeypatch.setattr(accuracy, "MOST_QUERIES", 10)
     data = {"X": np.arange(100.0)[:, None], "y": np.arange(100.0), "test_mask": np.arange(100)[:, None] < 40}
@@ -145,7 +175,9 @@ def test_versus_pairs_losses_of_the_same_queries_only(results):
 )
 def test_a_rival_is_beaten_by_a_win_in_no_more_time(ours, theirs, verdict, met):
     rows = [row("GigaGP", **ours), row("NN-GP, 32 neighbours", nlpd=9.0), row("NN-GP, 64 neighbours", **theirs)]
-    compared = [{"set": "elevators", "who": "NN-GP, 64 neighbours", "splits": [0], "verdict": verdict}]
+    compared = [
+        {"set": "elevators", "who": "NN-GP, 64 neighbours", "splits": [0], "verdict": verdict, "difference": -0.1}
+    ]
     found = next(b for b in accuracy.bars(rows, compared) if "NN-GP" in b["what"])
     assert found["met"] is met
 
