@@ -36,8 +36,8 @@ SETTINGS = (
 )  # fmt: skip
 
 
-def style_of(who: str) -> tuple[str, str]:
-    return next(style for beginning, style in STYLES.items() if who.startswith(beginning))
+def _beginning(who: str) -> str:
+    return next(beginning for beginning in STYLES if who.startswith(beginning))
 
 
 def picture(rows: Sequence[Found]) -> str:
@@ -56,7 +56,7 @@ def picture(rows: Sequence[Found]) -> str:
             here = [r for r in rows if r["set"] == name]
             for line, score in ((2 * band, "rmse"), (2 * band + 1, "nlpd")):
                 _draw(axes[line, column], here, score)
-            axes[2 * band, column].set_title(name, fontsize=10, loc="left")
+            axes[2 * band, column].set_title(f"{name}\n", fontsize=10, loc="left")
             axes[2 * band + 1, column].set_xlabel("seconds, fit and predict")
             if column == 0:
                 axes[2 * band, column].set_ylabel("RMSE")
@@ -75,27 +75,30 @@ def _draw(axes: Axes, rows: Sequence[Found], score: str) -> None:
     axes.grid(True, color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
     for row in rows:
-        colour, mark = style_of(row["who"])
+        colour, mark = STYLES[_beginning(row["who"])]
         large = 13 if row["who"] == OURS else 7
         axes.plot(_seconds(row), row[score], mark, color=colour, markersize=large, zorder=3 if large == 13 else 2)
     neighbours = [r for r in rows if r["who"].startswith("NN-GP")]
     axes.plot([_seconds(r) for r in neighbours], [r[score] for r in neighbours], color=STYLES["NN-GP"][0], linewidth=1)
     axes.set_xscale("log")
-    low, high = axes.get_xlim()
+    low, high = min(map(_seconds, rows)) / 1.6, max(map(_seconds, rows)) * 1.6
     ticks = [t * 10**e for e in range(-1, 4) for t in (1, 2, 5) if low <= t * 10**e <= high]
-    axes.set_xticks(ticks[:: 1 + len(ticks) // 6], [f"{t:g}" for t in ticks[:: 1 + len(ticks) // 6]])
+    axes.set_xlim(low, high)
+    axes.set_xticks(ticks, [f"{t:g}" for t in ticks])
     axes.minorticks_off()
-    _leave_out_far(axes, sorted(r[score] for r in rows))
+    _leave_out_far(axes, rows, score)
 
 
-def _leave_out_far(axes: Axes, values: Sequence[float]) -> None:
-    """A scale for the better three quarters: what is much worse than these lies outside, marked by an arrow."""
+def _leave_out_far(axes: Axes, rows: Sequence[Found], score: str) -> None:
+    """A scale for the better three quarters; who is much worse lies outside, and is named."""
+    values = sorted(r[score] for r in rows)
     best, usual = values[0], values[(3 * len(values)) // 4]
     top = usual + 0.5 * max(usual - best, 1e-3)
-    if values[-1] > top:
+    far = list(dict.fromkeys(_beginning(r["who"]) for r in rows if r[score] > top))
+    if far:
         axes.set_ylim(best - 0.1 * (top - best), top)
-        axes.annotate(f"{sum(v > top for v in values)} above", (0.98, 0.98), xycoords="axes fraction", ha="right",
-                      va="top", fontsize=8, color="#777777")  # fmt: skip
+        axes.annotate(f"above: {', '.join(far)}", (0.5, 1.0), xycoords="axes fraction", ha="center", va="bottom",
+                      fontsize=8, color="#777777")  # fmt: skip
 
 
 def _seconds(row: Found) -> float:
@@ -110,7 +113,7 @@ def bars_table(bars: Sequence[Found]) -> str:
 def set_table(rows: Sequence[Found], versus: Sequence[Found]) -> str:
     """All methods on one set, split 0."""
     against = {v["who"]: v for v in versus}
-    head = ("who", "RMSE", "NLPD", "CRPS", "50 / 80 / 95% cover", "fit", "predict", "peak GB", "stopped",
+    head = ("who", "RMSE", "NLPD", "CRPS", "50 / 80 / 95% cover", "fit", "predict", "peak GB", "cap",
             "our NLPD less theirs (95% interval)", "ours")  # fmt: skip
     return table(head, [_line(r, against.get(r["who"])) for r in rows])
 
@@ -120,14 +123,14 @@ def _line(row: Found, against: Found | None) -> tuple[str, ...]:
         return (row["who"], f"{row['error']} (cap {row['cap']:.0f} s)", *[""] * 9)
     covered = " / ".join(f"{100 * row['coverage'][level]:.1f}" for level in ("0.5", "0.8", "0.95"))
     share = row["answered"] / row["queries"]
-    stopped = f"cap {row['cap']:.0f} s" if row["capped"] else ""
-    stopped += f", {share:.0%} answered" if share < 1 else ""
+    cap = f"{row['cap']:.0f} s{', cap' if row['capped'] else ''}" if row["cap"] else ""
+    cap += f", {share:.0%} answered" if share < 1 else ""
     difference = ("", "") if against is None else (
         f"{against['difference']:.3f} ({against['low']:.3f} to {against['high']:.3f})", against["verdict"]
     )  # fmt: skip
     return (
         row["who"], f"{row['rmse']:.4f}", f"{row['nlpd']:.3f}", f"{row['crps']:.4f}", covered,
-        time_of(row["fit_seconds"]), time_of(row["predict_seconds"]), f"{row['gb']:.1f}", stopped, *difference,
+        time_of(row["fit_seconds"]), time_of(row["predict_seconds"]), f"{row['gb']:.1f}", cap, *difference,
     )  # fmt: skip
 
 
@@ -153,8 +156,9 @@ def page(found: Found) -> str:
         "Written by `benchmarks/render.py` from what `benchmarks/accuracy.py --full` measured; do not edit. Scores are "
         "in units of the target's deviation on the training rows. All methods saw the same rows, each in a process of "
         "its own with two threads. A peer trains until its cap, the larger of the set's floor and 1.25 times our fit "
-        "and predict; where it was stopped, the table says so. Intervals of differences are paired over the test rows. "
-        "A win or a loss is one whose 95% interval leaves out zero.",
+        "and predict; where that stopped it, the table says so. Of NN-GP the count that does best against us "
+        "on these very test rows is the bar. Intervals of differences are paired over the test rows. A win or a loss "
+        "is one whose 95% interval leaves out zero.",
         origin(found) + ".",
         "## Bars", bars_table(found["bars"]) if found["bars"] else "Split 0 has not been run.",
     ]  # fmt: skip

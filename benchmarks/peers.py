@@ -338,7 +338,7 @@ class GPBoost:
         order = np.random.default_rng(0).permutation(len(X))[: self.most_rows]
         X, y = X[order], y[order]
         theta = np.concatenate([[0.1, 1.0], np.full(X.shape[1], X.shape[1] ** 0.5)])
-        rows, steps, capped = min(self.first_rows, len(X)), self.steps, True
+        rows, steps, capped = min(self.first_rows, len(X)), self.steps // 2, True
         while capped:
             begun = time.perf_counter()
             model = gpboost.GPModel(gp_coords=X[:rows], **self._settings)
@@ -449,6 +449,7 @@ class BoostedTrees:
 
     name = "boosted trees"
     first_trees, most_trees = 50, 800
+    jitter = 1e-3  # on the targets of quantile models: with ties at the start's value they find no first split
 
     def __init__(self, levels: Sequence[float]) -> None:
         self._levels = levels
@@ -462,8 +463,9 @@ class BoostedTrees:
         share = cap / (1 + len(self._levels))
         mean_model, capped = self._grown(X, y, share)
         models = [mean_model]
+        untied = y + self.jitter * np.random.default_rng(0).standard_normal(len(y))
         for level in self._levels:
-            model, cut = self._grown(X, y, share, loss="quantile", quantile=level)
+            model, cut = self._grown(X, untied, share, loss="quantile", quantile=level)
             models.append(model)
             capped |= cut
         fitted = time.perf_counter() - start
