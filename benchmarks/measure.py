@@ -126,12 +126,22 @@ def data_set(folder: Path, name: str) -> Any | None:
     return np.load(path, allow_pickle=False)
 
 
+def judged(what: str, measured: float, bound: float, *, at_least: bool) -> dict[str, Any]:
+    """A measured figure against its bar."""
+    met = measured >= bound if at_least else measured <= bound
+    return {"what": what, "measured": measured, "bar": f"{'>=' if at_least else '<='} {bound:g}", "met": bool(met)}
+
+
+def tell_bar(found: dict[str, Any]) -> None:
+    met = "met   " if found["met"] else "MISSED"
+    print(f"  {met} {found['what']}: {found['measured']:.4g} (bar {found['bar']})", flush=True)
+
+
 def bar(what: str, measured: float, bound: float, *, at_least: bool) -> dict[str, Any]:
     """A measured figure against its bar, printed and kept."""
-    met = measured >= bound if at_least else measured <= bound
-    sign = ">=" if at_least else "<="
-    print(f"  {'met   ' if met else 'MISSED'} {what}: {measured:.4g} (bar {sign} {bound:g})", flush=True)
-    return {"what": what, "measured": measured, "bar": f"{sign} {bound:g}", "met": bool(met)}
+    found = judged(what, measured, bound, at_least=at_least)
+    tell_bar(found)
+    return found
 
 
 if __name__ == "__main__":

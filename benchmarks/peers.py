@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import takewhile
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 from scipy.spatial import cKDTree
+from scipy.special import ndtri
+from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from gigagp import HGPRegressor
 from gigagp.arrays import Array
-from gigagp.kernels import SquaredExponential
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+Watch = Callable[[float, Array, Array], bool]  # seconds, means, deviations -> whether to slow down
 LML = Callable[[Array], tuple[float, Array]]  # theta -> log marginal likelihood and its gradient
 
 
@@ -35,6 +38,9 @@ class Said:
     std: Array  # of y
     fit_seconds: float
     predict_seconds: float
+    quantiles: Array | None = None  # one row a query; without them those of N(mean, std^2)
+    capped: bool = False  # whether time ran out, in training or in answering
+    evaluation_seconds: float | None = None  # of one evidence with its gradient, where that was measured
 
 
 def available(name: str, *modules: str) -> bool:
@@ -126,20 +132,22 @@ class SVGP:
     As in GPyTorch's tutorial on natural gradients: rate 0.1 for the variational distribution, in the triangular
     parametrisation (its documentation calls the other one unstable), Adam at 0.01 for inducing inputs and parameters.
     Minibatches of 1024. Rates fall tenfold for the last quarter of the time, which begins earlier if progress stops.
-    Inducing inputs start at random rows, length-scales where ours do. In trials of 18 s on 1e5 robot arm rows this was
-    ahead of Adam for everything and of the other parametrisation.
+    Inducing inputs start at random rows. smooth: squared exponential, length-scales start where ours do; otherwise
+    Matern 5/2, which start from the exact evidence of 1,000 random rows. In trials of 18 s on 1e5 robot arm rows this
+    was ahead of Adam for everything and of the other parametrisation.
     """
 
     name = "SVGP-1024"
     inducing, batch, rate, natural_rate = 1024, 1024, 0.01, 0.1
 
+    def __init__(self, smooth: bool = True) -> None:
+        self._smooth = smooth
+
     @staticmethod
     def available() -> bool:
         return available("SVGP", "torch", "gpytorch")
 
-    def run(
-        self, X: Array, y: Array, Z: Array, cap: float, watch: Callable[[float, Array, Array], bool] | None = None
-    ) -> Said:
+    def run(self, X: Array, y: Array, Z: Array, cap: float, watch: Watch | None = None) -> Said:
         """Train for `cap` seconds. watch(seconds, mean, std) sees the held-out predictions now and then.
 
         The seconds spent on watching are not counted. When watch returns True, NLPD has stopped falling: the rates
@@ -147,8 +155,14 @@ class SVGP:
         """
         torch, gpytorch = _torch()
         torch.manual_seed(0)
+        with gpytorch.settings.cholesky_max_tries(6):  # float32 needs more jitter than its default three tries add
+            return self._run(X, y, Z, cap, watch, torch, gpytorch)
+
+    def _run(
+        self, X: Array, y: Array, Z: Array, cap: float, watch: Watch | None, torch: ModuleType, gpytorch: ModuleType
+    ) -> Said:
         start = time.perf_counter()
-        model, likelihood = self._model(X, torch, gpytorch)
+        model, likelihood = self._model(X, y, torch, gpytorch, start + cap / 4)
         inputs, targets, queries = (torch.from_numpy(a.astype(np.float32)) for a in (X, y, Z))
         mll = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(y))
         optimisers = (
@@ -185,11 +199,15 @@ class SVGP:
         predicted = time.perf_counter() - start
         if watch is not None:
             watch(fitted, mean, std)
-        return Said(mean, std, fitted, predicted)
+        return Said(mean, std, fitted, predicted, capped=deadline >= cap)
 
-    def _model(self, X: Array, torch: ModuleType, gpytorch: ModuleType) -> tuple[Any, Any]:
+    def _model(self, X: Array, y: Array, torch: ModuleType, gpytorch: ModuleType, deadline: float) -> tuple[Any, Any]:
+        exact = import_module("exact_torch")
         count, d = min(self.inducing, len(X)), X.shape[1]
+        theta = exact.start_theta(d) if self._smooth else exact.rough_theta(X, y, deadline).theta
         chosen = X[np.random.default_rng(0).permutation(len(X))[:count]].astype(np.float32)
+        kernels = gpytorch.kernels
+        kernel = kernels.RBFKernel(ard_num_dims=d) if self._smooth else kernels.MaternKernel(nu=2.5, ard_num_dims=d)
 
         class Model(gpytorch.models.ApproximateGP):
             def __init__(self) -> None:
@@ -197,17 +215,16 @@ class SVGP:
                 Z = torch.from_numpy(chosen)
                 super().__init__(gpytorch.variational.VariationalStrategy(self, Z, q, learn_inducing_locations=True))
                 self.mean_module = gpytorch.means.ConstantMean()
-                rbf = gpytorch.kernels.RBFKernel(ard_num_dims=d)
-                rbf.lengthscale = d**0.5
-                self.covar_module = gpytorch.kernels.ScaleKernel(rbf)
-                self.covar_module.outputscale = 1.0
+                kernel.lengthscale = torch.from_numpy(np.exp(theta[1:-1]))
+                self.covar_module = gpytorch.kernels.ScaleKernel(kernel)
+                self.covar_module.outputscale = float(np.exp(theta[0]))
 
             def forward(self, x: Any) -> Any:
                 return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
         likelihood = gpytorch.likelihoods.GaussianLikelihood()
-        likelihood.noise = 0.1
-        return Model(), likelihood
+        likelihood.noise = 0.1  # not theta's: it is overconfident until the variational distribution has caught up
+        return Model().float(), likelihood
 
     @staticmethod
     def _say(model: Any, likelihood: Any, queries: Any, torch: ModuleType) -> tuple[Array, Array]:
@@ -221,72 +238,270 @@ class SVGP:
         return torch.cat(means).double().numpy(), torch.cat(variances).double().sqrt().numpy()
 
 
-class GPBoost:
-    """GPBoost's Vecchia approximation: 20 neighbours, random ordering, squared exponential with one range a column.
+class SGPR:
+    """GPyTorch's sparse GP (Titsias 2009), 512 inducing inputs that are learnt, Matern 5/2, float64.
 
-    All are its defaults for large data except the kernel, which is ours: on 2,000 robot arm rows it was faster and
-    more accurate than Matern 5/2. Neighbours are chosen by correlation, again during the fit, its default with ARD.
+    As in GPyTorch's tutorial, Adam on the collapsed bound of all rows; the rate is 0.05. theta starts from the exact
+    evidence of 1,000 random rows, inducing inputs at random rows. An evaluation holds several n x 512 matrices.
+    """
+
+    name = "SGPR-512"
+    inducing, rate, most_rows = 512, 0.05, 100_000
+    patience, gain = 20, 1e-3  # it has converged when so many steps gain less, per row
+
+    @staticmethod
+    def available() -> bool:
+        return available("SGPR", "torch", "gpytorch")
+
+    def run(self, X: Array, y: Array, Z: Array, cap: float) -> Said:
+        torch, gpytorch = _torch()
+        torch.manual_seed(0)
+        start = time.perf_counter()
+        model, likelihood = self._model(X, y, torch, gpytorch, start + cap / 4)
+        inputs, targets, queries = (torch.from_numpy(a) for a in (X, y, Z))
+        mll = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
+        optimiser = torch.optim.Adam(model.parameters(), lr=self.rate)
+        losses: list[float] = []
+        model.train()
+        with gpytorch.settings.max_cholesky_size(self.inducing + 1):
+            while time.perf_counter() - start < cap and not self._flat(losses):
+                optimiser.zero_grad()
+                loss = -mll(model(inputs), targets)
+                loss.backward()
+                optimiser.step()
+                losses.append(loss.item())
+            fitted = time.perf_counter() - start
+            start = time.perf_counter()
+            model.eval()
+            with torch.no_grad(), gpytorch.settings.fast_pred_var():
+                said = [likelihood(model(block)) for block in queries.split(1024)]
+                mean, variance = torch.cat([s.mean for s in said]), torch.cat([s.variance for s in said])
+        predicted = time.perf_counter() - start
+        return Said(mean.numpy(), variance.sqrt().numpy(), fitted, predicted, capped=not self._flat(losses))
+
+    def _flat(self, losses: list[float]) -> bool:
+        before, lately = losses[: -self.patience], losses[-self.patience :]
+        return bool(before) and min(before) - min(lately) < self.gain
+
+    def _model(self, X: Array, y: Array, torch: ModuleType, gpytorch: ModuleType, deadline: float) -> tuple[Any, Any]:
+        exact = import_module("exact_torch")
+        chosen = np.random.default_rng(0).permutation(len(X))[: self.inducing]
+        theta = exact.rough_theta(X, y, deadline).theta
+        likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+        matern = gpytorch.kernels.MaternKernel(nu=2.5, ard_num_dims=X.shape[1])
+        base = gpytorch.kernels.ScaleKernel(matern).double()
+        matern.lengthscale = torch.from_numpy(np.exp(theta[1:-1]))
+        base.outputscale, likelihood.noise = float(np.exp(theta[0])), max(float(np.exp(theta[-1])), 2e-4)
+
+        class Model(gpytorch.models.ExactGP):
+            def __init__(self) -> None:
+                super().__init__(torch.from_numpy(X), torch.from_numpy(y), likelihood)
+                self.mean_module = gpytorch.means.ConstantMean()
+                Z = torch.from_numpy(X[chosen])
+                self.covar_module = gpytorch.kernels.InducingPointKernel(base, Z, likelihood)
+
+            def forward(self, x: Any) -> Any:
+                return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+        return Model().double(), likelihood
+
+
+class GPBoost:
+    """GPBoost's Vecchia approximation: 20 neighbours, random ordering, one range a column.
+
+    All are its defaults for large data; neighbours are chosen by correlation, again during the fit, its default with
+    ARD. smooth: squared exponential, which on 2,000 robot arm rows was faster and more accurate than Matern 5/2.
+
+    A fit cannot be interrupted, and one of all rows takes minutes. So that a cap can be kept, parameters are learnt
+    from 1,000 random rows first, then from up to four times as many and on, each time starting where the last one
+    ended, as the cap allows. Predictions use all rows, or 50,000 of them: its search is quadratic.
     """
 
     name = "GPBoost Vecchia"
+    first_rows, most_rows, steps, growth = 1000, 50_000, 20, 4
+    exponent = 1.35  # of a step's time in the rows, measured from 2,000 to 36,000
+
+    def __init__(self, smooth: bool = True) -> None:
+        kernel = {"cov_function": "gaussian_ard"} if smooth else {"cov_function": "matern_ard", "cov_fct_shape": 2.5}
+        self._settings = kernel | {
+            "likelihood": "gaussian", "gp_approx": "vecchia", "num_neighbors": 20, "vecchia_ordering": "random",
+            "seed": 0,
+        }  # fmt: skip
 
     @staticmethod
     def available() -> bool:
         return available("GPBoost", "gpboost")
 
-    @staticmethod
-    def run(X: Array, y: Array, Z: Array) -> Said:
+    def run(self, X: Array, y: Array, Z: Array, cap: float) -> Said:
         gpboost = import_module("gpboost")
         start = time.perf_counter()
-        model = gpboost.GPModel(
-            gp_coords=X, cov_function="gaussian_ard", likelihood="gaussian", gp_approx="vecchia",
-            num_neighbors=20, vecchia_ordering="random", seed=0,
-        )  # fmt: skip
-        model.fit(y=y)
+        order = np.random.default_rng(0).permutation(len(X))[: self.most_rows]
+        X, y = X[order], y[order]
+        theta = np.concatenate([[0.1, 1.0], np.full(X.shape[1], X.shape[1] ** 0.5)])
+        rows, steps, capped = min(self.first_rows, len(X)), self.steps // 2, True
+        while capped:
+            begun = time.perf_counter()
+            model = gpboost.GPModel(gp_coords=X[:rows], **self._settings)
+            model.fit(y=y[:rows], params={"maxit": steps, "init_cov_pars": theta})
+            theta = model.get_cov_pars(format_pandas=False).ravel()
+            ended = time.perf_counter()
+            taken = model._get_num_optim_iter()
+            capped = rows < len(X) or taken >= steps
+            left, step = start + cap - ended, (ended - begun) / max(taken, 1)
+            fits = rows * (left / (self.steps * step)) ** (1 / self.exponent) if left > 0 else 0
+            more = int(min(self.growth * rows, len(X), max(fits, rows)))
+            steps = 1000 if more == len(X) else self.steps
+            steps = int(min(steps, max(left, 0) / (step * (more / rows) ** self.exponent)))
+            if steps < self.steps // 2:
+                break
+            rows = more
         fitted = time.perf_counter() - start
         start = time.perf_counter()
-        said = model.predict(gp_coords_pred=Z, predict_var=True, predict_response=True)
-        return Said(said["mu"], np.sqrt(said["var"]), fitted, time.perf_counter() - start)
+        model = gpboost.GPModel(gp_coords=X, **self._settings)
+        said = model.predict(y=y, gp_coords_pred=Z, cov_pars=theta, predict_var=True, predict_response=True)
+        return Said(said["mu"], np.sqrt(said["var"]), fitted, time.perf_counter() - start, capped=capped)
 
 
 class NearestNeighbours:
-    """A nearest-neighbour GP in 30 lines: each query gets an exact GP on its 64 nearest training rows.
+    """A nearest-neighbour GP: each query gets an exact GP on its nearest training rows, by Cholesky, in batches.
 
-    theta comes from one exact GP on 2,000 random rows; neighbours are found by a KD-tree in its metric.
+    Family and theta maximise the exact evidence of neighbourhoods (`exact_torch.local_theta`); neighbours are found by
+    a KD-tree in the metric of theta. Half of the cap is for theta, half for the answers, which are given in turn.
     """
 
     name = "nearest neighbours"
-    neighbours, sample, block = 64, 2000, 2048
+    entries = 2**21  # of the covariance matrices of a block of queries
+
+    def __init__(self, counts: Sequence[int] = (64,)) -> None:
+        self._counts = counts
+
+    @staticmethod
+    def available() -> bool:
+        return available("nearest neighbours", "torch")
+
+    def run(self, X: Array, y: Array, Z: Array, cap: float) -> Said:
+        return next(self.each(X, y, Z, cap))
+
+    def each(self, X: Array, y: Array, Z: Array, cap: float) -> Iterator[Said]:
+        """What is said with each count of neighbours, with one theta."""
+        torch, exact = import_module("torch"), import_module("exact_torch")
+        torch.set_num_threads(CORES)
+        start = time.perf_counter()
+        learnt = exact.local_theta(X, y, start + cap / 2)
+        scale = np.exp(-learnt.theta[1:-1])
+        tree = cKDTree(X * scale)
+        fitted = time.perf_counter() - start
+        for count in self._counts:
+
+            def say(block: Array, count: int = count) -> tuple[Array, Array]:
+                torch.set_num_threads(1)
+                scaled = block * scale
+                rows = exact.nearest(tree, scaled, count)
+                return exact.posteriors(learnt, tree.data[rows], y[rows], scaled)
+
+            start = time.perf_counter()
+            mean, std = answered(say, Z, max(1, self.entries // count**2), start + cap / 2, threads=CORES)
+            capped = learnt.capped or len(mean) < len(Z)
+            yield Said(mean, std, fitted, time.perf_counter() - start, capped=capped)
+
+
+class ExactSubset:
+    """One exact GP on at most 10,000 rows, a random subset where there are more.
+
+    theta starts where the neighbourhoods' evidence put it (as for nearest neighbours) and is refined by the exact
+    evidence of all its rows until the cap. Queries are answered in turn for as long again.
+    """
+
+    name = "exact GP"
+    most_rows = 10_000
+
+    @staticmethod
+    def available() -> bool:
+        return available("exact GP", "torch")
+
+    def run(self, X: Array, y: Array, Z: Array, cap: float) -> Said:
+        torch, exact = import_module("torch"), import_module("exact_torch")
+        torch.set_num_threads(CORES)
+        start = time.perf_counter()
+        rows = np.random.default_rng(0).permutation(len(X))[: self.most_rows]
+        learnt = exact.local_theta(X, y, start + cap / 2)
+        X, y = X[rows], y[rows]
+        batch = torch.from_numpy(X[None]), torch.from_numpy(y[None])
+        begun = time.perf_counter()
+        exact.evidence(learnt.family, learnt.theta, *batch)
+        evaluation = time.perf_counter() - begun
+        learnt = exact.learn(learnt.family, learnt.theta, *batch, start + cap - evaluation)
+        model = exact.One(learnt, X, y)
+        fitted = time.perf_counter() - start
+        start = time.perf_counter()
+        mean, std = answered(model.say, Z, 1000, start + cap, threads=1)
+        predicted = time.perf_counter() - start
+        capped = learnt.capped or len(mean) < len(Z)
+        return Said(mean, std, fitted, predicted, capped=capped, evaluation_seconds=evaluation)
+
+
+class BoostedTrees:
+    """scikit-learn's histogram gradient boosting: one model for the mean, one for each quantile of `levels`.
+
+    Defaults, but up to 800 trees with early stopping on a tenth of the rows. Each model has an equal share of the cap.
+    The deviation is that of a Gaussian with the same outermost interval.
+    """
+
+    name = "boosted trees"
+    first_trees, most_trees = 50, 800
+    jitter = 1e-3  # on the targets of quantile models: with ties at the start's value they find no first split
+
+    def __init__(self, levels: Sequence[float]) -> None:
+        self._levels = levels
 
     @staticmethod
     def available() -> bool:
         return True
 
-    def run(self, X: Array, y: Array, Z: Array) -> Said:
+    def run(self, X: Array, y: Array, Z: Array, cap: float) -> Said:
         start = time.perf_counter()
-        d = X.shape[1]
-        some = np.random.default_rng(0).permutation(len(X))[: self.sample]
-        one = HGPRegressor(SquaredExponential(1.0, [d**0.5] * d), leaf_size=self.sample, standardize=False)
-        theta = one.fit(X[some], y[some]).theta_
-        scale = np.exp(-theta[1:-1])
-        tree = cKDTree(X * scale)
+        share = cap / (1 + len(self._levels))
+        mean_model, capped = self._grown(X, y, share)
+        models = [mean_model]
+        untied = y + self.jitter * np.random.default_rng(0).standard_normal(len(y))
+        for level in self._levels:
+            model, cut = self._grown(X, untied, share, loss="quantile", quantile=level)
+            models.append(model)
+            capped |= cut
         fitted = time.perf_counter() - start
         start = time.perf_counter()
-        parts = [self._say(tree, y, Z[a : a + self.block] * scale, theta) for a in range(0, len(Z), self.block)]
-        mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return Said(mean, np.sqrt(variance), fitted, time.perf_counter() - start)
+        mean, *values = (model.predict(Z) for model in models)
+        quantiles = np.sort(np.stack(values, axis=1), axis=1)  # separate models may cross
+        width = ndtri(self._levels[-1]) - ndtri(self._levels[0])
+        std = np.maximum((quantiles[:, -1] - quantiles[:, 0]) / width, 1e-3)
+        return Said(mean, std, fitted, time.perf_counter() - start, quantiles=quantiles, capped=capped)
 
-    def _say(self, tree: cKDTree, y: Array, Z: Array, theta: Array) -> tuple[Array, Array]:
-        variance, noise = np.exp(theta[0]), np.exp(theta[-1])
-        rows = tree.query(Z, k=min(self.neighbours, tree.n), workers=-1)[1]
-        near = tree.data[rows]
-        squares = np.einsum("qmd,qmd->qm", near, near)
-        apart = squares[:, :, None] + squares[:, None, :] - 2 * near @ near.transpose(0, 2, 1)
-        K = variance * np.exp(-np.maximum(apart, 0) / 2) + noise * np.eye(rows.shape[1])
-        k = variance * np.exp(-((near - Z[:, None, :]) ** 2).sum(axis=2) / 2)
-        weights = np.linalg.solve(K, k[:, :, None])[:, :, 0]
-        mean = np.einsum("qm,qm->q", weights, y[rows])
-        return mean, np.maximum(variance - np.einsum("qm,qm->q", weights, k), 0) + noise
+    def _grown(self, X: Array, y: Array, seconds: float, **loss: Any) -> tuple[Any, bool]:
+        """A model whose trees are doubled until early stopping, and whether time ran out before."""
+        start = time.perf_counter()
+        model = HistGradientBoostingRegressor(**loss, warm_start=True, early_stopping=True, random_state=0)
+        trees = self.first_trees
+        while True:
+            model.set_params(max_iter=trees).fit(X, y)
+            if model.n_iter_ < trees or trees >= self.most_trees:
+                return model, False
+            if 2 * (time.perf_counter() - start) > seconds:  # as many again take as long again
+                return model, True
+            trees *= 2
+
+
+def answered(
+    say: Callable[[Array], tuple[Array, Array]], Z: Array, block: int, deadline: float, threads: int
+) -> tuple[Array, Array]:
+    """Means and deviations of the first queries: all, or those of the blocks begun before the deadline."""
+
+    def in_time(first: int) -> tuple[Array, Array] | None:
+        return say(Z[first : first + block]) if first == 0 or time.perf_counter() < deadline else None
+
+    with ThreadPoolExecutor(threads) as pool:
+        parts = list(takewhile(lambda part: part is not None, pool.map(in_time, range(0, len(Z), block))))
+    mean, std = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return mean, std
 
 
 class FITC:

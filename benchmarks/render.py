@@ -1,4 +1,4 @@
-"""docs/benchmarks.md and its figures, from results/*.json and from nothing else."""
+"""docs/benchmarks.md, docs/accuracy.md and their figures, from results/*.json and from nothing else."""
 
 from __future__ import annotations
 
@@ -344,6 +344,18 @@ def plain(rows: list[Found]) -> str:
     return table(list(rows[0]), [[f"{v:.4g}" for v in r.values()] for r in rows])
 
 
+def accuracy(found: Found) -> str:
+    """Who wins how often; the tables are a page of their own."""
+    whole = [v for v in found["versus"] if v["splits"] == [0]]
+    body = [
+        (who, *(str(sum(v["who"] == who and v["verdict"] == verdict for v in whole)) for verdict in VERDICTS))
+        for who in dict.fromkeys(v["who"] for v in whole)
+    ]
+    words = "Our NLPD against that of each peer: on how many data sets. [All of it](accuracy.md)."
+    return f"{words}\n\n{table(('against', *VERDICTS), body)}"
+
+
+VERDICTS = ("win", "tie", "loss")
 PARTS: tuple[tuple[str, str, Callable[[Found], str]], ...] = (
     ("leaf_floor", "Leaf floor", leaf_floor),
     ("evidence_rate", "Evidence through the engine", evidence_rate),
@@ -357,6 +369,7 @@ PARTS: tuple[tuple[str, str, Callable[[Found], str]], ...] = (
     ("out_of_core", "Files larger than memory", out_of_core),
     ("cluster", "Processes and clusters", cluster),
     ("leaf_size", "Leaf size and sharing", leaf_size),
+    ("accuracy", "Accuracy against peers, defaults", accuracy),
 )
 
 
@@ -400,12 +413,16 @@ def read(folder: Path) -> dict[str, Found]:
 
 
 def main() -> int:
+    import accuracy_page  # noqa: PLC0415 it draws with what is defined here
+
     results = read(RESULTS)
     if not results:
         print("nothing to render: run a benchmark first", flush=True)
         return 1
     DOCS.mkdir(exist_ok=True)
     (DOCS / "benchmarks.md").write_text(page(results))
+    if accuracy_page.write():
+        print("[render] docs/accuracy.md", flush=True)
     missing = [name for name, *_ in PARTS if name not in results]
     print(f"[render] docs/benchmarks.md; not run: {', '.join(missing) or 'none'}", flush=True)
     return 0
