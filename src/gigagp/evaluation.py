@@ -14,6 +14,7 @@ from gigagp.data.sources import Rows
 from gigagp.progress import Counter, Listener, silent
 
 LEVELS = (0.5, 0.8, 0.95)
+Hearer = Callable[[Array, Array, Array, Array], None]  # hears inputs, targets, means and deviations of a block
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,9 @@ class Evaluation:
 
 
 def evaluate(
-    rows: Rows, answer: Callable[[Array], tuple[Array, Array]], at_once: int, tell: Listener = silent
-) -> Evaluation:
+    rows: Rows, answer: Callable[[Array], tuple[Array, Array]], at_once: int, tell: Listener = silent,
+    each: Hearer | None = None,
+) -> Evaluation:  # fmt: skip
     """Compare what `answer` says (mean and standard deviation) with the targets, `at_once` rows at a time."""
     begun = time.perf_counter()
     count = Counter("evaluation", rows.n_rows, tell)
@@ -50,6 +52,8 @@ def evaluate(
         y = block.y
         assert y is not None
         mean, std = answer(block.X)
+        if each is not None:
+            each(block.X, y, mean, std)
         covered = (metrics.coverage(y, mean, std, level) for level in LEVELS)
         scores = (np.mean((y - mean) ** 2), metrics.nlpd(y, mean, std), metrics.crps(y, mean, std), *covered)
         n = len(y)

@@ -26,6 +26,11 @@ def coverage(y: Array, mean: Array, std: Array, level: float = 0.95) -> float:
     return float(np.mean(inside))
 
 
+def pit(y: Array, mean: Array, std: Array) -> Array:
+    """Predicted probability of a target smaller than y, row by row; uniform between 0 and 1 of an honest model."""
+    return np.asarray(ndtr((np.asarray(y) - np.asarray(mean)) / np.asarray(std)))
+
+
 def crps(y: Array, mean: Array, std: Array) -> float:
     """Mean continuous ranked probability score of N(mean, std^2), in y's units (Gneiting & Raftery 2007, eq. 21)."""
     std = np.asarray(std)
