@@ -10,10 +10,11 @@ from matplotlib.axes import Axes
 from gigagp.arrays import Array
 from gigagp.estimator import HGPRegressor
 from gigagp.plotting import style
-from gigagp.plotting.rows import TrainingRows, training_rows, two_columns, unscaled_inputs
+from gigagp.plotting.rows import leaf_centre, training_rows, two_columns, unscaled_inputs
 
 _ROWS = 3_000
 _OF_ASKED = 1_000  # rows of the experts that a query asks
+_TOLD_APART, _NEIGHBOURS = 2_000, 10  # experts whose colours are chosen by their neighbours', and how many of those
 _NAMED = 6  # experts whose weight is written beside them
 
 
@@ -30,9 +31,13 @@ def partition_map(
     ax = style.axes(ax, 5.2, 4.4)
     if query is None:
         rows = training_rows(model, _ROWS)
-        colours = np.array(style.CYCLE)[rows.leaf % len(style.CYCLE)]
-        _dots(ax, rows, i, j, colours)
-        style.note(ax, style.shown(len(rows.y), model.report_.rows), f"{model.n_leaves_:,} experts")
+        colours = _colours(model)[rows.leaf]
+        for number, colour in enumerate(style.CYCLE):
+            x, y = rows.X[np.ix_(colours == number, [i, j])].T
+            ax.plot(x, y, ".", color=colour, markersize=4, markeredgewidth=0, alpha=0.8)
+        others = model.n_features_in_ - 2
+        seen = f"seen along {others:,} more columns" if others else ""
+        style.note(ax, f"{model.n_leaves_:,} experts", style.shown(len(rows.y), model.report_.rows), seen)
     else:
         _asked(ax, model, np.asarray(query, float).reshape(1, -1), i, j)
     ax.set_xlabel(style.short(model.units_.columns[i]))
@@ -40,12 +45,16 @@ def partition_map(
     return ax
 
 
-def _dots(ax: Axes, rows: TrainingRows, i: int, j: int, colours: Array) -> None:
-    for colour in np.unique(colours):
-        here = colours == colour
-        ax.plot(
-            rows.X[here, i], rows.X[here, j], ".", color=str(colour), markersize=3.5, markeredgewidth=0, alpha=0.75
-        )
+def _colours(model: HGPRegressor) -> Array:
+    """The number of each expert's colour: neighbours get different ones, as long as there are enough."""
+    router, many = model._committee.router, len(style.CYCLE)
+    found = np.arange(model.n_leaves_) % many
+    if model.n_leaves_ <= _TOLD_APART:
+        near = router.index.query(router.centres, min(_NEIGHBOURS, model.n_leaves_))[1].reshape(model.n_leaves_, -1)
+        for expert, others in enumerate(near):
+            taken = np.bincount(found[others[others < expert]], minlength=many)
+            found[expert] = np.argmin(taken)
+    return np.asarray(found)
 
 
 def _asked(ax: Axes, model: HGPRegressor, query: Array, i: int, j: int) -> None:
@@ -55,7 +64,6 @@ def _asked(ax: Axes, model: HGPRegressor, query: Array, i: int, j: int) -> None:
     route = committee.router.nearest(model._input_scaling.apply(query, np.dtype(float)), k)
     experts, share = route.experts[0], route.closeness[0] / route.closeness[0].sum()
     nearest = np.argsort(-share, kind="stable")[:_NAMED]
-    centres = unscaled_inputs(model, committee.router.centres[experts] / committee.router.metric)
     drawn = []
     for place, number in enumerate(nearest):
         rows = model._cells[int(experts[number])]
@@ -64,7 +72,7 @@ def _asked(ax: Axes, model: HGPRegressor, query: Array, i: int, j: int) -> None:
         drawn.append(X)
         colour = style.CYCLE[place % len(style.CYCLE)]
         ax.plot(X[:, i], X[:, j], ".", color=colour, markersize=4, markeredgewidth=0, alpha=0.75, zorder=2)
-        c = centres[number]
+        c = leaf_centre(model, int(experts[number]))
         ax.plot([query[0, i], c[i]], [query[0, j], c[j]], color=style.INK, linewidth=0.5 + 3 * share[number], zorder=3)
         ax.plot(
             c[i], c[j], "o", color=colour, markeredgecolor=style.INK, markersize=8, zorder=4,
@@ -76,5 +84,5 @@ def _asked(ax: Axes, model: HGPRegressor, query: Array, i: int, j: int) -> None:
         edge = 0.06 * (high - low) or 0.5
         limit(low - edge, high + edge)
     ax.plot(query[0, i], query[0, j], "*", color=style.INK, markersize=13, zorder=5, label="query")
-    ax.legend(fontsize="small", frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    style.legend_beside(ax)
     style.note(ax, f"{len(nearest):,} of {model.n_leaves_:,} experts, by nearness")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
@@ -20,19 +22,20 @@ def tree_of_workers(tree: Tree, workers: int = 4, ax: Axes | None = None) -> Axe
     Sums travel along thick lines from one worker to another; all other additions stay where they are.
     """
     division = divide(tree, workers)
-    owner = _owners(tree, division)
+    owner = _owners(division)
     depth = max(d for d in range(tree.depth + 1) if d == 0 or tree.width(d) <= _WIDEST)
     ax = style.axes(ax, 6.4, 3.6)
     places = _places(tree, depth)
     for level in range(depth):
-        lines, crossing = [], []
+        lines: list[list[tuple[float, int]]] = []
+        crossing: list[list[tuple[float, int]]] = []
         for node in _nodes(tree, level):
             for child in node.children:
                 line = [(places[level][node.index], -level), (places[level + 1][child.index], -level - 1)]
                 moves = owner(node) != owner(child)
                 (crossing if moves else lines).append(line)
         ax.add_collection(LineCollection(lines, colors=style.MUTED, linewidths=0.8, alpha=0.6, zorder=1))
-        ax.add_collection(LineCollection(crossing, colors=style.INK, linewidths=2.0, zorder=2))
+        ax.add_collection(LineCollection(crossing, colors=style.INK, linewidths=1.5, zorder=2))
     used = sorted({owned.worker for owned in division.owned})
     for worker in used:
         points = [
@@ -47,16 +50,16 @@ def tree_of_workers(tree: Tree, workers: int = 4, ax: Axes | None = None) -> Axe
             *np.array(points).reshape(-1, 2).T, "o", color=style.CYCLE[worker % len(style.CYCLE)], markersize=size,
             markeredgewidth=0, zorder=3, label=label,
         )  # fmt: skip
+    if len(used) > _NAMED:
+        ax.plot([], [], " ", label=f"and {len(used) - _NAMED:,} more")
     ax.set_yticks([-level for level in range(depth + 1)], [_level(tree, level) for level in range(depth + 1)])
     ax.set_ylim(-depth - 0.35, 0.35)
     ax.set_xlim(-0.03, 1.03)
     ax.set_xticks([])
     ax.spines[["left", "bottom"]].set_visible(False)
     ax.tick_params(axis="y", length=0)
-    ax.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    below = f"{tree.n_leaves:,} leaves hang below the last level drawn" if depth < tree.depth else ""
-    more = f"{len(used) - _NAMED:,} more workers, colours repeat" if len(used) > _NAMED else ""
-    style.note(ax, below, more)
+    style.legend_beside(ax)
+    style.note(ax, f"{tree.n_leaves:,} leaves hang below" if depth < tree.depth else "")
     return ax
 
 
@@ -65,7 +68,7 @@ def _nodes(tree: Tree, depth: int) -> list[Node]:
 
 
 def _places(tree: Tree, depth: int) -> list[Array]:
-    """Where the nodes of each level stand: those of the last side by side, others above the middle of their children."""
+    """Where nodes stand, level by level: the last side by side, others above the middle of their children."""
     n = tree.width(depth)
     places = [np.full(1, 0.5) if n == 1 else np.linspace(0, 1, n)]
     for level in reversed(range(depth)):
@@ -74,7 +77,7 @@ def _places(tree: Tree, depth: int) -> list[Array]:
     return places
 
 
-def _owners(tree: Tree, division: Division):  # type: ignore[no-untyped-def]
+def _owners(division: Division) -> Callable[[Node], int]:
     """The worker that forms a node's sum: its own, or that of the subtree it lies in."""
     forms = {(s.node.depth, s.node.index): s.worker for s in division.sums}
     of_leaf = {o.node.leaves[0]: o.worker for o in division.owned}

@@ -64,8 +64,6 @@ def learning_curve(points: Sequence[LearningPoint], score: str = "rmse", ax: Axe
     ax.set_xscale("log")
     ax.set_xticks(rows, [f"{n:,}" for n in rows])
     ax.minorticks_off()
-    if score != "nlpd":
-        ax.set_yscale("log")
     ax.set_xlabel("rows fitted")
     ax.set_ylabel(label)
     ax.grid(axis="y", color=style.GRID, linewidth=0.8)

@@ -74,15 +74,22 @@ def predictive_map(
     """
     choose("show", show, {"mean": None, "std": None})
     i, j = two_columns(model, columns)
-    sides = [np.linspace(*span(model, d), _ACROSS) for d in (i, j)]
+    (left, right), (bottom, top) = (span(model, d) for d in (i, j))
     queries = np.tile(typical_row(model) if at is None else np.asarray(at, float), (_ACROSS**2, 1))
-    queries[:, i], queries[:, j] = (side.ravel() for side in np.meshgrid(*sides))
+    sides = np.meshgrid(np.linspace(left, right, _ACROSS), np.linspace(bottom, top, _ACROSS))
+    queries[:, i], queries[:, j] = (side.ravel() for side in sides)
     with in_order():
         mean, deviation = model.predict(queries, return_std=True)
     values = (mean if show == "mean" else deviation).reshape(_ACROSS, _ACROSS)
     ax = style.axes(ax, 5.2, 4.2)
-    extent = (*(float(v) for v in sides[0][[0, -1]]), *(float(v) for v in sides[1][[0, -1]]))
-    image = ax.imshow(values, origin="lower", extent=extent, aspect="auto", cmap=style.MAP, interpolation="bilinear")
+    image = ax.imshow(
+        values,
+        origin="lower",
+        extent=(left, right, bottom, top),
+        aspect="auto",
+        cmap=style.MAP,
+        interpolation="bilinear",
+    )
     ax.set_xlabel(style.short(model.units_.columns[i]))
     ax.set_ylabel(style.short(model.units_.columns[j]))
     target = style.short(model.units_.target)

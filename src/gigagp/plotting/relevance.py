@@ -22,7 +22,7 @@ def relevance(model: HGPRegressor, ax: Axes | None = None) -> Axes:
     if values is None:
         raise InvalidParameter(f"{model.kernel_!r} has no length-scale for each column, so it tells of no relevance")
     columns = np.argsort(-values, kind="stable")[:_COLUMNS]
-    ax = style.axes(ax, 5.6, 0.9 + 0.27 * len(columns))
+    ax = style.axes(ax, 5.6, height(model))
     places = np.arange(len(columns))
     ax.barh(places, values[columns], height=0.68, color=style.BLUE, alpha=0.85)
     for place, d in zip(places, columns, strict=True):
@@ -39,3 +39,8 @@ def relevance(model: HGPRegressor, ax: Axes | None = None) -> Axes:
     ax.tick_params(axis="y", length=0)
     style.note(ax, "numbers: length-scale in the column's units", style.shown(len(columns), len(values), "columns"))
     return ax
+
+
+def height(model: HGPRegressor) -> float:
+    """Inches that the bars need."""
+    return 0.9 + 0.27 * min(_COLUMNS, model.n_features_in_)

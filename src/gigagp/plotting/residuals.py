@@ -60,15 +60,14 @@ def residuals_along(x: Array, z: Array, name: str = "x", ax: Axes | None = None)
 
 
 def residual_map(X: Array, z: Array, names: tuple[str, str] = ("x0", "x1"), ax: Axes | None = None) -> Axes:
-    """Mean residual, in predicted standard deviations, over two columns: shades without a pattern are as they should be.
+    """Mean residual, in predicted standard deviations, over two columns: without a pattern where the model is right.
 
     X : two columns
     """
     X, z = np.asarray(X, float), np.asarray(z, float)
     rows = style.sample(len(z), style.ROWS)
     x, v = X[rows].T
-    edges = [np.linspace(*np.quantile(side, [1 - _FAR, _FAR]), _ACROSS + 1) for side in (x, v)]
-    edges = [e if e[0] < e[-1] else np.linspace(e[0] - 0.5, e[0] + 0.5, _ACROSS + 1) for e in edges]
+    edges = [_edges(side) for side in (x, v)]
     counts, *_ = np.histogram2d(x, v, bins=edges)
     sums, *_ = np.histogram2d(x, v, bins=edges, weights=z[rows])
     mean = np.where(counts >= _LEAST, sums / np.maximum(counts, 1), np.nan)
@@ -78,7 +77,15 @@ def residual_map(X: Array, z: Array, names: tuple[str, str] = ("x0", "x1"), ax: 
     )
     ax.set_xlabel(style.short(names[0]))
     ax.set_ylabel(style.short(names[1]))
-    bar = ax.figure.colorbar(mesh, ax=ax, label="mean residual / predicted deviation", ticks=_LIMITS[[0, 2, 4, 5, 7, 9]])
+    bar = ax.figure.colorbar(
+        mesh, ax=ax, label="mean residual / predicted deviation", ticks=_LIMITS[[0, 2, 4, 5, 7, 9]]
+    )
     bar.outline.set_visible(False)  # type: ignore[operator]
     style.note(ax, style.shown(len(rows), len(z)), f"cells of {_LEAST} rows or more")
     return ax
+
+
+def _edges(x: Array) -> Array:
+    """Of bins where nearly all rows lie."""
+    low, high = (float(end) for end in np.quantile(x, [1 - _FAR, _FAR]))
+    return np.linspace(low, high, _ACROSS + 1) if low < high else np.linspace(low - 0.5, low + 0.5, _ACROSS + 1)

@@ -50,6 +50,12 @@ def unscaled_target(model: HGPRegressor, y: Array) -> Array:
     return np.asarray(y * model._target_scaling.scale[0] + model._target_scaling.centre[0], float)
 
 
+def leaf_centre(model: HGPRegressor, leaf: int) -> Array:
+    """The mean input of a leaf's rows."""
+    X, _ = model._committee.store.read(model._cells, leaf)
+    return unscaled_inputs(model, X.mean(axis=0, dtype=float))
+
+
 @contextmanager
 def in_order() -> Iterator[None]:
     """Queries are arrays in the model's order of columns here, and need no names."""
@@ -72,7 +78,7 @@ def span(model: HGPRegressor, column: int) -> tuple[float, float]:
 
 
 def weights(model: HGPRegressor) -> Array | None:
-    """How fast the function varies with each column, per deviation of it: 1 / length-scale; None where none is known."""
+    """How fast the function varies with each column, per deviation of it: 1 / length-scale. None if not known."""
     metric = model.kernel_.metric(model.theta_[:-1])
     if metric is None or not np.any(metric):
         return None
@@ -102,6 +108,6 @@ def two_columns(model: HGPRegressor, columns: tuple[int | str, int | str] | None
     if model.n_features_in_ < 2:
         raise InvalidParameter("a map needs two columns, and the model has one; draw predictive_band instead")
     if columns is None:
-        return most_relevant(model, 2)
+        return sorted(most_relevant(model, 2))
     first, second = (column_number(model, column) for column in columns)
     return [first, second]

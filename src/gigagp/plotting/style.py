@@ -67,12 +67,17 @@ def short(name: str) -> str:
     return name.replace("$", r"\$")
 
 
+def legend_beside(ax: Axes) -> None:
+    """A legend to the right of the axes, where nothing is hidden."""
+    ax.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+
 def cloud(ax: Axes, x: Array, y: Array) -> str:
     """Points, or where they are many the counts of hexagons; returns what the small print says of it."""
     x, y = np.asarray(x, float), np.asarray(y, float)
     there = len(x)
     if there <= POINTS:
-        ax.plot(x, y, ".", color=BLUE, alpha=0.5, markersize=4, markeredgewidth=0)
+        ax.plot(x, y, ".", color=BLUE, alpha=0.55, markersize=5.5, markeredgewidth=0)
         return shown(there, there)
     rows = sample(there, ROWS)
     ax.hexbin(x[rows], y[rows], gridsize=44, mincnt=1, bins="log", cmap=COUNTS, linewidths=0)
