@@ -28,7 +28,7 @@ def partition_map(
         along the others, so that experts overlap in the picture.
     """
     i, j = two_columns(model, columns)
-    ax = style.axes(ax, 5.2, 4.4)
+    ax = style.axes(ax, 5.2, 4.6)
     if query is None:
         rows = training_rows(model, _ROWS)
         colours = _colours(model)[rows.leaf]
@@ -84,5 +84,5 @@ def _asked(ax: Axes, model: HGPRegressor, query: Array, i: int, j: int) -> None:
         edge = 0.06 * (high - low) or 0.5
         limit(low - edge, high + edge)
     ax.plot(query[0, i], query[0, j], "*", color=style.INK, markersize=13, zorder=5, label="query")
-    style.legend_beside(ax)
+    style.legend_below(ax, 0.5)
     style.note(ax, f"{len(nearest):,} of {model.n_leaves_:,} experts, by nearness")

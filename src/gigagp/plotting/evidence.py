@@ -20,7 +20,7 @@ def evidence_trace(report: FitReport, ax: Axes | None = None) -> Axes:
     trace = np.asarray(report.evidence_trace, float)
     if not len(trace):
         raise InvalidParameter("nothing was trained: the target is constant, so there is no evidence to show")
-    ax = style.axes(ax, 7.2, 3.6)
+    ax = style.axes(ax, 5.6, 4.0)
     seen = trace[np.isfinite(trace)]
     top, low = float(seen.max()), float(np.quantile(seen, _LOW))
     bottom = low - 0.15 * (top - low or 1.0)
@@ -38,7 +38,7 @@ def evidence_trace(report: FitReport, ax: Axes | None = None) -> Axes:
     ax.set_xlabel("evaluation")
     ax.set_ylabel("evidence per point")
     style.whole_numbers(ax)
-    style.legend_beside(ax)
+    style.legend_below(ax, 0.5)
     below = int((trace < bottom).sum())
     style.note(ax, f"{below:,} of {len(trace):,} evaluations below the edge" if below else "")
     return ax

@@ -24,7 +24,7 @@ def tree_of_workers(tree: Tree, workers: int = 4, ax: Axes | None = None) -> Axe
     division = divide(tree, workers)
     owner = _owners(division)
     depth = max(d for d in range(tree.depth + 1) if d == 0 or tree.width(d) <= _WIDEST)
-    ax = style.axes(ax, 6.4, 3.6)
+    ax = style.axes(ax, 5.6, 4.0)
     places = _places(tree, depth)
     for level in range(depth):
         lines: list[list[tuple[float, int]]] = []
@@ -58,7 +58,7 @@ def tree_of_workers(tree: Tree, workers: int = 4, ax: Axes | None = None) -> Axe
     ax.set_xticks([])
     ax.spines[["left", "bottom"]].set_visible(False)
     ax.tick_params(axis="y", length=0)
-    style.legend_beside(ax)
+    style.legend_below(ax, 0.05)
     style.note(ax, f"{tree.n_leaves:,} leaves hang below" if depth < tree.depth else "")
     return ax
 

@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import ScaledTranslation
 
 from gigagp.arrays import Array
 
@@ -39,7 +40,7 @@ def axes(ax: Axes | None, width: float = 5.6, height: float = 3.8) -> Axes:
 
 def whole_numbers(ax: Axes) -> None:
     """The x axis counts."""
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
 
 
 def note(ax: Axes, *parts: str) -> None:
@@ -67,9 +68,15 @@ def short(name: str) -> str:
     return name.replace("$", r"\$")
 
 
-def legend_beside(ax: Axes) -> None:
-    """A legend to the right of the axes, where nothing is hidden."""
-    ax.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
+def legend_below(ax: Axes, inches: float) -> None:
+    """A legend so far below the axes, where it hides nothing."""
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    below = ax.transAxes + ScaledTranslation(0, -inches, figure.dpi_scale_trans)
+    ax.legend(
+        frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(0, 0), bbox_transform=below, ncols=2,
+        borderaxespad=0, borderpad=0,
+    )  # fmt: skip
 
 
 def cloud(ax: Axes, x: Array, y: Array) -> str:
@@ -81,4 +88,4 @@ def cloud(ax: Axes, x: Array, y: Array) -> str:
         return shown(there, there)
     rows = sample(there, ROWS)
     ax.hexbin(x[rows], y[rows], gridsize=44, mincnt=1, bins="log", cmap=COUNTS, linewidths=0)
-    return f"{shown(len(rows), there)}, darker is more"
+    return f"{shown(len(rows), there)}, stronger is more"

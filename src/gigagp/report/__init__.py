@@ -56,18 +56,20 @@ def write_report(
     begun = time.perf_counter()
     check_is_fitted(model, "report_")
     final = check_output(path, "HTML", (".html", ".htm"), overwrite)
-    scored, evaluation = Scored(model, seed), None
+    scored, evaluation, remark = Scored(model, seed), None, ""
     if data is None:
         experts = score_left_out(model, scored, seed)
-        source = (
-            f"{scored.rows:,} of the model's own rows, each left out in turn and predicted by its expert alone "
-            f"({experts:,} of {model.n_leaves_:,} experts). Give data with known targets for scores of the whole model"
+        source = f"{scored.rows:,} of the model's own rows, left out"
+        remark = (
+            f" {experts:,} of {model.n_leaves_:,} experts predict each of their rows from all their others. Give data "
+            "that the model has not seen for scores of the whole model."
         )
     else:
         evaluation = model.evaluate(data, target, missing=missing, progress=progress, each=scored)
         source = f"{scored.rows:,} rows of the data given"
     findings = _findings(model, scored, evaluation)
-    text = page(Facts(model, title or f"A model of {model.units_.target}", scored, source, evaluation, findings))
+    named = title or f"A model of {model.units_.target}"
+    text = page(Facts(model, named, scored, source, remark, evaluation, findings))
     make(final.parent)
     check_space(final.parent, _BYTES, "the report")
     with disk_errors("writing the report", final.parent), writing_file(final) as file:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-import numpy as np
+from scipy.stats import binom
 
 from gigagp.estimator import HGPRegressor
 from gigagp.report.scored import LEVEL, Score
 
-_SURE = 2.6  # standard errors: beyond chance
+_CHANCE = 0.005  # probability of what is not put down to chance
+_SURE = 2.6  # standard errors, likewise
 _OFF = 0.02  # of coverage that matters
 _LOST = 0.9  # of the target's deviation: a model whose error is larger explains next to nothing
 _BIASED = 0.1  # of a predicted deviation
@@ -28,10 +29,12 @@ class Finding:
 
 def verdict(score: Score) -> str:
     """Whether intervals of these rows are honest, as far as chance lets one see."""
-    off = score.coverage - LEVEL
-    if abs(off) <= max(_OFF, _SURE * float(np.sqrt(LEVEL * (1 - LEVEL) / max(score.rows, 1)))):
-        return "honest"
-    return "too narrow" if off < 0 else "too wide"
+    inside, off = round(score.coverage * score.rows), score.coverage - LEVEL
+    if off < -_OFF and binom.cdf(inside, score.rows, LEVEL) < _CHANCE:
+        return "too narrow"
+    if off > _OFF and binom.sf(inside - 1, score.rows, LEVEL) < _CHANCE:
+        return "too wide"
+    return "honest"
 
 
 def of_fit(model: HGPRegressor) -> list[Finding]:

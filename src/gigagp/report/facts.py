@@ -19,5 +19,6 @@ class Facts:
     title: str
     scored: Scored
     source: str  # whose rows were scored
+    remark: str  # on these scores
     evaluation: Evaluation | None  # None where the model's own rows were left out
     findings: Sequence[Finding]

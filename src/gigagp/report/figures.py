@@ -33,7 +33,8 @@ def figure(name: str, draw: Callable[[Axes], Any], width: float, height: float, 
     """A picture with its caption. `name` keeps its ids apart from those of others."""
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update(_SETTINGS | {"svg.hashsalt": name})
+        for setting, value in {**_SETTINGS, "svg.hashsalt": name}.items():
+            mpl.rcParams[setting] = value  # type: ignore[index]
         canvas = Figure(figsize=(width, height), layout="constrained")
         draw(canvas.add_subplot())
         drawn = io.StringIO()

@@ -80,7 +80,9 @@ def _summary(facts: Facts) -> Html:
         (f"{sum(report.seconds.values()):.1f} s", "to fit"),
     ]
     cards = (tag("div", tag("strong", value), tag("span", label)) for value, label in numbers)
-    return join([tag("div", *cards, class_="numbers"), tag("p", f"Scores are of {facts.source}.", class_="quiet")])
+    return join(
+        [tag("div", *cards, class_="numbers"), tag("p", f"Scores are of {facts.source}.{facts.remark}", class_="quiet")]
+    )
 
 
 def _target_std(facts: Facts) -> float:
@@ -162,7 +164,7 @@ def _data(facts: Facts) -> Html:
     report = model.report_
     text = f"{report.rows:,} rows were fitted"
     text += f", {report.dropped:,} left out for missing values" if report.dropped else ""
-    text += f". Their range here is that of {len(some.y):,} of them." if len(some.y) < report.rows else "."
+    text += f". The table is made from {len(some.y):,} of them." if len(some.y) < report.rows else "."
     if len(shown) < len(rows):
         text += f" {len(shown):,} of {len(rows):,} columns are listed."
     head = ["column", "fitted: mean", "deviation", "lowest", "highest", "scored: lowest", "highest"]
@@ -218,12 +220,12 @@ def _training(facts: Facts) -> Html:
     report = facts.model.report_
     parts: list[Any] = [tag("div", report.stages_html(), class_="wide", tabindex=0)]
     parts.append(tag("p", f"{'Converged' if report.converged else 'Not converged'}: {report.message}", class_="quiet"))
-    parts += pictures.of_training(report)
+    parts.append(tag("div", *pictures.of_training(report), class_="figures"))
     if report.choices:
         parts += [tag("h3", "What was tried"), tag("div", report.choices_html(), class_="wide")]
         parts.append(tag("p", "Scores are negative log densities of rows left out.", class_="quiet"))
     parts += [tag("h3", "Timing"), tag("div", report.timing_html(), class_="wide")]
     if facts.evaluation is not None:
-        rate = facts.evaluation.rows / max(facts.evaluation.seconds, 1e-9)
-        parts.append(tag("p", f"Predicting for this page: {rate:,.0f} rows a second.", class_="quiet"))
+        spent = f"Predicting {facts.evaluation.rows:,} rows for this page took {facts.evaluation.seconds:.1f} s."
+        parts.append(tag("p", spent, class_="quiet"))
     return join(parts)

@@ -31,7 +31,7 @@ def of_predictions(model: HGPRegressor, scored: Scored) -> Iterator[Html]:
     )  # fmt: skip
     yield figure(
         "band", lambda ax: plotting.predictive_band(model, first, ax=ax), 5.2, 4.2,
-        f"Predictions as {names[first]} varies. Light: interval of the target; dark: of the function itself.",
+        f"Predictions as {names[first]} varies. Faint: interval of the target; strong: of the function itself.",
     )  # fmt: skip
     if model.n_features_in_ == 1:
         return
@@ -71,12 +71,12 @@ def of_model(model: HGPRegressor) -> Iterator[Html]:
         )  # fmt: skip
     if model.n_features_in_ > 1 and model._local:
         yield figure(
-            "experts", lambda ax: plotting.partition_map(model, typical_row(model), ax=ax), 6.4, 4.0,
+            "experts", lambda ax: plotting.partition_map(model, typical_row(model), ax=ax), 5.2, 4.6,
             "The experts that a typical row asks, their training rows, and how much each counts.",
         )  # fmt: skip
     yield figure(
-        "tree", lambda ax: plotting.tree_of_workers(model.tree_, _WORKERS, ax), 6.4, 3.6,
-        f"The tree, as {_WORKERS} workers would share it. Each forms the sums of its colour; along dark lines sums "
+        "tree", lambda ax: plotting.tree_of_workers(model.tree_, _WORKERS, ax), 5.6, 4.0,
+        f"The tree, as {_WORKERS} workers would share it. Each forms the sums of its colour; along thick lines sums "
         "travel from one to another.",
     )  # fmt: skip
 
@@ -84,6 +84,6 @@ def of_model(model: HGPRegressor) -> Iterator[Html]:
 def of_training(report: FitReport) -> Iterator[Html]:
     if report.evidence_trace:
         yield figure(
-            "evidence", lambda ax: plotting.evidence_trace(report, ax), 7.6, 3.6,
+            "evidence", lambda ax: plotting.evidence_trace(report, ax), 5.6, 4.0,
             "Log marginal likelihood per point at each evaluation. Stages see different experts: compare within one.",
         )  # fmt: skip
