@@ -4,12 +4,14 @@ import matplotlib as mpl
 import numpy as np
 import pyarrow as pa
 import pytest
+from matplotlib.figure import Figure
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
 from gigagp import HGPRegressor, InvalidParameter, kernels, metrics, plotting
 from gigagp.plotting import rows, style
+from gigagp.plotting.cells import _colours
 from gigagp.tree import Tree, divide
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*bound")
@@ -80,7 +82,7 @@ def test_each_picture_draws_into_the_axes_given_or_into_a_new_figure(model, line
     functions = {name.partition(" ")[0] for name in made}
     assert functions == set(plotting.__all__) - {"LearningPoint", "learning_points"}
     for name, draw in made.items():
-        ax = plt.figure().add_subplot()
+        ax = Figure().add_subplot()
         assert draw(ax) is ax, name
         alone = drawn(draw(None))
         assert alone.figure is not ax.figure, name
@@ -230,8 +232,6 @@ def test_a_query_is_shown_with_the_experts_it_asks(model, wave, random):
 
 
 def test_neighbouring_experts_have_different_colours(model):
-    from gigagp.plotting.cells import _colours
-
     colours, router = _colours(model), model._committee.router
     near = router.index.query(router.centres, 4)[1]
     assert all(len(set(colours[others])) == len(others) for others in near)

@@ -92,7 +92,7 @@ def _target_std(facts: Facts) -> float:
 
 def _findings(findings: Sequence[Finding]) -> Html:
     if not findings:
-        return tag("p", "None: training converged, no parameter met its bounds, and intervals are honest.")
+        return tag("p", "There are none: training converged, no parameter met its bounds, and intervals are honest.")
     return tag("ul", *(tag("li", f.text, tag("span", f.cure)) for f in findings), class_="findings")
 
 
