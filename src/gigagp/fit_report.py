@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.markup import Html, table, tag
+from gigagp.markup import Html, notebook, table, tag
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,7 @@ class FitReport:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return tag(
-            "div",
+        return notebook(
             tag("p", tag("strong", "FitReport"), f": {self.size}"),
             self.stages_html(),
             self.timing_html(),

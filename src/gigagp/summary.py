@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gigagp.fit_report import FitReport
-from gigagp.markup import Html, table, tag
+from gigagp.markup import Html, notebook, table, tag
 from gigagp.tree import Tree
 from gigagp.units import Quantity
 
@@ -17,11 +17,9 @@ def summary_html(report: FitReport, tree: Tree, parameters: Sequence[Quantity]) 
     widths = " → ".join(f"{tree.width(depth):,}" for depth in range(tree.depth + 1))
     shown = [*parameters[: _SHOWN - 1], parameters[-1]] if len(parameters) > _SHOWN else parameters
     left = len(parameters) - len(shown)
-    return tag(
-        "div",
+    return notebook(
         tag("p", f"Fitted: {report.size}. Tree: {widths}."),
         table(["parameter", "value", "unit"], [[p.name, f"{p.value:.4g}", p.unit] for p in shown]),
         tag("p", f"and {left:,} more parameters") if left else "",
         report.timing_html(),
-        class_="gigagp-summary",
     )

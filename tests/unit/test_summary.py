@@ -34,7 +34,7 @@ def test_what_is_not_markup_is_escaped():
 
 def test_a_model_that_is_not_fitted_is_scikit_learns_diagram():
     said = HGPRegressor()._repr_html_()
-    assert "gigagp-summary" not in said
+    assert "Fitted: 600 rows" not in said
     assert "HGPRegressor" in said
     assert "sk-container" in said
 
@@ -42,17 +42,17 @@ def test_a_model_that_is_not_fitted_is_scikit_learns_diagram():
 def test_a_fitted_model_shows_what_it_has_learnt(model, tmp_path):
     said = model._repr_html_()
     assert "sk-container" in said
-    assert model._repr_mimebundle_()["text/html"].count("gigagp-summary") == 1
+    assert model._repr_mimebundle_()["text/html"].count("Fitted: 600 rows") == 1
     known = {q.name: q for q in model.units_.parameters(model.kernel_, model.noise_variance_)}
     depth = known["lengthscale[<b>depth]"]
     assert depth.value == pytest.approx(np.exp(model.theta_[1]) * model.units_.widths[0])
     assert depth.value > 100, "a thousand times the column's original length"
-    summary = said[said.index("gigagp-summary") :]
-    for part in (f"{depth.value:.4g}", "lengthscale[&lt;b&gt;depth]", "yield^2", "600 rows", "1 → 6", "training"):
+    summary = said[said.index("Fitted: 600 rows") :]
+    for part in (f"{depth.value:.4g}", "lengthscale[&lt;b&gt;depth]", "yield^2", "1 → 6", "training"):
         assert part in summary
     model.save(tmp_path / "m")
     again = load(tmp_path / "m")._repr_html_()
-    assert again[again.index("gigagp-summary") :] == summary
+    assert again[again.index("Fitted: 600 rows") :] == summary
 
 
 def test_as_text_there_is_no_html(model):
@@ -63,7 +63,7 @@ def test_as_text_there_is_no_html(model):
 
 def test_inside_a_pipeline_the_diagram_is_scikit_learns(wave):
     pipeline = make_pipeline(StandardScaler(), HGPRegressor(leaf_size=100, random_state=0)).fit(*wave)
-    assert "gigagp-summary" not in estimator_html_repr(pipeline)
+    assert "Fitted: 600 rows" not in estimator_html_repr(pipeline)
 
 
 def test_many_parameters_are_counted(model):
