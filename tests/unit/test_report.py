@@ -272,6 +272,17 @@ def test_other_choices_are_listed_as_they_come(model):
     assert "rule: healed" in report.choices_html()
 
 
+def test_what_cannot_be_written_is_refused_before_any_work(model, tmp_path, monkeypatch):
+    monkeypatch.setattr("gigagp.report.Scored", None)
+    (tmp_path / "file").write_text("")
+    for path, cure in ((tmp_path / "file" / "p.html", "choose another folder"), (tmp_path / "p.md", r"\.html")):
+        with pytest.raises(InvalidParameter, match=cure):
+            write_report(model, path)
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(InvalidParameter, match="choose another folder"):
+        write_report(model, tmp_path / "p.html")
+
+
 def test_a_page_is_whole_or_not_there(model, table, tmp_path):
     path = tmp_path / "new" / "p.html"
     holes = table.assign(a=np.nan)
@@ -282,8 +293,6 @@ def test_a_page_is_whole_or_not_there(model, table, tmp_path):
     assert done.evaluation.rows == done.rows == 600
     with pytest.raises(InvalidParameter, match="overwrite=True"):
         write_report(model, path, table)
-    with pytest.raises(InvalidParameter, match=r"\.html"):
-        write_report(model, tmp_path / "p.txt")
     assert write_report(model, path, overwrite=True).evaluation is None
     assert [p.name for p in path.parent.iterdir()] == ["p.html"]
 

@@ -2,6 +2,7 @@
 
 import re
 
+import pandas as pd
 import pytest
 
 from browser import Browser
@@ -21,9 +22,10 @@ return arguments[0].map(([selector, property]) => of(styled(selector)[property])
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     X, y = robot_arm(1_200, noise=0.05)
-    model = HGPRegressor(leaf_size=100, random_state=0).fit(X[:1_000], y[:1_000])
+    data = pd.DataFrame(X, columns=["long_" * 15, *(f"joint{d}" for d in range(1, 8))]).assign(distance=y)
+    model = HGPRegressor(leaf_size=100, random_state=0).fit(data[:1_000], "distance")
     folder = tmp_path_factory.mktemp("page")
-    write_report(model, folder / "report.html", X[1_000:], target=y[1_000:], title="x" * 150)
+    write_report(model, folder / "report.html", data[1_000:], title="x" * 150)
     views = f"{model._repr_html_()}{model.report_._repr_html_()}"
     (folder / "notebook.html").write_text(f"<!doctype html><meta charset=utf-8><link rel=icon href=data:,>{views}")
     return folder
@@ -119,5 +121,5 @@ def test_a_model_in_a_notebook(page, browser):
     browser.open(page / "notebook.html")
     assert [m for m in browser.messages() if m["level"] == "SEVERE"] == []
     words = browser.run("return document.body.innerText")
-    for part in ("HGPRegressor", "lengthscale[x0]", "y^2", "training", "evidence per point"):
+    for part in ("HGPRegressor", "lengthscale[joint3]", "distance^2", "training", "evidence per point"):
         assert part in words

@@ -142,6 +142,14 @@ def check_output(output: str | os.PathLike[str], kind: str, endings: tuple[str, 
     return final
 
 
+def check_room(final: Path, wanted: int, what: str) -> None:
+    """Refuse, before any work, a file that will not fit where it is to be, or may not be written there."""
+    above = next(parent for parent in final.absolute().parents if parent.exists())
+    check_space(above, wanted, what)
+    if not (above.is_dir() and os.access(above, os.W_OK)):
+        raise InvalidParameter(f"cannot write in {above}; choose another folder")
+
+
 @contextmanager
 def writing_file(final: Path) -> Iterator[IO[bytes]]:
     """A file that takes the name `final` when it is whole; after an error there is none."""

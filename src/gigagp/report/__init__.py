@@ -11,7 +11,7 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from gigagp.data.folders import check_output, check_space, disk_errors, make, writing_file
+from gigagp.data.folders import check_output, check_room, disk_errors, make, writing_file
 from gigagp.estimator import HGPRegressor
 from gigagp.evaluation import Evaluation
 from gigagp.progress import Listener
@@ -56,6 +56,7 @@ def write_report(
     begun = time.perf_counter()
     check_is_fitted(model, "report_")
     final = check_output(path, "HTML", (".html", ".htm"), overwrite)
+    check_room(final, _BYTES, "the report")
     scored, evaluation, remark = Scored(model, seed), None, ""
     if data is None:
         experts = score_left_out(model, scored, seed)
@@ -71,7 +72,6 @@ def write_report(
     named = title or f"A model of {model.units_.target}"
     text = page(Facts(model, named, scored, source, remark, evaluation, findings))
     make(final.parent)
-    check_space(final.parent, _BYTES, "the report")
     with disk_errors("writing the report", final.parent), writing_file(final) as file:
         file.write(text.encode())
         check_output(final, "HTML", (".html", ".htm"), overwrite)  # predicting takes a while
