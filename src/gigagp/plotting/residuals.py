@@ -9,8 +9,8 @@ from matplotlib.colors import BoundaryNorm
 from gigagp.arrays import Array
 from gigagp.plotting import style
 
-_ACROSS, _ALONG = 24, 16  # bins
-_LEAST = 3  # rows of a bin that is drawn
+_ACROSS, _ALONG = 24, 16  # bins, at most
+_LEAST, _USUAL = 3, 10  # rows of a bin that is drawn, and that there are in one where rows are few
 _LIMITS = np.array([-2.0, -1.5, -1.0, -0.5, -0.25, 0.25, 0.5, 1.0, 1.5, 2.0])
 _FAR = 0.999  # share of the rows that axes make room for
 
@@ -67,7 +67,8 @@ def residual_map(X: Array, z: Array, names: tuple[str, str] = ("x0", "x1"), ax: 
     X, z = np.asarray(X, float), np.asarray(z, float)
     rows = style.sample(len(z), style.ROWS)
     x, v = X[rows].T
-    edges = [_edges(side) for side in (x, v)]
+    bins = int(np.clip((len(rows) / _USUAL) ** 0.5, 4, _ACROSS))
+    edges = [_edges(side, bins) for side in (x, v)]
     counts, *_ = np.histogram2d(x, v, bins=edges)
     sums, *_ = np.histogram2d(x, v, bins=edges, weights=z[rows])
     mean = np.where(counts >= _LEAST, sums / np.maximum(counts, 1), np.nan)
@@ -85,7 +86,7 @@ def residual_map(X: Array, z: Array, names: tuple[str, str] = ("x0", "x1"), ax: 
     return ax
 
 
-def _edges(x: Array) -> Array:
+def _edges(x: Array, bins: int) -> Array:
     """Of bins where nearly all rows lie."""
     low, high = (float(end) for end in np.quantile(x, [1 - _FAR, _FAR]))
-    return np.linspace(low, high, _ACROSS + 1) if low < high else np.linspace(low - 0.5, low + 0.5, _ACROSS + 1)
+    return np.linspace(low, high, bins + 1) if low < high else np.linspace(low - 0.5, low + 0.5, bins + 1)
