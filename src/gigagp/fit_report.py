@@ -9,6 +9,8 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.markup import Html, notebook, table, tag
 
+_SHOWN = 5  # warnings in a notebook
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -110,7 +112,8 @@ class FitReport:
             self.timing_html(),
             self.choices_html(),
             tag("p", f"{'Converged' if self.converged else 'Not converged'}: {self.message}"),
-            *(tag("p", tag("strong", "Warning"), f": {warning}") for warning in self.warnings),
+            *(tag("p", tag("strong", "Warning"), f": {warning}") for warning in self.warnings[:_SHOWN]),
+            tag("p", f"and {more} more in .warnings") if (more := len(self.warnings) - _SHOWN) > 0 else "",
         )
 
     def stages_html(self) -> Html:

@@ -1,5 +1,7 @@
 """Models and reports in a notebook: scikit-learn's diagram, and what was learnt, in the user's units."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -83,3 +85,26 @@ def test_a_report_shows_stages_choices_and_warnings(model):
         assert f"kernel: {choice.name}" in said
     assert said.count("chosen") == 1
     assert said.count("<table") == said.count("</table>") == 3
+    warned = replace(report, warnings=tuple(f"<{n}>" for n in range(7)))._repr_html_()
+    assert "&lt;4&gt;" in warned
+    assert "&lt;5&gt;" not in warned
+    assert "and 2 more" in warned
+
+
+@pytest.mark.filterwarnings("ignore")  # of the notebook's own machinery
+def test_in_a_real_notebook():
+    words = "to run this test install nbclient and ipykernel"
+    nbclient, nbformat = (pytest.importorskip(name, reason=words) for name in ("nbclient", "nbformat"))
+    pytest.importorskip("ipykernel", reason=words)
+    code = [
+        "from gigagp import HGPRegressor\nfrom gigagp.datasets import robot_arm\n"
+        "model = HGPRegressor(leaf_size=100, kernel=None, random_state=0).fit(*robot_arm(800))",
+        "model",
+        "model.report_",
+    ]
+    cells = [nbformat.v4.new_code_cell(each) for each in code]
+    done = nbclient.NotebookClient(nbformat.v4.new_notebook(cells=cells), timeout=120).execute()
+    for cell, part in zip(done.cells[1:], ("Fitted: 800 rows", "evidence per point"), strict=True):
+        (output,) = cell.outputs
+        assert part in output.data["text/html"]
+        assert output.data["text/plain"]

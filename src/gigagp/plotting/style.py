@@ -24,7 +24,7 @@ SIGNS = LinearSegmentedColormap.from_list(
 
 POINTS = 1_000  # up to so many rows are drawn as points, more are binned
 ROWS = 1_000_000  # up to so many rows are binned, of more a sample
-_LONG_NAME = 28
+_LONG_NAME = 24
 
 
 def axes(ax: Axes | None, width: float = 5.6, height: float = 3.8) -> Axes:
@@ -62,10 +62,14 @@ def sample(there: int, most: int, seed: int = 0) -> Array:
     return np.sort(np.random.default_rng(seed).choice(there, most, replace=False, shuffle=False))
 
 
+def shortened(name: str) -> str:
+    """At most so much of a name as fits above a column or beside an axis."""
+    return name if len(name) <= _LONG_NAME else name[: _LONG_NAME - 1] + "…"
+
+
 def short(name: str) -> str:
-    """A name that fits beside an axis. A dollar sign is one, not mathematics."""
-    name = name if len(name) <= _LONG_NAME else name[: _LONG_NAME - 1] + "…"
-    return name.replace("$", r"\$")
+    """The same for matplotlib: a dollar sign is one, not mathematics."""
+    return shortened(name).replace("$", r"\$")
 
 
 def legend_below(ax: Axes, inches: float) -> None:

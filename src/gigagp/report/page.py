@@ -16,6 +16,7 @@ from gigagp.estimator import HGPRegressor
 from gigagp.fit_report import span
 from gigagp.markup import Html, join, table, tag
 from gigagp.plotting.rows import TYPICAL, most_relevant, training_rows
+from gigagp.plotting.style import shortened
 from gigagp.report import pictures
 from gigagp.report.advice import Finding, verdict
 from gigagp.report.facts import Facts
@@ -139,7 +140,7 @@ def _regions(facts: Facts) -> Html:
 
 def _scores(kind: str, scores: Sequence[Score], columns: Sequence[int], model: HGPRegressor) -> Html:
     marks = {"too narrow": "narrow", "too wide": "broad", "honest": "quiet"}
-    means = [f"mean {model.units_.columns[d]}" for d in columns]
+    means = [f"mean {shortened(model.units_.columns[d])}" for d in columns]
     head = [kind, "rows", *means, "RMSE", "NLPD", f"{LEVEL:.0%} covers", "z-deviation", "intervals"]
     rows = [
         [
@@ -148,7 +149,7 @@ def _scores(kind: str, scores: Sequence[Score], columns: Sequence[int], model: H
         ]
         for s in scores
     ]  # fmt: skip
-    return tag("div", table(head, rows), class_="wide", tabindex=0)
+    return tag("div", table(head, rows, class_="tight"), class_="wide", tabindex=0)
 
 
 def _data(facts: Facts) -> Html:
@@ -198,7 +199,7 @@ def _model(model: HGPRegressor) -> Html:
         ["settings", _settings(model) or "defaults"],
     ]
     learnt = model.units_.parameters(model.kernel_, model.noise_variance_)
-    quantities = [[q.name, _number(q.value), q.unit] for q in learnt[:_COLUMNS]]
+    quantities = [[q.name, _number(q.value), shortened(q.unit)] for q in learnt[:_COLUMNS]]
     return join(
         [
             tag("div", table(["", ""], about, class_="words"), class_="wide"),
