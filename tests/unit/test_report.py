@@ -16,6 +16,7 @@ from gigagp.fit_report import Candidate
 from gigagp.linalg.workspace import Workspace
 from gigagp.report import advice, scored, write_report
 from gigagp.report.left_out import score_left_out
+from gigagp.report.page import _model
 from gigagp.report.scored import Score, Scored
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*bound")
@@ -281,6 +282,13 @@ def test_what_cannot_be_written_is_refused_before_any_work(model, tmp_path, monk
     monkeypatch.setattr("os.access", lambda *_: False)
     with pytest.raises(InvalidParameter, match="choose another folder"):
         write_report(model, tmp_path / "p.html")
+
+
+def test_many_columns_are_cut_and_counted(model, monkeypatch):
+    monkeypatch.setattr("gigagp.report.page._COLUMNS", 3)
+    text = Page(_model(model)).text
+    assert "(3 of 4)" in text
+    assert "noise_variance" in text
 
 
 def test_a_page_is_whole_or_not_there(model, table, tmp_path):

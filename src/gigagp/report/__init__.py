@@ -19,7 +19,7 @@ from gigagp.report import advice
 from gigagp.report.advice import Finding
 from gigagp.report.facts import Facts
 from gigagp.report.left_out import score_left_out
-from gigagp.report.page import page
+from gigagp.report.page import rendered
 from gigagp.report.scored import Scored
 
 __all__ = ["Finding", "WrittenReport", "write_report"]
@@ -70,7 +70,7 @@ def write_report(
         source = f"{scored.rows:,} rows of the data given"
     findings = _findings(model, scored, evaluation)
     named = title or f"A model of {model.units_.target}"
-    text = page(Facts(model, named, scored, source, remark, evaluation, findings))
+    text = rendered(Facts(model, named, scored, source, remark, evaluation, findings))
     make(final.parent)
     with disk_errors("writing the report", final.parent), writing_file(final) as file:
         file.write(text.encode())

@@ -27,7 +27,7 @@ _WORST, _LEAST_ROWS = 10, 5  # leaves listed, and rows that one must have been s
 _COLUMNS = 60  # listed
 
 
-def page(facts: Facts) -> str:
+def rendered(facts: Facts) -> str:
     """The whole page, self-contained."""
     sections = [
         ("summary", "Summary", _summary(facts)),
@@ -161,7 +161,7 @@ def _data(facts: Facts) -> Html:
     low, high = (np.append(getattr(scored.inputs, side), getattr(scored.target, side)) for side in ("low", "high"))
     names = [*model.units_.columns, f"{model.units_.target} (target)"]
     rows = [[name, *_span_of(trained[:, d]), _number(low[d]), _number(high[d])] for d, name in enumerate(names)]
-    shown = rows if len(rows) <= _COLUMNS else [*rows[: _COLUMNS - 1], rows[-1]]
+    shown = _some(rows)
     report = model.report_
     text = f"{report.rows:,} rows were fitted"
     text += f", {report.dropped:,} left out for missing values" if report.dropped else ""
@@ -170,6 +170,11 @@ def _data(facts: Facts) -> Html:
         text += f" {len(shown):,} of {len(rows):,} columns are listed."
     head = ["column", "fitted: mean", "deviation", "lowest", "highest", "scored: lowest", "highest"]
     return join([tag("p", text, class_="quiet"), tag("div", table(head, shown), class_="wide", tabindex=0)])
+
+
+def _some(rows: list[list[str]]) -> list[list[str]]:
+    """The first ones and the last, where there are too many."""
+    return rows if len(rows) <= _COLUMNS else [*rows[: _COLUMNS - 1], rows[-1]]
 
 
 def _span_of(column: Array) -> list[str]:
@@ -199,11 +204,12 @@ def _model(model: HGPRegressor) -> Html:
         ["settings", _settings(model) or "defaults"],
     ]
     learnt = model.units_.parameters(model.kernel_, model.noise_variance_)
-    quantities = [[q.name, _number(q.value), shortened(q.unit)] for q in learnt[:_COLUMNS]]
+    quantities = _some([[q.name, _number(q.value), shortened(q.unit)] for q in learnt])
+    fewer = f" ({len(quantities):,} of {len(learnt):,})" if len(quantities) < len(learnt) else ""
     return join(
         [
             tag("div", table(["", ""], about, class_="words"), class_="wide"),
-            tag("h3", "Parameters"),
+            tag("h3", f"Parameters{fewer}"),
             tag("div", table(["parameter", "value", "unit"], quantities), class_="wide", tabindex=0),
             tag("div", *pictures.of_model(model), class_="figures"),
         ]
