@@ -64,28 +64,26 @@ def table(results: list[Result], y: Array) -> str:
 
 def picture(results: list[Result], noise: float, path: Path) -> None:
     """Predictions along a line through the input space, with 95% intervals, against the noiseless truth."""
-    import matplotlib as mpl  # noqa: PLC0415 slow to import, and only needed here
+    from matplotlib.figure import Figure  # noqa: PLC0415 slow to import, and only needed here
 
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt  # noqa: PLC0415
+    from gigagp.plotting import band  # noqa: PLC0415
 
     turn = np.linspace(-2.0, 2.0, 300)
     line = np.tile(np.array([0.0, 1.0, -1.2, 0.8, 0.5, -1.0, 0.4, 0.0]), (len(turn), 1))
     line[:, 0] = turn
     truth = distance_to_target(line)
-    figure, axes = plt.subplots(1, len(results), figsize=(11, 4.2), sharey=True, layout="constrained")
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
+    axes = figure.subplots(1, len(results), sharey=True)
     for axis, result in zip(axes, results, strict=True):
-        mean, std = result.model.predict(line, return_std=True)
-        axis.fill_between(turn, mean - 1.96 * std, mean + 1.96 * std, alpha=0.3, label="95% interval of y")
-        axis.plot(turn, mean, label="predicted mean")
+        low, high = result.model.predict_quantiles(line, [0.025, 0.975]).T
+        band(turn, result.model.predict(line), low, high, "95% interval of y", axis)
         axis.plot(turn, truth, "k--", linewidth=1, label="truth, without noise")
         axis.set_title(result.name)
         axis.set_xlabel("angle of the first joint (radians), the others held")
     axes[0].set_ylabel("distance of the hand to the target")
-    axes[0].legend(loc="best")
+    axes[0].legend(loc="best", frameon=False)
     figure.suptitle(f"Robot arm, noise of deviation {noise}: predictions along a line through the 8-D input space")
     figure.savefig(path, dpi=110)
-    plt.close(figure)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from gigagp.data.sources import Encoding, Feature, Rows, Share, open_rows
 from gigagp.data.validation import check_columns, check_finite, check_target
 from gigagp.engines import Engine, Place, check_workers, is_client, one_blas_thread, open_engine
 from gigagp.errors import InvalidInput, InvalidParameter, choose
-from gigagp.evaluation import Evaluation, evaluate
+from gigagp.evaluation import Evaluation, Hearer, evaluate
 from gigagp.factor_cache import BUDGET as FACTORS
 from gigagp.factor_cache import FactorCache
 from gigagp.fit_report import FitReport
@@ -41,8 +41,10 @@ from gigagp.persistence import FittedModel, load_model, save_model
 from gigagp.placing import DiskRoom, MemoryRoom, Room
 from gigagp.progress import Counter, Listener, silent, teller
 from gigagp.selection import AUTO_NEAREST, AUTO_RULE
+from gigagp.summary import summary_html
 from gigagp.training import Precision
 from gigagp.tree import Tree
+from gigagp.units import Units
 
 if TYPE_CHECKING:
     from gigagp.streaming import PredictionReport
@@ -121,6 +123,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     kernel_ : the kernel with trained values
     noise_variance_ : of y, in the user's units
     tree_, n_leaves_ : the hierarchy and its number of experts
+    units_ : names of columns and target, and their scales; says parameters in the user's units
     report_ : FitReport
 
     """
@@ -282,6 +285,12 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             self.noise_variance_ = float(np.exp(theta[-1]) * np.square(self._target_scaling.scale[0]))
         self.tree_: Tree = self._committee.tree
         self.n_leaves_: int = len(self._cells)
+        self.units_ = Units(
+            columns=tuple(map(str, getattr(self, "feature_names_in_", (f"x{d}" for d in range(self.n_features_in_))))),
+            target=self._target_name or "y",
+            widths=tuple(self._input_scaling.scale.tolist()),
+            height=float(self._target_scaling.scale[0]),
+        )
 
     def _array_rows(
         self, X: Any, y: Any, features: Any, drop: Any, categorical: Any, missing: str, share: Share | None
@@ -365,7 +374,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def evaluate(
         self, data: Any, target: Any = None, *, missing: str = "error", share: Share | None = None,
-        progress: Listener | None = None,
+        progress: Listener | None = None, each: Hearer | None = None,
     ) -> Evaluation:  # fmt: skip
         """RMSE, NLPD, CRPS and coverage on data of any size whose target is known, in bounded memory.
 
@@ -374,6 +383,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         missing : "error", or "drop" to leave out rows with missing values
         share : of a file or table, the rows to use, such as the others of those the model was fitted to
         progress : function that is called with a gigagp.progress.Event for each block of rows
+        each : function that is called with X, y, predicted mean and std of each block of rows
         """
         check_is_fitted(self, "report_")
         target = self._target_name if target is None else target
@@ -388,7 +398,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
                 return mean, deviation
 
             quantile, at_once = self._calibration().quantile, self._queries_at_once(_SCORED)
-            return evaluate(rows, answer, quantile, at_once, teller(self.verbose, progress))
+            return evaluate(rows, answer, quantile, at_once, teller(self.verbose, progress), each)
 
     def _shape_of_answers(self) -> Iterator[Array | str]:
         """All that an answer depends on, but for the training inputs themselves, of which the cells' centres tell."""
@@ -469,6 +479,14 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         if is_client(self.engine):  # a connection of this process; others may make their own
             state = {**state, "engine": self.engine.scheduler.address}
         return state
+
+    def _html_repr(self) -> str:
+        """scikit-learn's diagram and, of a fitted model, what it has learnt."""
+        diagram: str = super()._html_repr()
+        if not hasattr(self, "report_"):
+            return diagram
+        learnt = self.units_.parameters(self.kernel_, self.noise_variance_)
+        return diagram + summary_html(self.report_, self.tree_, learnt)
 
     def _plan(self, found: Scan, parts: Partitioner) -> Plan:
         """Every setting resolved and checked."""

@@ -14,6 +14,7 @@ from gigagp.data.sources import Rows
 from gigagp.progress import Counter, Listener, silent
 
 LEVELS = (0.5, 0.8, 0.95)
+Hearer = Callable[[Array, Array, Array, Array], None]  # hears inputs, targets, means and deviations of a block
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ def evaluate(
     quantile: Callable[[Array], Array],
     at_once: int,
     tell: Listener = silent,
+    each: Hearer | None = None,
 ) -> Evaluation:
     """Compare what `answer` says (mean and standard deviation) with the targets, `at_once` rows at a time.
 
@@ -58,6 +60,8 @@ def evaluate(
         y = block.y
         assert y is not None
         mean, std = answer(block.X)
+        if each is not None:
+            each(block.X, y, mean, std)
         covered = (metrics.inside(y, mean + low * std, mean + high * std) for low, high in ends)
         scores = (np.mean((y - mean) ** 2), metrics.nlpd(y, mean, std), metrics.crps(y, mean, std), *covered)
         n = len(y)

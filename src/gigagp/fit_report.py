@@ -8,6 +8,9 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.calibration import NONE, Calibration
+from gigagp.markup import Html, notebook, table, tag
+
+_SHOWN = 5  # warnings in a notebook
 
 
 @dataclass(frozen=True)
@@ -71,13 +74,17 @@ class FitReport:
     def message(self) -> str:
         return self.stages[-1].message if self.stages else "the target is constant: nothing to learn"
 
-    def __repr__(self) -> str:
-        def span(pair: tuple[int, int]) -> str:
-            return f"{pair[0]:,}" if pair[0] == pair[1] else f"{pair[0]:,} to {pair[1]:,}"
+    @property
+    def size(self) -> str:
+        """Rows, leaves and their points, in words."""
+        return (
+            f"{self.rows:,} rows, {self.leaves:,} leaves of {span(self.points_per_leaf)} points"
+            f" (experts predict from {span(self.points_per_expert)})"
+        )
 
+    def __repr__(self) -> str:
         lines = [
-            f"FitReport: {self.rows:,} rows, {self.leaves:,} leaves of {span(self.points_per_leaf)} points"
-            f" (experts predict from {span(self.points_per_expert)})",
+            f"FitReport: {self.size}",
             f"  {'stage':<20}{'experts':>9}{'points':>12}{'iterations':>12}{'evaluations':>13}{'evidence/point':>16}",
         ]
         lines += [
@@ -101,3 +108,40 @@ class FitReport:
             lines.append(f"  calibration: {self.calibration}")
         lines += [f"  warning: {w}" for w in self.warnings]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return notebook(
+            tag("p", tag("strong", "FitReport"), f": {self.size}"),
+            self.stages_html(),
+            self.timing_html(),
+            self.choices_html(),
+            tag("p", f"{'Converged' if self.converged else 'Not converged'}: {self.message}"),
+            *(tag("p", tag("strong", "Warning"), f": {warning}") for warning in self.warnings[:_SHOWN]),
+            tag("p", f"and {more} more in .warnings") if (more := len(self.warnings) - _SHOWN) > 0 else "",
+        )
+
+    def stages_html(self) -> Html:
+        head = ["stage", "experts", "points", "iterations", "evaluations", "evidence per point"]
+        rows = [
+            [
+                s.name, f"{s.experts:,}", f"{s.points:,}", f"{s.iterations:,}", f"{s.evaluations:,}",
+                f"{s.evidence_per_point:.4f}",
+            ]
+            for s in self.stages
+        ]  # fmt: skip
+        return table(head, rows) if rows else tag("p", "Nothing was trained.")
+
+    def timing_html(self) -> Html:
+        rows = [[name, f"{spent:.2f}"] for name, spent in self.seconds.items()]
+        return table(["stage of the fit", "seconds"], [*rows, ["all", f"{sum(self.seconds.values()):.2f}"]])
+
+    def choices_html(self) -> Html:
+        """What was tried; nothing where nothing was."""
+        rows = [[f"{c.what}: {c.name}", f"{c.score:.4f}", "chosen" if c.chosen else ""] for c in self.choices]
+        return table(["choice", "score (lower is better)", ""], rows) if rows else Html()
+
+
+def span(pair: tuple[int, int]) -> str:
+    """Two numbers, or one where they are equal."""
+    low, high = pair
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy.special import ndtr, ndtri
 
 from gigagp.arrays import Array
+
+_LEVELS = ndtr(np.linspace(-8, 8, 3201))  # at which a quantile function is inverted
 
 
 def rmse(y: Array, mean: Array) -> float:
@@ -29,6 +33,15 @@ def coverage(y: Array, mean: Array, std: Array, level: float = 0.95) -> float:
 def inside(y: Array, low: Array, high: Array) -> float:
     """Share of y between two bounds, such as quantiles."""
     return float(np.mean((np.asarray(y) >= np.asarray(low)) & (np.asarray(y) <= np.asarray(high))))
+
+
+def pit(y: Array, mean: Array, std: Array, quantile: Callable[[Array], Array] | None = None) -> Array:
+    """Predicted probability of a target smaller than y, row by row; uniform between 0 and 1 of an honest model.
+
+    quantile : where the quantiles of a level lie, in standard deviations from the mean; default the Gaussian's
+    """
+    z = (np.asarray(y) - np.asarray(mean)) / np.asarray(std)
+    return np.asarray(ndtr(z) if quantile is None else np.interp(z, quantile(_LEVELS), _LEVELS))
 
 
 def crps(y: Array, mean: Array, std: Array) -> float:

@@ -30,7 +30,7 @@ from gigagp.progress import Event
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "command-line.md"
-COMMANDS = ["fit", "predict", "evaluate", "inspect", "demo", "benchmark", "datasets make"]
+COMMANDS = ["fit", "predict", "evaluate", "inspect", "report", "demo", "benchmark", "datasets make"]
 MODULE = [sys.executable, "-m", "gigagp"]
 
 
@@ -202,6 +202,7 @@ def test_json_is_one_object_and_alone_on_stdout(here):
         ("predict", model, arm, "-o", "p.parquet"): "rows",
         ("evaluate", model, arm): "crps",
         ("inspect", model): "tree",
+        ("report", model, arm, "-o", "r.html"): "warnings",
         ("datasets", "make", "robot-arm", "-n", "10", "-o", "x.parquet"): "rows",
         ("demo", "-n", "300"): "models",
         ("benchmark", "-n", "300"): "share_of_gemm",
@@ -295,6 +296,13 @@ WRONG = {
     "evaluate: no column": (["evaluate", MODEL, ARM, "--target", "y"], "no column 'y'"),
     "evaluate: empty": (["evaluate", MODEL, "../made/empty.parquet"], "no rows"),
     "inspect: no model": (["inspect", "no"], "choose another folder"),
+    "report: no model": (["report", "no", "-o", "r.html"], "choose another folder"),
+    "report: no file": (["report", MODEL, "no.csv", "-o", "r.html"], "no.csv"),
+    "report: no column": (["report", MODEL, ARM, "-o", "r.html", "--target", "y"], "no column 'y'"),
+    "report: empty": (["report", MODEL, "../made/empty.parquet", "-o", "r.html"], "no rows"),
+    "report: may not write": (["report", MODEL, ARM, "-o", "/proc/r.html"], "choose a folder"),
+    "report: page is there": (["report", MODEL, ARM, "-o", "../r.html"], "--overwrite"),
+    "report: not HTML": (["report", MODEL, ARM, "-o", "r.pdf"], ".html"),
     "make: name": (["datasets", "make", "arm", "-o", "a.parquet"], "robot-arm"),
     "make: rows": (["datasets", "make", "robot-arm", "-n", "0.5", "-o", "a.parquet"], "whole number"),
     "make: noise": (["datasets", "make", "robot-arm", "--noise", "-1", "-o", "a.parquet"], "at least 0"),
@@ -318,6 +326,7 @@ def test_what_the_user_can_cure_is_one_line_and_nothing_is_written_or_lost(case,
     words, cure = WRONG[case]
     (here.parent / "f.parquet").mkdir()
     (here.parent / "there.png").write_bytes(b"")
+    (here.parent / "r.html").write_bytes(b"")
     before = sorted(here.parent.rglob("*"))
     kept = (here.parent / "made" / "arm.parquet").read_bytes()
     result = run(*words)

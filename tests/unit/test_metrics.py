@@ -95,6 +95,20 @@ def test_coverage_of_an_honest_model_is_its_level(level):
     assert metrics.coverage(y, mean, std, level) == pytest.approx(level, abs=5 * np.sqrt(level * (1 - level) / 1e5))
 
 
+def test_pit_of_an_honest_model_is_uniform():
+    y = np.random.default_rng(0).normal(2.0, 3.0, 4_000)
+    pit = metrics.pit(y, np.full(4_000, 2.0), np.full(4_000, 3.0))
+    assert stats.kstest(pit, "uniform").pvalue > 0.01
+    assert metrics.pit([2.0], [2.0], [3.0]) == pytest.approx([0.5])
+
+
+def test_pit_is_the_inverse_of_the_quantiles():
+    z = np.random.default_rng(0).standard_t(4, 500)
+    zeros, ones = np.zeros(500), np.ones(500)
+    assert metrics.pit(z, zeros, ones, stats.norm.ppf) == pytest.approx(metrics.pit(z, zeros, ones), abs=1e-5)
+    assert metrics.pit(z, zeros, ones, lambda p: stats.t(4).ppf(p)) == pytest.approx(stats.t(4).cdf(z), abs=1e-5)
+
+
 def test_coverage_of_the_overconfident_is_too_small():
     y = np.random.default_rng(2).normal(size=10_000)
     wanted = stats.norm.cdf(0.98) - stats.norm.cdf(-0.98)  # 95% of half the deviation: 1.96 / 2

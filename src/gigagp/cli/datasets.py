@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +16,7 @@ from gigagp.progress import Counter, Listener
 
 EXAMPLE = options.example("gigagp datasets make robot-arm -n 1e4 -o arm.parquet")
 
+_PARQUET = "Parquet", (".parquet", ".pq")
 _BYTES = 72  # of a row, hardly compressible
 
 
@@ -34,27 +34,18 @@ def command(
 
     Of any size in little memory; the file is there when it is whole.
     """
+    from gigagp.data.folders import check_output
+
     choose("the name of the data", name, {"robot-arm": None})
     count = options.row_count(rows)
     if not 0 <= noise < float("inf") or seed < 0:
         raise InvalidParameter(f"--noise and --seed must be at least 0; got {noise} and {seed}")
-    final = _destination(output, overwrite)
+    final = check_output(output, *_PARQUET, overwrite)
     begun = time.perf_counter()
     with display() as progress:
         _write(final, count, noise, seed, overwrite, progress)
     spent = time.perf_counter() - begun
     emit(as_json, {"output": output, "rows": count, "seconds": spent}, f"{output}: {count:,} rows, {spent:.1f} s")
-
-
-def _destination(output: str, overwrite: bool) -> Path:
-    if not output.lower().endswith((".parquet", ".pq")):
-        raise InvalidParameter(f"the output is written as Parquet, and must end in .parquet or .pq; got {output}")
-    final = Path(output).expanduser()
-    if final.is_dir():
-        raise InvalidParameter(f"{final} is a folder; choose another output")
-    if final.exists() and not overwrite:
-        raise InvalidParameter(f"{final} exists; give --overwrite to replace it, or choose another output")
-    return final
 
 
 def _write(final: Path, count: int, noise: float, seed: int, overwrite: bool, progress: Listener) -> None:
@@ -68,17 +59,10 @@ def _write(final: Path, count: int, noise: float, seed: int, overwrite: bool, pr
     schema = pa.schema([(name, pa.float64()) for name in names])
     folders.make(final.parent)
     folders.check_space(final.parent, _BYTES * count, "writing the data")
-    partial = final.with_name(f".{final.name}.partial-{os.getpid()}")
     made = Counter("making", count, progress)
-    try:
-        with partial.open("wb") as file:
-            with pq.ParquetWriter(file, schema, use_dictionary=False) as writer:
-                for X, y in robot_arm_batches(count, noise, seed):
-                    writer.write_table(pa.table([*X.T, y], schema=schema))
-                    made.add(len(y))
-            file.flush()
-            os.fsync(file.fileno())
-        _destination(str(final), overwrite)  # making takes a while
-        partial.replace(final)
-    finally:
-        partial.unlink(missing_ok=True)
+    with folders.writing_file(final) as file:
+        with pq.ParquetWriter(file, schema, use_dictionary=False) as writer:
+            for X, y in robot_arm_batches(count, noise, seed):
+                writer.write_table(pa.table([*X.T, y], schema=schema))
+                made.add(len(y))
+        folders.check_output(final, *_PARQUET, overwrite)  # making takes a while

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,21 +10,18 @@ from typing import Any
 from gigagp.cli.running import table
 from gigagp.estimator import HGPRegressor
 from gigagp.evaluation import Evaluation
-from gigagp.kernels import Kernel, Linear, Periodic, Product, Sum
-from gigagp.kernels.stationary import Stationary
 
 
 def column_names(model: HGPRegressor) -> list[str]:
-    given = getattr(model, "feature_names_in_", None)
-    return [f"x{d}" for d in range(model.n_features_in_)] if given is None else [str(name) for name in given]
+    return list(model.units_.columns)
 
 
 def target_name(model: HGPRegressor) -> str:
-    return model._target_name or "y"
+    return model.units_.target
 
 
 def warnings_of(model: HGPRegressor) -> list[str]:
-    return [_with_names(text, model) for text in model.report_.warnings]
+    return [model.units_.named(text) for text in model.report_.warnings]
 
 
 @contextmanager
@@ -34,53 +30,12 @@ def named_warnings(model: HGPRegressor) -> Iterator[None]:
     with warnings.catch_warnings(record=True) as caught:
         yield
     for each in caught:
-        warnings.warn(_with_names(str(each.message), model), each.category, stacklevel=3)
-
-
-def _with_names(text: str, model: HGPRegressor) -> str:
-    """lengthscale[7] as lengthscale[joint7], say."""
-    names = column_names(model)
-    return re.sub(r"(?<=[a-z])\[(\d+)\]", lambda found: f"[{names[int(found[1])]}]", text)
+        warnings.warn(model.units_.named(str(each.message)), each.category, stacklevel=3)
 
 
 def parameters(model: HGPRegressor) -> list[dict[str, Any]]:
-    """Each trained parameter: its name with the column's, its value, and the unit that is in.
-
-    What means nothing in the user's units (one length-scale for all columns, factors of a product) stays in those of
-    the standardised columns, and says so.
-    """
-    found = _of_kernel(model.kernel_, "", model, within_product=False)
-    noise = {"name": "noise_variance", "value": model.noise_variance_, "unit": f"{target_name(model)}^2"}
-    return [*found, noise]
-
-
-def _of_kernel(kernel: Kernel, prefix: str, model: HGPRegressor, within_product: bool) -> list[dict[str, Any]]:
-    if isinstance(kernel, Sum | Product):
-        inside = within_product or isinstance(kernel, Product)
-        left = _of_kernel(kernel.left, f"{prefix}left.", model, inside)
-        return left + _of_kernel(kernel.right, f"{prefix}right.", model, inside)
-    y, scale = target_name(model), float(model._target_scaling.scale[0])
-    columns, widths = column_names(model), [float(width) for width in model._input_scaling.scale]
-    ours = isinstance(kernel, Stationary | Periodic | Linear) or type(kernel).__name__ == "Constant"
-    found = []
-    for parameter in kernel.parameters:
-        for d, value in enumerate(parameter.values):
-            name, unit, factor = parameter.name, "standardised", 1.0
-            if parameter.per_feature:
-                name = f"{name}[{columns[d]}]"
-            if not ours or (not parameter.per_feature and name != "variance"):
-                unit = "" if name == "alpha" else unit
-            elif isinstance(kernel, Linear):
-                if parameter.per_feature and not within_product:
-                    unit, factor = f"{y}^2/{columns[d]}^2", scale**2 / widths[d] ** 2
-            elif parameter.per_feature and parameter.name == "lengthscale" and isinstance(kernel, Periodic):
-                unit = ""  # of the circle that a column is wound onto
-            elif parameter.per_feature:
-                unit, factor = columns[d], widths[d]
-            elif not within_product:
-                unit, factor = f"{y}^2", scale**2
-            found.append({"name": prefix + name, "value": value * factor, "unit": unit})
-    return found
+    """Each trained parameter: its name with the column's, its value, and the unit that is in."""
+    return [vars(each) for each in model.units_.parameters(model.kernel_, model.noise_variance_)]
 
 
 def parameters_text(model: HGPRegressor) -> str:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from gigagp.cli import options
 from gigagp.cli.display import display
 from gigagp.cli.predict import loaded
@@ -22,9 +18,7 @@ EXAMPLE = options.example(
 def command(
     model: options.Model,
     data: options.Data,
-    target: Annotated[
-        str | None, typer.Option("--target", "-t", help="Column of the truth. [default: as in the fit]")
-    ] = None,
+    target: options.Truth = None,
     missing: options.Missing = "error",
     engine: options.OtherEngine = None,
     jobs: options.Jobs = None,

@@ -52,6 +52,8 @@ def _plain(value: Any) -> Any:
 
 
 def _text(data: dict[str, Any], parameters: str) -> str:
+    from gigagp.fit_report import span
+
     dropped = f" ({data['dropped']:,} dropped)" if data["dropped"] else ""
     stages = [
         [
@@ -63,8 +65,8 @@ def _text(data: dict[str, Any], parameters: str) -> str:
     head = ["stage", "experts", "points", "iterations", "evaluations", "evidence/point"]
     lines = [
         f"{data['model']}: {data['target']} from {', '.join(data['features'])}; {data['rows']:,} rows{dropped}",
-        f"tree: {' -> '.join(f'{width:,}' for width in data['tree'])} leaves of {_span(data['points_per_leaf'])} points"
-        f"; experts predict from {_span(data['points_per_expert'])}",
+        f"tree: {' -> '.join(f'{width:,}' for width in data['tree'])} leaves of {span(data['points_per_leaf'])} points"
+        f"; experts predict from {span(data['points_per_expert'])}",
         "",
         parameters,
         "",
@@ -76,8 +78,3 @@ def _text(data: dict[str, Any], parameters: str) -> str:
         *(f"warning: {warning}" for warning in data["warnings"]),
     ]
     return "\n".join(lines)
-
-
-def _span(pair: tuple[int, int]) -> str:
-    low, high = pair
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

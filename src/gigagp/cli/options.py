@@ -14,6 +14,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output if it is there.")]
 Missing = Annotated[str, typer.Option(help="Rows with missing values: error, or drop to leave them out.")]
 Data = Annotated[str, typer.Argument(help="Parquet (file, folder, glob), CSV, CSV.gz or .npy.", show_default=False)]
+Truth = Annotated[str | None, typer.Option("--target", "-t", help="Column of the truth. [default: as in the fit]")]
 Model = Annotated[str, typer.Argument(help="Folder of a model that `gigagp fit` wrote.", show_default=False)]
 Engine = Annotated[
     str, typer.Option(help="serial, threads, processes, dask, or the address of a scheduler (tcp://host:8786).")

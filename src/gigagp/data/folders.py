@@ -130,6 +130,40 @@ def writing(final: Path, replace: bool = True) -> Iterator[Path]:
         raise
 
 
+def check_output(output: str | os.PathLike[str], kind: str, endings: tuple[str, ...], overwrite: bool) -> Path:
+    """Where a file is to be written; refused, before any work, where it cannot or must not."""
+    final = Path(output).expanduser()
+    if not final.name.lower().endswith(endings):
+        raise InvalidParameter(f"the output is written as {kind}, and must end in {' or '.join(endings)}; got {output}")
+    if final.is_dir():
+        raise InvalidParameter(f"{final} is a folder; choose another output")
+    if final.exists() and not overwrite:
+        raise InvalidParameter(f"{final} exists; give overwrite=True to replace it, or choose another output")
+    return final
+
+
+def check_room(final: Path, wanted: int, what: str) -> None:
+    """Refuse, before any work, a file that will not fit where it is to be, or may not be written there."""
+    above = next(parent for parent in final.absolute().parents if parent.exists())
+    check_space(above, wanted, what)
+    if not (above.is_dir() and os.access(above, os.W_OK)):
+        raise InvalidParameter(f"cannot write in {above}; choose another folder")
+
+
+@contextmanager
+def writing_file(final: Path) -> Iterator[IO[bytes]]:
+    """A file that takes the name `final` when it is whole; after an error there is none."""
+    partial = final.with_name(f".{final.name}.partial-{os.getpid()}")
+    try:
+        with partial.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(final)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 def _replace(partial: Path, final: Path) -> None:
     """`partial` takes the place of `final`: at once where the system swaps names, else with a moment between."""
     if _swap(partial, final):

@@ -1,0 +1,68 @@
+"""`gigagp report`: a model and its predictions as one HTML page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gigagp.cli import options
+from gigagp.cli.display import display
+from gigagp.cli.predict import loaded
+from gigagp.cli.running import emit
+
+EXAMPLE = options.example(
+    "gigagp datasets make robot-arm -n 2000 -o arm.parquet",
+    "gigagp datasets make robot-arm -n 500 --seed 1 -o new.parquet",
+    "gigagp fit arm.parquet --target distance -o model",
+    "gigagp report model new.parquet -o report.html",
+)
+
+
+def command(
+    model: options.Model,
+    data: Annotated[
+        str | None,
+        typer.Argument(help="Rows with the target, as of `gigagp evaluate`. [default: the model's own, left out]"),
+    ] = None,
+    output: Annotated[str, typer.Option("--output", "-o", help="HTML file to be written.")] = "report.html",
+    target: options.Truth = None,
+    missing: options.Missing = "error",
+    title: Annotated[str | None, typer.Option(help="Of the page. [default: the name of the target]")] = None,
+    seed: options.Seed = 0,
+    overwrite: options.Overwrite = False,
+    engine: options.OtherEngine = None,
+    jobs: options.Jobs = None,
+    memory: options.Memory = None,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Write a page about a model: warnings, pictures, calibration, parameters, timing.
+
+    One HTML file that needs nothing else. Data of any size are scored in bounded memory.
+    """
+    from gigagp.cli import describing
+    from gigagp.data.folders import check_output
+    from gigagp.report import write_report
+
+    check_output(output, "HTML", (".html", ".htm"), overwrite)
+    fitted = loaded(model, engine, jobs, memory)
+    with display() as progress:
+        done = write_report(
+            fitted, output, data, target=target, missing=missing, overwrite=overwrite, title=title, seed=seed,
+            progress=progress,
+        )  # fmt: skip
+    said = {
+        "output": output,
+        "model": model,
+        "data": data,
+        "rows": done.rows,
+        "scores": None if done.evaluation is None else describing.scores(done.evaluation),
+        "warnings": [vars(finding) for finding in done.findings],
+        "bytes": Path(done.path).stat().st_size,
+        "seconds": done.seconds,
+    }
+    lines = [f"{output}: {done.rows:,} rows scored, {done.seconds:.1f} s"]
+    lines += [f"warning: {finding.text}" for finding in done.findings]
+    emit(as_json, said, "\n".join(lines))

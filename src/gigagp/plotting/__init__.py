@@ -1,0 +1,31 @@
+"""Pictures of models and predictions. Each function draws into `ax`, or into a new figure, and returns the Axes.
+
+What has more rows than a picture can show is binned or sampled, and the picture says so.
+"""
+
+from gigagp.plotting.calibration import calibration_curve, pit_histogram
+from gigagp.plotting.cells import partition_map
+from gigagp.plotting.evidence import evidence_trace
+from gigagp.plotting.hierarchy import tree_of_workers
+from gigagp.plotting.learning import LearningPoint, learning_curve, learning_points
+from gigagp.plotting.predictive import band, predictive_band, predictive_map
+from gigagp.plotting.relevance import relevance
+from gigagp.plotting.residuals import predicted_against_true, residual_map, residuals_along
+
+__all__ = [
+    "LearningPoint",
+    "band",
+    "calibration_curve",
+    "evidence_trace",
+    "learning_curve",
+    "learning_points",
+    "partition_map",
+    "pit_histogram",
+    "predicted_against_true",
+    "predictive_band",
+    "predictive_map",
+    "relevance",
+    "residual_map",
+    "residuals_along",
+    "tree_of_workers",
+]

@@ -1,0 +1,88 @@
+"""Who reads which rows, and whom a query asks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from gigagp.arrays import Array
+from gigagp.estimator import HGPRegressor
+from gigagp.plotting import style
+from gigagp.plotting.rows import leaf_centre, training_rows, two_columns, unscaled_inputs
+
+_ROWS = 3_000
+_OF_ASKED = 1_000  # rows of the experts that a query asks
+_TOLD_APART, _NEIGHBOURS = 2_000, 10  # experts whose colours are chosen by their neighbours', and how many of those
+_NAMED = 6  # experts whose weight is written beside them
+
+
+def partition_map(
+    model: HGPRegressor, query: Any = None, columns: tuple[int | str, int | str] | None = None, ax: Axes | None = None
+) -> Axes:
+    """Training rows in the colours of their experts; with a query, the experts it asks and how much each counts.
+
+    query : one row; the picture then shows its surroundings
+    columns : names or numbers of two columns; default the two most relevant. More columns than two are looked at
+        along the others, so that experts overlap in the picture.
+    """
+    i, j = two_columns(model, columns)
+    ax = style.axes(ax, 5.2, 4.6)
+    if query is None:
+        rows = training_rows(model, _ROWS)
+        colours = _colours(model)[rows.leaf]
+        for number, colour in enumerate(style.CYCLE):
+            x, y = rows.X[np.ix_(colours == number, [i, j])].T
+            ax.plot(x, y, ".", color=colour, markersize=4, markeredgewidth=0, alpha=0.8)
+        others = model.n_features_in_ - 2
+        seen = f"seen along {others:,} more columns" if others else ""
+        style.note(ax, f"{model.n_leaves_:,} experts", style.shown(len(rows.y), model.report_.rows), seen)
+    else:
+        _asked(ax, model, np.asarray(query, float).reshape(1, -1), i, j)
+    ax.set_xlabel(style.short(model.units_.columns[i]))
+    ax.set_ylabel(style.short(model.units_.columns[j]))
+    return ax
+
+
+def _colours(model: HGPRegressor) -> Array:
+    """The number of each expert's colour: neighbours get different ones, as long as there are enough."""
+    router, many = model._committee.router, len(style.CYCLE)
+    found = np.arange(model.n_leaves_) % many
+    if model.n_leaves_ <= _TOLD_APART:
+        near = router.index.query(router.centres, min(_NEIGHBOURS, model.n_leaves_))[1].reshape(model.n_leaves_, -1)
+        for expert, others in enumerate(near):
+            taken = np.bincount(found[others[others < expert]], minlength=many)
+            found[expert] = np.argmin(taken)
+    return np.asarray(found)
+
+
+def _asked(ax: Axes, model: HGPRegressor, query: Array, i: int, j: int) -> None:
+    """The experts that answer one query."""
+    committee, asked = model._committee, model._asked()
+    k = len(committee.experts) if asked is None else asked
+    route = committee.router.nearest(model._input_scaling.apply(query, np.dtype(float)), k)
+    experts, share = route.experts[0], route.closeness[0] / route.closeness[0].sum()
+    nearest = np.argsort(-share, kind="stable")[:_NAMED]
+    drawn = []
+    for place, number in enumerate(nearest):
+        rows = model._cells[int(experts[number])]
+        some = rows[style.sample(len(rows), _OF_ASKED // len(nearest))]
+        X = unscaled_inputs(model, committee.store.gather(some)[0])
+        drawn.append(X)
+        colour = style.CYCLE[place % len(style.CYCLE)]
+        ax.plot(X[:, i], X[:, j], ".", color=colour, markersize=4, markeredgewidth=0, alpha=0.75, zorder=2)
+        c = leaf_centre(model, int(experts[number]))
+        ax.plot([query[0, i], c[i]], [query[0, j], c[j]], color=style.INK, linewidth=0.5 + 3 * share[number], zorder=3)
+        ax.plot(
+            c[i], c[j], "o", color=colour, markeredgecolor=style.INK, markersize=8, zorder=4,
+            label=f"expert {int(experts[number]):,}: weight {share[number]:.0%}",
+        )  # fmt: skip
+    around = np.concatenate([*drawn, query])
+    for d, limit in ((i, ax.set_xlim), (j, ax.set_ylim)):
+        low, high = float(around[:, d].min()), float(around[:, d].max())
+        edge = 0.06 * (high - low) or 0.5
+        limit(low - edge, high + edge)
+    ax.plot(query[0, i], query[0, j], "*", color=style.INK, markersize=13, zorder=5, label="query")
+    style.legend_below(ax, 0.5)
+    style.note(ax, f"{len(nearest):,} of {model.n_leaves_:,} experts, by nearness")

@@ -1,0 +1,71 @@
+"""How much more rows help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from sklearn.base import clone
+
+from gigagp import metrics
+from gigagp.arrays import Array
+from gigagp.errors import InvalidParameter, choose
+from gigagp.estimator import HGPRegressor
+from gigagp.plotting import style
+
+_SIZES, _SMALLEST = 5, 100
+_HELD_OUT, _MOST_HELD_OUT = 0.2, 10_000
+_LABELS = {"rmse": "RMSE", "nlpd": "NLPD", "seconds": "seconds to fit"}
+
+
+@dataclass(frozen=True)
+class LearningPoint:
+    """What a fit to so many rows is worth on held-out rows."""
+
+    rows: int
+    rmse: float
+    nlpd: float
+    seconds: float
+
+
+def learning_points(
+    model: HGPRegressor, X: Array, y: Array, sizes: Sequence[int] | None = None, seed: int = 0
+) -> list[LearningPoint]:
+    """Fit copies of the model to growing random parts of the rows, and score each on the same held-out rows.
+
+    sizes : numbers of rows; default five, doubling, up to four fifths of the rows
+    """
+    X, y = np.asarray(X), np.asarray(y)
+    order = np.random.default_rng(seed).permutation(len(y))
+    held_out = min(int(_HELD_OUT * len(y)), _MOST_HELD_OUT)
+    test, train = order[:held_out], order[held_out:]
+    if sizes is None:
+        sizes = [n for s in reversed(range(_SIZES)) if (n := len(train) >> s) >= _SMALLEST] or [len(train)]
+    if not all(2 <= n <= len(train) for n in sizes):
+        raise InvalidParameter(f"sizes must be between 2 and {len(train)}, the rows not held out; got {list(sizes)}")
+    return [_learnt(clone(model), X[train[:n]], y[train[:n]], X[test], y[test]) for n in sizes]
+
+
+def _learnt(model: HGPRegressor, X: Array, y: Array, Z: Array, truth: Array) -> LearningPoint:
+    mean, std = model.fit(X, y).predict(Z, return_std=True)
+    spent = sum(model.report_.seconds.values())
+    return LearningPoint(len(y), metrics.rmse(truth, mean), metrics.nlpd(truth, mean, std), spent)
+
+
+def learning_curve(points: Sequence[LearningPoint], score: str = "rmse", ax: Axes | None = None) -> Axes:
+    """A score (rmse, nlpd or seconds) against the number of rows: still falling where more rows help."""
+    label: Any = choose("score", score, _LABELS)
+    ax = style.axes(ax)
+    rows, values = [p.rows for p in points], [getattr(p, score) for p in points]
+    ax.plot(rows, values, "o-", color=style.BLUE, linewidth=1.8, markersize=5)
+    ax.set_xscale("log")
+    ax.set_xticks(rows, [f"{n:,}" for n in rows])
+    ax.minorticks_off()
+    ax.set_xlabel("rows fitted")
+    ax.set_ylabel(label)
+    ax.grid(axis="y", color=style.GRID, linewidth=0.8)
+    ax.set_axisbelow(True)
+    return ax

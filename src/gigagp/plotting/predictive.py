@@ -1,0 +1,94 @@
+"""What a model predicts along one column, or over two."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from gigagp.arrays import Array
+from gigagp.errors import choose
+from gigagp.estimator import HGPRegressor
+from gigagp.plotting import style
+from gigagp.plotting.rows import column_number, in_order, most_relevant, span, training_rows, two_columns, typical_row
+
+_ALONG, _ACROSS = 160, 48  # queries along a line, and along each side of a map
+_INSIDE = 1.0  # deviations of the latent function that are shaded
+
+
+def band(x: Array, mean: Array, low: Array, high: Array, label: str, ax: Axes | None = None) -> Axes:
+    """A predicted mean and the interval around it."""
+    ax = style.axes(ax)
+    ax.fill_between(x, low, high, color=style.BLUE, alpha=0.2, linewidth=0, label=label)
+    ax.plot(x, mean, color=style.BLUE, linewidth=1.6, label="predicted mean")
+    return ax
+
+
+def predictive_band(
+    model: HGPRegressor, column: int | str | None = None, *, at: Any = None, level: float = 0.95,
+    between: tuple[float, float] | None = None, ax: Axes | None = None,
+) -> Axes:  # fmt: skip
+    """Predicted mean and intervals as one column varies and the others stay as they are in the row `at`.
+
+    column : name or number; default the most relevant
+    at : default a typical training row
+    level : of the interval of y; darker is one standard deviation of the function itself
+    between : range of the column; default where the training rows lie
+    With a model of one column some training rows are drawn too.
+    """
+    d = most_relevant(model, 1)[0] if column is None else column_number(model, column)
+    x = np.linspace(*(span(model, d) if between is None else between), _ALONG)
+    queries = np.tile(typical_row(model) if at is None else np.asarray(at, float), (_ALONG, 1))
+    queries[:, d] = x
+    with in_order():
+        mean, deviation = model.predict(queries, return_std=True, latent=True)
+        low, high = model.predict_quantiles(queries, [0.5 - level / 2, 0.5 + level / 2]).T
+    ax = style.axes(ax)
+    said = ["" if at is not None or model.n_features_in_ == 1 else "other columns as in a typical row"]
+    if model.n_features_in_ == 1:
+        rows = training_rows(model, style.POINTS)
+        ax.plot(rows.X[:, 0], rows.y, ".", color=style.MUTED, alpha=0.35, markersize=4, markeredgewidth=0, zorder=1)
+        said.append(f"dots: {style.shown(len(rows.y), model.report_.rows)}")
+    band(x, mean, low, high, f"{level:.0%} interval of {style.short(model.units_.target)}", ax)
+    ax.fill_between(
+        x, mean - _INSIDE * deviation, mean + _INSIDE * deviation, color=style.BLUE, alpha=0.35, linewidth=0,
+        label="function, ± 1 deviation",
+    )  # fmt: skip
+    ax.set_xlim(x[0], x[-1])
+    ax.set_xlabel(style.short(model.units_.columns[d]))
+    ax.set_ylabel(style.short(model.units_.target))
+    ax.legend(frameon=False, fontsize="small")
+    style.note(ax, *said)
+    return ax
+
+
+def predictive_map(
+    model: HGPRegressor, columns: tuple[int | str, int | str] | None = None, *, at: Any = None, show: str = "mean",
+    ax: Axes | None = None,
+) -> Axes:  # fmt: skip
+    """Predicted mean (or with show="std" the standard deviation of y) over two columns, the others as in `at`.
+
+    columns : names or numbers; default the two most relevant
+    at : default a typical training row
+    """
+    choose("show", show, {"mean": None, "std": None})
+    i, j = two_columns(model, columns)
+    (left, right), (bottom, top) = (span(model, d) for d in (i, j))
+    queries = np.tile(typical_row(model) if at is None else np.asarray(at, float), (_ACROSS**2, 1))
+    sides = np.meshgrid(np.linspace(left, right, _ACROSS), np.linspace(bottom, top, _ACROSS))
+    queries[:, i], queries[:, j] = (side.ravel() for side in sides)
+    with in_order():
+        said = model.predict(queries) if show == "mean" else model.predict(queries, return_std=True)[1]
+    ax = style.axes(ax, 5.2, 4.2)
+    image = ax.imshow(
+        said.reshape(_ACROSS, _ACROSS), origin="lower", extent=(left, right, bottom, top), aspect="auto",
+        cmap=style.MAP, interpolation="bilinear",
+    )  # fmt: skip
+    ax.set_xlabel(style.short(model.units_.columns[i]))
+    ax.set_ylabel(style.short(model.units_.columns[j]))
+    target = style.short(model.units_.target)
+    bar = ax.figure.colorbar(image, ax=ax, label=target if show == "mean" else f"standard deviation of {target}")
+    bar.outline.set_visible(False)  # type: ignore[operator]
+    style.note(ax, "" if at is not None or model.n_features_in_ == 2 else "other columns as in a typical row")
+    return ax

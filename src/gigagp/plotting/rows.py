@@ -1,0 +1,113 @@
+"""Rows and columns of a fitted model, for pictures: in the user's units."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.errors import InvalidParameter
+from gigagp.estimator import HGPRegressor
+from gigagp.plotting import style
+
+TYPICAL = 2_000  # training rows that ranges and typical rows are found from
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingRows:
+    """Some of the rows a model was fitted to, and the leaf of each."""
+
+    X: Array
+    y: Array
+    leaf: Array
+
+
+def training_rows(model: HGPRegressor, most: int, seed: int = 0) -> TrainingRows:
+    """At most so many of the rows, at random. A row that several leaves read counts as often."""
+    cells, store = model._cells, model._committee.store
+    ends = np.cumsum(cells.sizes)
+    places = style.sample(int(ends[-1]), most, seed)
+    leaf = np.searchsorted(ends, places, side="right")
+    within = places - (ends - cells.sizes)[leaf]
+    first = np.flatnonzero(np.diff(leaf, prepend=-1))
+    rows = np.concatenate(
+        [cells[int(leaf[a])][within[a:b]] for a, b in zip(first, [*first[1:], len(leaf)], strict=True)]
+    )
+    order = np.argsort(rows, kind="stable")  # mapped files are read from front to back
+    X, y = store.gather(rows[order])
+    return TrainingRows(unscaled_inputs(model, X), unscaled_target(model, y), leaf[order])
+
+
+def unscaled_inputs(model: HGPRegressor, X: Array) -> Array:
+    return np.asarray(X * model._input_scaling.scale + model._input_scaling.centre, float)
+
+
+def unscaled_target(model: HGPRegressor, y: Array) -> Array:
+    return np.asarray(y * model._target_scaling.scale[0] + model._target_scaling.centre[0], float)
+
+
+def leaf_centre(model: HGPRegressor, leaf: int) -> Array:
+    """The mean input of a leaf's rows."""
+    X, _ = model._committee.store.read(model._cells, leaf)
+    return unscaled_inputs(model, X.mean(axis=0, dtype=float))
+
+
+@contextmanager
+def in_order() -> Iterator[None]:
+    """Queries are arrays in the model's order of columns here, and need no names."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
+        yield
+
+
+def typical_row(model: HGPRegressor) -> Array:
+    """A training row in the middle of the others."""
+    X = training_rows(model, TYPICAL).X
+    distance = np.abs(X - np.median(X, axis=0)) / model._input_scaling.scale
+    return np.asarray(X[np.argmin(distance.sum(axis=1))])
+
+
+def span(model: HGPRegressor, column: int) -> tuple[float, float]:
+    """Where most training rows lie, in one column."""
+    low, high = np.quantile(training_rows(model, TYPICAL).X[:, column], [0.005, 0.995])
+    return (float(low), float(high)) if low < high else (float(low) - 0.5, float(high) + 0.5)
+
+
+def weights(model: HGPRegressor) -> Array | None:
+    """How fast the function varies with each column, per deviation of it: 1 / length-scale. None if not known."""
+    metric = model.kernel_.metric(model.theta_[:-1])
+    if metric is None or not np.any(metric):
+        return None
+    return np.broadcast_to(np.asarray(metric, float), (model.n_features_in_,))
+
+
+def most_relevant(model: HGPRegressor, count: int) -> list[int]:
+    """The columns the function varies fastest with; the first ones where that is not known."""
+    known = weights(model)
+    order = np.arange(model.n_features_in_) if known is None else np.argsort(-known, kind="stable")
+    return [int(column) for column in order[:count]]
+
+
+def column_number(model: HGPRegressor, column: int | str) -> int:
+    """A column by its name or its place."""
+    names = model.units_.columns
+    if isinstance(column, str):
+        if column in names:
+            return names.index(column)
+    elif 0 <= column < len(names):
+        return int(column)
+    raise InvalidParameter(f"column must be one of {', '.join(names)}, or its number; got {column!r}")
+
+
+def two_columns(model: HGPRegressor, columns: tuple[int | str, int | str] | None) -> list[int]:
+    """The columns a map is drawn over: those asked for, or the most relevant ones."""
+    if model.n_features_in_ < 2:
+        raise InvalidParameter("a map needs two columns, and the model has one; draw predictive_band instead")
+    if columns is None:
+        return sorted(most_relevant(model, 2))
+    first, second = (column_number(model, column) for column in columns)
+    return [first, second]
