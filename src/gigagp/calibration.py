@@ -35,13 +35,16 @@ class Calibration:
         return cls(deviation, np.quantile(z / deviation, ndtr(_GRID)), len(z))
 
     def quantile(self, levels: Array) -> Array:
-        """How many scaled deviations from the mean the quantiles lie; beyond the grid they go on as a Gaussian's do."""
+        """How many scaled deviations from the mean the quantiles lie; beyond the grid they go on as a Gaussian's would.
+
+        That is the one as wide as the grid's quantiles.
+        """
         x = ndtri(np.asarray(levels, dtype=float))
         if self.quantiles is None:
             return np.asarray(x)
-        low, high = self.quantiles[0], self.quantiles[-1]
-        tail = np.where(x < _GRID[0], low * x / _GRID[0], high * x / _GRID[-1])
-        return np.asarray(np.where(np.abs(x) > _GRID[-1], tail, np.interp(x, _GRID, self.quantiles)))
+        width = (self.quantiles[-1] - self.quantiles[0]) / (_GRID[-1] - _GRID[0])
+        beyond = x - np.clip(x, _GRID[0], _GRID[-1])
+        return np.asarray(np.interp(x, _GRID, self.quantiles) + width * beyond)
 
     def __repr__(self) -> str:
         if not self.rows:

@@ -90,7 +90,8 @@ class Opinions:
     committee: Committee
     Z: Array
     y: Array
-    mean: Array  # (rows, experts asked), nearest first, as the others
+    experts: Array  # (rows, experts asked), as the following
+    mean: Array
     variance: Array
     scale: Array
 
@@ -100,10 +101,12 @@ class Opinions:
         route = c.router.nearest(self.Z, k)
         prior = c.kernel.diagonal(c.theta[:-1], self.Z).astype(float)
         first = first_asked(route)
+        at = (self.experts[:, None, :] == route.experts[:, :, None]).argmax(axis=2)
+        mean, variance, scale = (np.take_along_axis(each, at, 1) for each in (self.mean, self.variance, self.scale))
         messages = [
             rule.message(
                 Opinion(
-                    self.mean[:, j], self.variance[:, j], prior, c.noise, route.closeness[:, j], None, first[:, j]
+                    mean[:, j], variance[:, j], prior, c.noise, route.closeness[:, j], None, first[:, j]
                 )
             )
             for j in range(route.experts.shape[1])
@@ -113,8 +116,8 @@ class Opinions:
             total = total + message
         said = bounded(rule.finish(total, prior, None), prior)
         assert said.variance is not None
-        variance = said.variance + c.noise if rule.target == "f" else said.variance
-        return Said(self.y, said.mean, variance * mean_scale(np.log(self.scale[:, : len(messages)]), route.closeness))
+        of_y = said.variance + c.noise if rule.target == "f" else said.variance
+        return Said(self.y, said.mean, of_y * mean_scale(np.log(scale), route.closeness))
 
 
 def ask_nearest(committee: Committee, rows: Array, k: int, engine: Engine) -> Opinions:
@@ -127,4 +130,4 @@ def ask_nearest(committee: Committee, rows: Array, k: int, engine: Engine) -> Op
     replies = engine.map(_LeaveOut(committee), [Asked(leaf, rows[at]) for leaf, at, _ in asked])
     for (_, at, slots), reply in zip(asked, replies, strict=True):
         mean[at, slots], variance[at, slots], scale[at, slots] = reply
-    return Opinions(committee, Z, y.astype(float), mean, variance, scale)
+    return Opinions(committee, Z, y.astype(float), route.experts, mean, variance, scale)
