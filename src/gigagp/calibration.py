@@ -46,6 +46,15 @@ class Calibration:
         beyond = x - np.clip(x, _GRID[0], _GRID[-1])
         return np.asarray(np.interp(x, _GRID, self.quantiles) + width * beyond)
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Calibration):
+            return NotImplemented
+        same = (self.deviation, self.rows) == (other.deviation, other.rows)
+        return same and np.array_equal(self.quantiles, other.quantiles)  # type: ignore[arg-type]
+
+    def __hash__(self) -> int:
+        return hash((self.deviation, self.rows))
+
     def __repr__(self) -> str:
         if not self.rows:
             return "none"

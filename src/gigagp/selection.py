@@ -25,6 +25,7 @@ AUTO_RULE, AUTO_NEAREST = "healed_blend", 4  # where nothing speaks for others
 _RULES = ("blend", "healed")  # those others
 _MORE_NEAREST = 8
 SHARING = (2.0, 4.0, 8.0)
+_ALIKE = 0.01  # nats a row by which kernels must differ for the rougher to be taken
 _FEW_ROWS, _MANY_ROWS = 50_000, 200_000  # up to which sharing is at least 4, and from which at most
 _GAIN_FEW, _GAIN = 0.005, 0.02  # nats a row, for which sharing is doubled: a prediction then costs 4 to 8 times as much
 _CHEAP = 2.0  # sharing at which many experts can be asked
@@ -37,8 +38,9 @@ _WORK = 9e10  # multiplications that one use may cost
 
 
 def chosen_among(candidates: list[Candidate]) -> list[Candidate]:
-    """The same, with the best marked."""
-    best = min(candidates, key=lambda c: c.score)
+    """The same, with the best marked; of those that are as good as it, the first."""
+    least = min(c.score for c in candidates)
+    best = next(c for c in candidates if c.score <= least + _ALIKE)
     return [replace(c, chosen=c is best) for c in candidates]
 
 

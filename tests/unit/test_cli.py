@@ -509,7 +509,7 @@ def test_on_a_terminal_progress_leaves_no_garbage(columns, here):
     told, _, result = text.rpartition("\x1b[?25h")
     shown = [line for line in screen(told, columns) if line]
     assert [line.split(":")[0] for line in shown] == [
-        "scan", "store", "rough theta", "partition and store", "choice of kernel", "training", "sharing",
+        "scan", "store", "rough theta", "partition and store", "choice of kernel", "training", "choice of experts",
     ]  # fmt: skip
     assert result.lstrip("\r").startswith("m: 700 rows"), result
     assert "warning: lengthscale[joint7] ended at its upper bound" in result
@@ -524,7 +524,7 @@ def test_the_plain_display_has_one_line_a_stage():
         Event("scan", 20, 20, 0.2),
         Event("rough theta", 1, None, 1.0, -0.5, 0.1, 1),
         Event("rough theta", 0, None, 1.1, finished=True),
-        Event("sharing", 0, None, 0.3, finished=True),
+        Event("choice of experts", 0, None, 0.3, finished=True),
         Event("prediction", 5, None, 0.1),
     ):
         stages(event)

@@ -68,7 +68,7 @@ def test_answers_are_in_the_users_units(wave):
 
 def test_latent_deviation_leaves_out_the_noise(wave):
     X, y = wave
-    model = HGPRegressor(leaf_size=100, random_state=0).fit(X, y)
+    model = HGPRegressor(leaf_size=100, experts="gaussian", random_state=0).fit(X, y)
     _, std = model.predict(X[:20], return_std=True)
     _, latent = model.predict(X[:20], return_std=True, latent=True)
     np.testing.assert_allclose(std**2 - latent**2, model.noise_variance_, rtol=1e-8)

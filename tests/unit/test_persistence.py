@@ -601,10 +601,10 @@ def test_folders_of_others_and_of_the_future_are_refused(saved, tmp_path):
             InvalidInput, match=r"is not a gigagp-model folder: it has no manifest.json; choose another"
         ):
             gigagp.load(missing)
-    rewrite(saved, version=2)
-    with pytest.raises(InvalidInput, match=r"written by a newer gigagp \(version 2 .* knows 1\): upgrade"):
+    rewrite(saved, version=3)
+    with pytest.raises(InvalidInput, match=r"written by a newer gigagp \(version 3 .* knows 2\): upgrade"):
         gigagp.load(saved)
-    rewrite(saved, version=1, format="gigagp-store")
+    rewrite(saved, version=2, format="gigagp-store")
     with pytest.raises(InvalidInput, match="is not the manifest of a gigagp-model"):
         gigagp.load(saved)
     rewrite(saved, format="gigagp-model", settings={"colour": "red"})

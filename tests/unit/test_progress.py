@@ -24,7 +24,7 @@ def of(events, stage):
 def test_a_fit_tells_its_stages_in_order(wave):
     model, events = heard(wave)
     assert list(dict.fromkeys(event.stage for event in events)) == [
-        "scan", "store", "rough theta", "partition and store", "choice of kernel", "training", "sharing",
+        "scan", "store", "rough theta", "partition and store", "choice of kernel", "training", "choice of experts",
     ]  # fmt: skip
     for stage in ("scan", "store"):
         assert [(event.done, event.total) for event in of(events, stage)] == [(600, 600)]

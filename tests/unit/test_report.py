@@ -94,7 +94,7 @@ def test_the_numbers_are_those_of_the_rows(pages, model, table):
         assert quantity.name in text
         assert f"{quantity.value:.4g}" in text
     for choice in model.report_.choices:
-        assert f"kernel: {choice.name}" in text
+        assert f"{choice.what}: {choice.name}" in text
     for stage, spent in model.report_.seconds.items():
         assert stage in text
         assert f"{spent:.2f}" in text
@@ -173,7 +173,9 @@ def test_left_out_rows_are_predicted_without_themselves(model):
     scale, centre = model.units_.height, model._target_scaling.centre[0]
     (at,) = np.flatnonzero(np.isclose(ys, truth * scale + centre))
     assert means[at] == pytest.approx(mean[0] * scale + centre)
-    assert stds[at] == pytest.approx(np.sqrt(variance[0] + c.noise) * scale)
+    own_scale = factor.scale if c.student else 1.0
+    deviation = model.report_.calibration.deviation
+    assert stds[at] == pytest.approx(np.sqrt((variance[0] + c.noise) * own_scale) * scale * deviation)
 
 
 def test_few_experts_are_left_out_where_they_are_large(model, monkeypatch):

@@ -82,8 +82,8 @@ def test_a_report_shows_stages_choices_and_warnings(model):
     for stage in report.stages:
         assert f"<td>{stage.evidence_per_point:.4f}</td>" in said
     for choice in report.choices:
-        assert f"kernel: {choice.name}" in said
-    assert said.count("chosen") == 1
+        assert f"{choice.what}: {choice.name}" in said
+    assert said.count("chosen") == len({choice.what for choice in report.choices})
     assert said.count("<table") == said.count("</table>") == 3
     warned = replace(report, warnings=tuple(f"<{n}>" for n in range(7)))._repr_html_()
     assert "&lt;4&gt;" in warned

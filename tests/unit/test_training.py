@@ -203,7 +203,8 @@ def projected_gradient(model):
 @pytest.mark.parametrize("partition", ["random", "stratified", "local"])
 def test_full_training_ends_where_the_gradient_vanishes(partition):
     X, y = data(500)
-    model = HGPRegressor(partition=partition, leaf_size=50, training="full", random_state=0).fit(X, y)
+    settings = {"leaf_size": 50, "training": "full", "experts": "gaussian", "random_state": 0}
+    model = HGPRegressor(partition=partition, **settings).fit(X, y)
     assert abs(projected_gradient(model)).max() < 1e-3
     assert model.report_.converged
 
@@ -317,7 +318,7 @@ MODES = {
 def test_the_report_counts_what_was_done(mode, small_batches):
     X, y = data(300)
     begun = time.perf_counter()
-    model = HGPRegressor(**({"leaf_size": 60} | mode), random_state=0).fit(X, y)
+    model = HGPRegressor(**({"leaf_size": 60, "experts": "gaussian"} | mode), random_state=0).fit(X, y)
     took, report = time.perf_counter() - begun, model.report_
     assert report.rows == 300
     assert report.leaves == model.n_leaves_
@@ -326,7 +327,7 @@ def test_the_report_counts_what_was_done(mode, small_batches):
     assert report.theta_trace.shape[1] == len(report.names) == 4
     assert report.names == ("variance", "lengthscale[0]", "lengthscale[1]", "noise_variance")
     np.testing.assert_array_equal(report.theta, model.theta_)
-    assert {"partition and store", "training", "sharing"} <= set(report.seconds)
+    assert {"partition and store", "training", "choice of experts"} <= set(report.seconds)
     assert 0 < sum(report.seconds.values()) <= took
     assert min(report.seconds.values()) >= 0
     assert report.jitter == 0
