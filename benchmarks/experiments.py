@@ -20,7 +20,6 @@ SETS = {
     "uci_pol": None,
     "uci_protein": None,
     "uci_kin40k": None,
-    "uci_keggundirected": None,
     "wind_la_haute_borne": 60_000,
     "airline2008_jan_apr": 60_000,
 }  # rows that are used; None: all of the split
@@ -83,7 +82,7 @@ def measured(rows: tuple[Array, Array, Array, Array], settings: dict[str, Any]) 
 
 def main() -> None:
     options = arguments(__doc__ or "", data=True).parse_args()
-    found = []
+    found: list[dict[str, Any]] = []
     for name, most in SETS.items():
         if not options.full and name not in QUICK:
             continue

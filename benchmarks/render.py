@@ -355,6 +355,24 @@ def accuracy(found: Found) -> str:
     return f"{words}\n\n{table(('against', *VERDICTS), body)}"
 
 
+def experiments(found: Found) -> str:
+    """A table a data set: what was tried against the defaults."""
+    head = ("settings", "RMSE", "NLPD", "inside 50, 80, 95%", "fit", "of that choosing", "predict")
+    text = ["Development rows, never those of split 0; `benchmarks/experiments.py`."]
+    for name in dict.fromkeys(row["set"] for row in found["rows"]):
+        here = [row for row in found["rows"] if row["set"] == name]
+        body = [
+            (
+                row["variant"], f"{row['rmse']:.4f}", f"{row['nlpd']:.3f}",
+                ", ".join(f"{100 * share:.1f}" for share in row["coverage"]), time_of(row["fit_seconds"]),
+                f"{row['share_of_choosing']:.0%}", time_of(row["predict_seconds"]),
+            )
+            for row in here
+        ]  # fmt: skip
+        text.append(f"**{name}**, {here[0]['rows']:,} rows\n\n{table(head, body)}")
+    return "\n\n".join(text)
+
+
 VERDICTS = ("win", "tie", "loss")
 PARTS: tuple[tuple[str, str, Callable[[Found], str]], ...] = (
     ("leaf_floor", "Leaf floor", leaf_floor),
@@ -370,6 +388,7 @@ PARTS: tuple[tuple[str, str, Callable[[Found], str]], ...] = (
     ("cluster", "Processes and clusters", cluster),
     ("leaf_size", "Leaf size and sharing", leaf_size),
     ("accuracy", "Accuracy against peers, defaults", accuracy),
+    ("experiments", "Better experts: what was tried", experiments),
 )
 
 
