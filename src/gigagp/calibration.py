@@ -14,25 +14,45 @@ from scipy.special import ndtr, ndtri
 from gigagp.arrays import Array
 
 # Levels whose quantiles are kept: even steps of the Gaussian's own quantiles, as far as some thousand rows can tell.
+_FLOORS = (0.0, *10.0 ** np.arange(-6, 0.1, 0.5))
+_CLEAR = 0.002  # nats (twice those of a row) that a floor must gain
 GRID_SIZE = 41
 _GRID = np.linspace(-2.5, 2.5, GRID_SIZE)
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """The factor of all standard deviations, and the quantiles of z in the scaled deviations at ndtr(-2.5 .. 2.5)."""
+    """The factor of all standard deviations, and the quantiles of z in the scaled deviations at ndtr(-2.5 .. 2.5).
+
+    floor is a variance added before that, in standardised units. It matters where the noise was trained away though the
+    same inputs come with other targets: a query that repeats an input would be held to be certain.
+    """
 
     deviation: float = 1.0
+    floor: float = 0.0
     quantiles: Array | None = None  # None: the Gaussian's
     rows: int = 0  # left out to learn it
 
     @classmethod
-    def of(cls, z: Array) -> Calibration:
-        """From the z of rows left out."""
-        deviation = float(np.sqrt(np.mean(z * z)))
-        if not (np.isfinite(deviation) and deviation > 0):
+    def of(cls, errors: Array, variances: Array) -> Calibration:
+        """From the errors at rows left out, and the variances that were foretold for them."""
+
+        def loss(floor: float) -> float:  # negative log density at its best factor, up to a constant
+            v = variances + floor
+            return float(np.log(v).mean() + np.log(np.mean(errors * errors / v)))
+
+        if not (np.isfinite(errors).all() and errors.any()):
             return cls()
-        return cls(deviation, np.quantile(z / deviation, ndtr(_GRID)), len(z))
+        floor = min(_FLOORS, key=loss)
+        if loss(0.0) - loss(floor) < _CLEAR:
+            floor = 0.0
+        z = errors / np.sqrt(variances + floor)
+        deviation = float(np.sqrt(np.mean(z * z)))
+        return cls(deviation, floor, np.quantile(z / deviation, ndtr(_GRID)), len(z))
+
+    def calibrated(self, variance: Array) -> Array:
+        """The variance of y, in standardised units."""
+        return (variance + self.floor) * self.deviation**2
 
     def quantile(self, levels: Array) -> Array:
         """How many scaled deviations from the mean the quantiles lie; beyond the grid they go on as a Gaussian's would.
@@ -49,7 +69,7 @@ class Calibration:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Calibration):
             return NotImplemented
-        same = (self.deviation, self.rows) == (other.deviation, other.rows)
+        same = (self.deviation, self.floor, self.rows) == (other.deviation, other.floor, other.rows)
         return same and np.array_equal(self.quantiles, other.quantiles)  # type: ignore[arg-type]
 
     def __hash__(self) -> int:
@@ -60,7 +80,8 @@ class Calibration:
             return "none"
         inside = float(np.diff(self.quantile(np.array([0.025, 0.975])))[0]) / (2 * 1.96)
         return (
-            f"deviations times {self.deviation:.3g}, from {self.rows:,} rows left out; "
+            f"deviations times {self.deviation:.3g}{f', floor {self.floor:.3g}' if self.floor else ''}, "
+            f"from {self.rows:,} rows left out; "
             f"95% intervals {inside:.3g} times as wide as a Gaussian's"
         )
 

@@ -404,7 +404,17 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """All that an answer depends on, but for the training inputs themselves, of which the cells' centres tell."""
         c = self._committee
         calibration = self._calibration()
-        yield described((self._rule(), self._asked(), c.kernel, c.store.X.shape, c.student, calibration.deviation))
+        yield described(
+            (
+                self._rule(),
+                self._asked(),
+                c.kernel,
+                c.store.X.shape,
+                c.student,
+                calibration.deviation,
+                calibration.floor,
+            )
+        )
         if calibration.quantiles is not None:
             yield calibration.quantiles
         yield described(type(c.experts).__name__)
@@ -634,7 +644,10 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             variance = np.maximum(variance - noise, 0.0)  # a product over y may fall below the noise
         if said.scale is not None:
             variance = variance * said.scale
-        return mean, np.sqrt(variance) * (scale * self._calibration().deviation)
+        calibration = self._calibration()
+        if latent:
+            calibration = replace(calibration, floor=0.0)
+        return mean, np.sqrt(calibration.calibrated(variance)) * scale
 
     def _warn(self, report: FitReport) -> None:
         if report.warnings:

@@ -202,6 +202,7 @@ def _content(model: FittedModel, settings: dict[str, Any]) -> dict[str, Any]:
             "dropped": int(report.dropped),
             "calibration": {
                 "deviation": to_number(report.calibration.deviation),
+                "floor": to_number(report.calibration.floor),
                 "rows": int(report.calibration.rows),
                 "quantiles": _numbers(report.calibration.quantiles),
             },
@@ -367,13 +368,14 @@ def _auto(said: dict[str, Any]) -> tuple[str, int | None]:
 
 def _calibration(said: dict[str, Any]) -> Calibration:
     deviation, quantiles = number(said, "deviation"), field(said, "quantiles", list)
-    require(np.isfinite(deviation) and deviation > 0, "its calibration is none")
+    floor = number(said, "floor")
+    require(np.isfinite(deviation) and deviation > 0 and 0 <= floor < np.inf, "its calibration is none")
     if not quantiles:
-        return Calibration(deviation, None, count(said, "rows"))
+        return Calibration(deviation, floor, None, count(said, "rows"))
     require(len(quantiles) == GRID_SIZE and all(isinstance(q, float) for q in quantiles), "its calibration is none")
     array = np.array(quantiles)
     require(bool(np.isfinite(array).all() and (np.diff(array) >= 0).all()), "its quantiles are not in order")
-    return Calibration(deviation, array, count(said, "rows"))
+    return Calibration(deviation, floor, array, count(said, "rows"))
 
 
 def _theta(files: ArrayFiles, kernel: Kernel) -> Array:

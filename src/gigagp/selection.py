@@ -25,7 +25,7 @@ AUTO_RULE, AUTO_NEAREST = "healed_blend", 4  # where nothing speaks for others
 _RULES = ("blend", "healed")  # those others
 _MORE_NEAREST = 8
 SHARING = (2.0, 4.0, 8.0)
-_ALIKE = 0.01  # nats a row by which kernels must differ for the rougher to be taken
+_ALIKE = 0.006  # nats a row by which kernels must differ for the rougher to be taken
 _FEW_ROWS, _MANY_ROWS = 50_000, 200_000  # up to which sharing is at least 4, and from which at most
 _GAIN_FEW, _GAIN = 0.005, 0.02  # nats a row, for which sharing is doubled: a prediction then costs 4 to 8 times as much
 _CHEAP = 2.0  # sharing at which many experts can be asked
@@ -154,12 +154,13 @@ def judge(jury: Jury, sharing: float, rule: Rule | None, k: int | None, calibrat
     verdict, said = _choose_rule(opinions, [len(rows) for rows in places], rule, k)
     if not calibrate:
         return verdict
-    z = said.z
+    variance = said.variance
     more = jury.own(sharing, _SHARING_CELLS) if sharing > cheap else []
     if more:
         fewer = jury.own(cheap, len(more))
-        z = z * np.abs(Said.joined(more).z).mean() / np.abs(Said.joined(fewer).z).mean()
-    return replace(verdict, calibration=Calibration.of(z))
+        ratio = np.abs(Said.joined(more).z).mean() / np.abs(Said.joined(fewer).z).mean()
+        variance = variance / ratio**2
+    return replace(verdict, calibration=Calibration.of(said.y - said.mean, variance))
 
 
 def _choose_rule(opinions: Opinions, sizes: list[int], rule: Rule | None, k: int | None) -> tuple[Verdict, Said]:

@@ -20,7 +20,7 @@ LEVELS = np.array([0.001, 0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975, 0.999])
 @settings(max_examples=50, deadline=None)
 def test_quantiles_are_in_order_and_follow_the_errors(seed, n, width):
     z = width * np.random.default_rng(seed).standard_t(3, n)
-    found = Calibration.of(z)
+    found = Calibration.of(z, np.ones(len(z)))
     assert (np.diff(found.quantile(LEVELS)) >= 0).all()
     assert found.deviation == pytest.approx(np.sqrt(np.mean(z**2)))
     levels = ndtr(np.linspace(-2.5, 2.5, 11))
@@ -28,7 +28,7 @@ def test_quantiles_are_in_order_and_follow_the_errors(seed, n, width):
 
 
 def test_gaussian_errors_need_none():
-    found = Calibration.of(np.random.default_rng(0).standard_normal(200_000))
+    found = Calibration.of(np.random.default_rng(0).standard_normal(200_000), np.ones(200_000))
     assert found.deviation == pytest.approx(1, abs=0.01)
     assert found.quantile(LEVELS) == pytest.approx(ndtri(LEVELS), abs=0.05)
     assert np.array_equal(NONE.quantile(LEVELS), ndtri(LEVELS))
@@ -36,13 +36,25 @@ def test_gaussian_errors_need_none():
 
 def test_heavy_tails_make_the_middle_narrow_and_the_ends_far():
     z = t(2.5).rvs(100_000, random_state=0)
-    found = Calibration.of(z)
+    found = Calibration.of(z, np.ones(len(z)))
     assert found.deviation * found.quantile(LEVELS[1:-1]) == pytest.approx(t(2.5).ppf(LEVELS[1:-1]), abs=0.05)
+
+
+def test_a_floor_where_certainty_is_false():
+    """Some of the rows repeat inputs: the model was certain of them, and wrong."""
+    rng = np.random.default_rng(0)
+    variances = np.where(rng.random(4000) < 0.03, 1e-6, 1.0)
+    found = Calibration.of(rng.standard_normal(4000), variances)
+    assert found.floor > 0.1
+    assert found.calibrated(variances).min() > 0.1
+    honest = Calibration.of(np.sqrt(variances) * rng.standard_normal(4000), variances)
+    assert honest.floor == 0
+    assert honest.calibrated(variances) == pytest.approx(variances, rel=0.1)
 
 
 @pytest.mark.parametrize("z", [np.zeros(10), np.array([np.inf, 1.0])])
 def test_errors_that_tell_nothing_change_nothing(z):
-    assert Calibration.of(z) is NONE or Calibration.of(z).quantiles is None
+    assert Calibration.of(z, np.ones(len(z))) == NONE
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +84,8 @@ def test_deviations_are_scaled_and_can_be_as_the_experts_say(arm, model):
     assert plain.report_.calibration is NONE
     theirs = plain.predict(Z, return_std=True)
     assert np.array_equal(mean, theirs[0])
-    assert std == pytest.approx(theirs[1] * model.report_.calibration.deviation)
+    found, height = model.report_.calibration, model._target_scaling.scale[0]
+    assert std == pytest.approx(np.sqrt((theirs[1] / height) ** 2 + found.floor) * height * found.deviation)
     assert plain.predict_quantiles(Z, 0.9)[:, 0] == pytest.approx(theirs[0] + ndtri(0.9) * theirs[1])
     model.calibrate = False
     try:

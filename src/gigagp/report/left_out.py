@@ -20,12 +20,12 @@ def score_left_out(model: HGPRegressor, scored: Scored, seed: int) -> int:
     order = np.random.default_rng(seed).permutation(len(sizes))
     affordable = int(np.searchsorted(np.cumsum(sizes[order] ** 3), _WORK))
     leaves = np.sort(order[: max(_LEAST, affordable)])
-    scale = float(model._target_scaling.scale[0]) * model._calibration().deviation
+    scale, calibration = float(model._target_scaling.scale[0]), model._calibration()
     asked = [Asked(leaf, model._cells[leaf]) for leaf in leaves.tolist()]
     with model._at_work() as engine:
         for each, said in zip(asked, ask_one(committee, asked, engine), strict=True):
-            scored.add(
-                unscaled_inputs(model, committee.store.gather(each.rows)[0]), unscaled_target(model, said.y),
-                unscaled_target(model, said.mean), np.sqrt(said.variance) * scale, np.full(len(said.y), each.leaf),
-            )  # fmt: skip
+            X, _ = committee.store.gather(each.rows)
+            std = np.sqrt(calibration.calibrated(said.variance)) * scale
+            truth, mean = unscaled_target(model, said.y), unscaled_target(model, said.mean)
+            scored.add(unscaled_inputs(model, X), truth, mean, std, np.full(len(truth), each.leaf))
     return len(leaves)
