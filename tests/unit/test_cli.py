@@ -12,11 +12,13 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyte
 import pytest
 from typer.testing import CliRunner
 
@@ -26,7 +28,7 @@ from gigagp.cli import app, describing, display, options, running
 from gigagp.cli.fit import _kernel
 from gigagp.datasets import robot_arm
 from gigagp.errors import InvalidParameter
-from gigagp.progress import Event
+from gigagp.progress import Event, Pace
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "command-line.md"
@@ -136,15 +138,33 @@ def test_a_fit_is_the_librarys(made, here):
 def test_settings_reach_the_model(here):
     words = ["--features", "joint0,joint1", "--features", "joint2", "--kernel", "matern52", "--partition", "random"]
     words += ["--leaf-size", 90, "--sharing", 2, "--combine", "rbcm", "--training", "full", "--engine", "serial"]
-    words += ["--jobs", 1, "--dtype", "float32", "--memory", "1GB", "--seed", 7]
+    words += ["--jobs", 1, "--dtype", "float32", "--memory", "1GB", "--seed", 7, "--experts-per-query", 3]
+    words += ["--noise", "0.001,0.5", "--restarts", 1, "--no-standardize"]
     done("fit", "../made/arm.parquet", "--target", "distance", "-o", "m", *words)
     model = gigagp.load("m")
     assert list(model.feature_names_in_) == ["joint0", "joint1", "joint2"]
     wanted = {
         "kernel": kernels.Matern52(), "partition": "random", "leaf_size": 90, "sharing": 2, "combine": "rbcm",
         "training": "full", "engine": "serial", "n_jobs": 1, "dtype": "float32", "memory": "1GB", "random_state": 7,
+        "experts_per_query": 3, "noise_bounds": (0.001, 0.5), "n_restarts": 1, "standardize": False,
     }  # fmt: skip
     assert {name: model.get_params()[name] for name in wanted} == wanted
+
+
+def test_the_tree_and_a_fixed_noise_reach_the_model(here):
+    words = ["--levels", 2, "--branching", 3, "--partition", "random", "--experts-per-query", "all", "--noise", "0.01"]
+    done(*FIT, "m", *words)
+    model = gigagp.load("m")
+    assert (model.n_leaves_, model.tree_.depth, model.experts_per_query) == (9, 2, None)
+    assert model.noise_variance_ == pytest.approx(0.01 * np.var(pq.read_table(ARM)["distance"].to_numpy()))
+
+
+def test_every_setting_of_the_model_is_an_option_of_fit():
+    spelt = {"experts_per_query": "--experts-per-query", "n_jobs": "--jobs", "n_restarts": "--restarts"}
+    spelt |= {"noise_bounds": "--noise", "random_state": "--seed", "leaf_size": "--leaf-size"}
+    help_text = done("fit", "--help").stdout
+    for name in set(HGPRegressor().get_params()) - {"verbose"}:
+        assert spelt.get(name, f"--{name}") in help_text
 
 
 def test_categories_dropped_columns_and_missing_rows(here):
@@ -248,7 +268,8 @@ def test_what_has_no_unit_says_so():
 
 
 def test_kernels_by_name():
-    assert _kernel("squared-exponential") is None
+    assert _kernel("auto") is None
+    assert _kernel("squared-exponential") == kernels.SquaredExponential()
     wanted = kernels.Matern32() + kernels.Linear() * kernels.Periodic()
     assert _kernel("matern32+linear*periodic") == wanted
     with pytest.raises(InvalidParameter, match="matern52"):
@@ -435,8 +456,29 @@ def stopped(*words, at="training"):
             raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(display.Stages, "__call__", lambda self, event: listening(event))
+        patch.setattr(Pace, "__call__", lambda self, event: listening(event))
         return run(*words)
+
+
+def test_ctrl_c_with_processes_is_one_message_not_one_a_worker(many, here):
+    words = ["fit", str(many), "--target", "distance", "-o", "m", "--engine", "processes", "--jobs", "2"]
+    words += ["--partition", "random", "--leaf-size", "1000", "--training", "full"]
+    begun = subprocess.Popen(
+        [*MODULE, *words], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    for line in begun.stderr:
+        if line.startswith("partition and store"):
+            break
+    time.sleep(3)  # workers start, and begin to work
+    os.killpg(begun.pid, signal.SIGINT)  # as a terminal does: to all of them
+    _, said = begun.communicate(timeout=60)
+    assert begun.returncode == 130
+    assert [line.split(":")[0] for line in said.splitlines() if line.strip()][-1].startswith(
+        "interrupted; nothing is kept"
+    )
+    assert "Traceback" not in said
+    assert "KeyboardInterrupt" not in said
+    assert os.listdir() == []
 
 
 def test_ctrl_c_without_a_checkpoint_says_how_to_have_one(here):
@@ -461,36 +503,12 @@ def test_ctrl_c_while_data_are_made_leaves_nothing(here):
 # The display
 
 
-def screen(raw, columns):
-    """What a terminal shows after it was sent this."""
-    lines, row, column = [""], 0, 0
-    for part in re.findall(r"\x1b\[[?0-9;]*[A-Za-z]|[\r\n]|[^\x1b\r\n]+", raw):
-        if part == "\r":
-            column = 0
-        elif part == "\n":
-            row, column = row + 1, 0
-            lines += [""] * (row + 1 - len(lines))
-        elif part.endswith("A"):
-            row -= int(part[2:-1] or 1)
-        elif part.endswith("K"):
-            lines[row] = ""
-        elif part.endswith(("m", "h", "l")):
-            continue
-        else:
-            assert "\x1b" not in part
-            assert column + len(part) <= columns, "a line that wraps cannot be erased"
-            lines[row] = lines[row][:column].ljust(column) + part + lines[row][column + len(part) :]
-            column += len(part)
-    return [line.rstrip() for line in lines]
-
-
-@pytest.mark.parametrize("columns", [80, 200])
-def test_on_a_terminal_progress_leaves_no_garbage(columns, here):
+def on_a_terminal(words, columns):
+    """All that a command sends to a terminal of so many columns."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")} | {"TERM": "xterm-256color"}
-    words = [*MODULE, "fit", ARM, "--target", "distance", "-o", "m", "--leaf-size", "60"]
-    process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    process = subprocess.Popen([*MODULE, *words], stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)
     raw = b""
     while select.select([ours], [], [], 60)[0]:
@@ -503,39 +521,86 @@ def test_on_a_terminal_progress_leaves_no_garbage(columns, here):
         raw += read
     os.close(ours)
     assert process.wait(60) == 0, raw
-    text = raw.decode()
-    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l"), "the cursor is back"
-    assert text.rindex("rough theta") < text.index("partition and store"), "a stage that has ended is not shown again"
-    told, _, result = text.rpartition("\x1b[?25h")
-    shown = [line for line in screen(told, columns) if line]
-    assert [line.split(":")[0] for line in shown] == [
-        "scan", "store", "rough theta", "partition and store", "choice of kernel", "training", "choice of experts",
-    ]  # fmt: skip
-    assert result.lstrip("\r").startswith("m: 700 rows"), result
-    assert "warning: lengthscale[joint7] ended at its upper bound" in result
-    assert "\x1b" not in result
+    return raw.decode()
 
 
-def test_the_plain_display_has_one_line_a_stage():
-    said = []
-    stages = display.Stages(said.append)
-    for event in (
-        Event("scan", 10, 20, 0.1),
-        Event("scan", 20, 20, 0.2),
-        Event("rough theta", 1, None, 1.0, -0.5, 0.1, 1),
-        Event("rough theta", 0, None, 1.1, finished=True),
-        Event("choice of experts", 0, None, 0.3, finished=True),
-        Event("prediction", 5, None, 0.1),
-    ):
-        stages(event)
-    stages.close()
-    assert said == [
-        "scan: 20 rows, 0.2 s",
-        "rough theta: 1 evaluations, evidence -0.5000, slope 0.1, 1 expert, 1.0 s",
-        "sharing: 0.3 s",
-        "prediction: 5 rows, 0.1 s",
-    ]
-    assert display.detail(Event("scan", 10, 20, 0.1)) == "10 of 20 rows"
+def shown(raw, columns):
+    """What a terminal of so many columns shows in the end, and every line that stood on it meanwhile."""
+    terminal, seen = pyte.Screen(columns, 24), set()
+    stream = pyte.Stream(terminal)
+    for part in re.split(r"(?=\r|\n)", raw):
+        stream.feed(part)
+        seen |= {line.rstrip() for line in terminal.display}
+    assert not terminal.cursor.hidden, "the cursor is back"
+    return [line.rstrip() for line in terminal.display if line.strip()], seen
+
+
+STAGES = ["scan", "store", "rough theta", "partition and store", "choice of kernel", "training", "sharing"]
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """Rows enough for every stage to be seen."""
+    path = tmp_path_factory.mktemp("many") / "arm.parquet"
+    done("datasets", "make", "robot-arm", "-n", 20_000, "-o", path)
+    return path
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_on_a_terminal_a_fit_leaves_no_garbage(columns, many, here):
+    words = ["fit", str(many), "--target", "distance", "-o", "m", "--leaf-size", "60", "--training", "full"]
+    raw = on_a_terminal(words, columns)
+    told = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", raw.rpartition("\x1b[?25h")[0])
+    assert max(map(len, told.splitlines())) < columns, "a line that wraps cannot be erased"
+    left, seen = shown(raw, columns)
+    assert [line.split(":")[0] for line in left[: len(STAGES)]] == STAGES
+    assert left[len(STAGES)].startswith("m: 20,000 rows")
+    number = r"-?[\d.]+"
+    parts = [r"\d+ steps?", f"evidence {number}", rf"slope {number}e[-+]\d\d", f"{number}/s", f"{number} GB"]
+    parts += [r"\d+ experts"] if columns > 80 else []
+    training = [line for line in seen if line.startswith("training ")]
+    assert any(
+        re.fullmatch("training " + ", ".join([*parts[:3], r"\d+ s left", *parts[3:]]), line) for line in training
+    )
+    assert not any("training " in line for line in left), "what moves is gone"
+
+
+def test_on_a_terminal_a_prediction_shows_its_pace(many, here, made):
+    raw = on_a_terminal(["predict", str(made / "model"), str(many), "-o", "p.parquet", "--memory", "64MiB"], 80)
+    left, seen = shown(raw, 80)
+    number = r"[\d.]+"
+    assert re.fullmatch(rf"prediction: 20,000 rows, {number} s, {number}k?/s, {number} GB", left[0])
+    assert left[1].startswith("p.parquet: 20,000 rows")
+    moving = rf"prediction ━+ [\d,]+ of 20,000 rows, \d+ s left, {number}k?/s, {number} GB"
+    assert any(re.fullmatch(moving, line) for line in seen), seen
+
+
+def test_a_terminal_too_narrow_for_anything_is_not_spoilt(made, here):
+    left, _ = shown(on_a_terminal(["fit", ARM, "--target", "distance", "-o", "m"], 20), 20)
+    assert [line.split(":")[0][:10] for line in left[:3]] == ["scan", "store", "rough thet"]
+
+
+def test_in_a_pipe_there_are_plain_lines_and_nothing_that_moves(many, here):
+    words = ["fit", str(many), "--target", "distance", "-o", "m", "--leaf-size", "60", "--training", "full"]
+    ran = subprocess.run([*MODULE, *words], capture_output=True, check=True)
+    assert not re.search(rb"[\x00-\x09\x0b-\x1f\x7f]", ran.stdout + ran.stderr), "no control characters"
+    lines = ran.stderr.decode().splitlines()
+    assert [line.split(":")[0] for line in lines if not line.startswith("warning")] == STAGES
+    number = r"-?[\d.e+-]+"
+    assert re.fullmatch(rf"scan: 20,000 rows, {number} s, {number}[kM]?/s, {number} GB", lines[0])
+    training = (
+        f"training: \\d+ steps, evidence {number}, slope {number}, {number} s, {number}/s, {number} GB, \\d+ experts"
+    )
+    assert re.fullmatch(training, lines[5])
+    assert ran.stdout.decode().startswith("m: 20,000 rows")
+
+
+def test_as_many_facts_as_there_is_room_for():
+    facts = ["7 steps", "evidence -0.1", "slope 1e-3", "5/s"]
+    assert display.fitted(facts, 80) == "7 steps, evidence -0.1, slope 1e-3, 5/s"
+    assert display.fitted(facts, 23) == "7 steps, evidence -0.1"
+    assert display.fitted(facts, 12) == "7 steps, 5/s"
+    assert display.fitted(facts, 3) == "7 s"
 
 
 def test_rows_of_any_table_have_the_same_columns():
