@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import resource
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -126,4 +125,6 @@ def resident() -> int:
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
+        import resource  # noqa: PLC0415 not on every platform
+
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
