@@ -93,14 +93,6 @@ def test_the_example_in_the_help_works_as_pasted(command, tmp_path, monkeypatch)
     paste(lines)
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", DOCUMENT], ids=lambda page: page.name)
-def test_the_examples_in_the_documents_work_as_pasted(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```sh\n(gigagp.*?)```", page.read_text(), re.S)
-    assert blocks
-    paste(line for block in blocks for line in block.splitlines())
-
-
 def test_the_document_names_every_command_and_option():
     text = DOCUMENT.read_text()
     for command in COMMANDS:
