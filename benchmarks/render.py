@@ -355,8 +355,8 @@ def write_choices(found: Found) -> None:
     tables["machine"] = f"Measured {found['machine']['date']}, commit {found['machine']['commit']}: {origin(found)}."
     if found["load"] > QUIET:
         tables["machine"] += (
-            f" **The machine was busy with other work (load {found['load']:.1f}): errors and densities are what they are, "
-            "seconds are not to be relied on.**"
+            f" **The machine was busy with other work (load {found['load']:.1f}): RMSE, NLPD and coverage do not depend "
+            "on that, seconds are not to be relied on.**"
         )
 
     def filled(match: re.Match[str]) -> str:
@@ -377,10 +377,11 @@ def choices_table(found: Found, section: str) -> str:
 
 
 def progress(found: Found) -> str:
+    ratio = found["ratio"]
     return (
-        f"A fit of {found['rows']:,} rows, all experts at every step, takes {time_of(found['shown'])} with its progress "
-        f"on a terminal and {time_of(found['silent'])} without: {found['ratio']['median']:.3f} times as long (quartiles "
-        f"{found['ratio']['low']:.3f} to {found['ratio']['high']:.3f} of {found['ratio']['repeats']} pairs)."
+        f"A fit of {found['rows']:,} rows, all experts at every step: {time_of(found['shown'])} with its progress on a "
+        f"terminal, {time_of(found['silent'])} without; {ratio['median']:.3f} times as long (quartiles "
+        f"{ratio['low']:.3f} to {ratio['high']:.3f} of {ratio['repeats']} pairs)."
     )
 
 
