@@ -7,6 +7,7 @@ rows held out are the test rows of split 1; those of split 0 are for results tha
 from __future__ import annotations
 
 import os
+import pickle
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -97,12 +98,10 @@ class Models:
         return self._measured[choice.name]
 
     def _measure(self, choice: Choice) -> dict[str, Any]:
-        model, fit = self._fitted(choice.fit)
-        before = {name: model.get_params()[name] for name in choice.ask}
-        model.set_params(**choice.ask)
+        fitted, fit = self._fitted(choice.fit)
+        model = pickle.loads(pickle.dumps(fitted)).set_params(**choice.ask)  # a copy has no factors from before
         said: list[tuple[np.ndarray, np.ndarray]] = []
         predict = seconds(lambda: said.append(model.predict(self.Z, return_std=True)))
-        model.set_params(**before)
         mean, std = said[0]
         return {
             "choice": choice.name, "rows": len(self.y), "fit": fit, "predict": predict,

@@ -355,8 +355,8 @@ def write_choices(found: Found) -> None:
     tables["machine"] = f"Measured {found['machine']['date']}, commit {found['machine']['commit']}: {origin(found)}."
     if found["load"] > QUIET:
         tables["machine"] += (
-            f" **The machine was busy with other work (load {found['load']:.1f}): RMSE, NLPD and coverage do not depend "
-            "on that, seconds are not to be relied on.**"
+            f" **The machine was busy then (load {found['load']:.1f}). RMSE, NLPD and coverage do not depend "
+            "on that; seconds are not to be relied on.**"
         )
 
     def filled(match: re.Match[str]) -> str:
