@@ -389,6 +389,9 @@ UNREADABLE = {
     "evaluate: data": ["evaluate", "../made/model", "arm.parquet"],
     "evaluate: model": ["evaluate", "model", "../made/arm.parquet"],
     "inspect: model": ["inspect", "model"],
+    "report: data": ["report", "../made/model", "arm.parquet", "-o", "r.html"],
+    "report: model": ["report", "model", "-o", "r.html"],
+    "report: output": ["report", "../made/model", "-o", "locked/r.html"],
     "datasets make: output": ["datasets", "make", "robot-arm", "-n", "9", "-o", "locked/a.parquet"],
     "demo: output": ["demo", "-n", "100", "--picture", "locked/demo.png"],
 }
@@ -475,6 +478,8 @@ def import_everything(locked):
     done("fit", locked.parent / "made" / "arm.parquet", "-t", "distance", "-o", "x", "--leaf-size", 100, "--overwrite")
     done("predict", "x", locked.parent / "made" / "arm.parquet", "-o", "x.parquet", "--overwrite")
     done("evaluate", "x", locked.parent / "made" / "arm.parquet")
+    done("report", "x", locked.parent / "made" / "arm.parquet", "-o", "x.html", "--overwrite")
+    Path("x.html").unlink()
     shutil.rmtree("x")
     Path("x.parquet").unlink()
 
