@@ -48,13 +48,22 @@ SECTIONS: dict[str, list[Choice]] = {
     ],
     "rule": [
         DEFAULTS,
-        *(Choice(f'`combine="{name}"`', {}, {"combine": name}) for name in ("blend", "healed", "gpoe", "poe", "rbcm")),
+        *(
+            Choice(f'`combine="{name}"`', {}, {"combine": name})
+            for name in ("healed_blend", "blend", "healed", "gpoe", "poe", "rbcm")
+        ),
         Choice('stratified, `combine="healed"`', SPREAD, {"combine": "healed"}),
         *(Choice(f'stratified, `combine="{n}"`', SPREAD, {"combine": n}) for n in ("gpoe", "poe", "bcm", "rbcm")),
     ],
     "experts per query": [
         DEFAULTS,
         *(Choice(f"`experts_per_query={k}`", {}, {"experts_per_query": k}) for k in (1, 2, 4, 8, 16)),
+    ],
+    "scales": [
+        DEFAULTS,
+        Choice('`experts="gaussian"`', {"experts": "gaussian"}),
+        Choice("`calibrate=False`", {}, {"calibrate": False}),
+        Choice('`experts="gaussian"`, `calibrate=False`', {"experts": "gaussian"}, {"calibrate": False}),
     ],
     "noise": [
         DEFAULTS,

@@ -174,7 +174,7 @@ def test_a_notebook_shows_lines_that_move_instead_of_one_an_evaluation(tmp_path)
     outputs = [o for o in notebook.cells[0].outputs if o.output_type == "display_data"]
     fit, prediction = (o.data["text/plain"].splitlines() for o in outputs)
     assert [line.split(":")[0] for line in fit] == [
-        "scan", "store", "rough theta", "partition and store", "choice of kernel", "training", "sharing",
+        "scan", "store", "rough theta", "partition and store", "choice of kernel", "training", "choice of experts",
     ]  # fmt: skip
     assert prediction[0].startswith("prediction: 300 rows")
     assert outputs[0].data["text/html"].startswith("<pre>scan: 300 rows")

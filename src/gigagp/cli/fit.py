@@ -68,14 +68,18 @@ def command(
         int | None, typer.Option(help="With --levels: the children of a node. [default: 4]", show_default=False)
     ] = None,
     sharing: Annotated[
-        float | None, typer.Option(help="How many experts read a row. [default: 4 or 8 for local, 1 for others]")
+        float | None, typer.Option(help="How many experts read a row. [default: chosen for local, 1 for others]")
     ] = None,
     combine: Annotated[
-        str, typer.Option(help="auto, blend, healed, gpoe, poe, bcm, rbcm, grbcm, barycentre or npae.")
+        str, typer.Option(help="auto, healed_blend, blend, healed, gpoe, poe, bcm, rbcm, grbcm, barycentre or npae.")
     ] = "auto",
     experts_per_query: Annotated[
         str, typer.Option(help="How many experts answer a query: auto, all, or a number.")
     ] = "auto",
+    experts: Annotated[
+        str, typer.Option(help="gaussian: the same variances for all; student: a scale for each; or auto.")
+    ] = "auto",
+    calibrate: Annotated[bool, typer.Option(help="Scale deviations by the errors at rows left out.")] = True,
     training: Annotated[
         str, typer.Option(help="full: all experts at every step; progressive: growing batches; or auto.")
     ] = "auto",
@@ -115,7 +119,8 @@ def command(
     held_out = None if test_fraction is None else Share(test_fraction, seed)
     model = HGPRegressor(
         _kernel(kernel), partition=partition, leaf_size=leaf_size, levels=levels, branching=branching, sharing=sharing,
-        combine=combine, experts_per_query=_experts_per_query(experts_per_query), training=training,
+        combine=combine, experts_per_query=_experts_per_query(experts_per_query), experts=experts,
+        calibrate=calibrate, training=training,
         noise_bounds=_noise_bounds(noise), n_restarts=restarts, standardize=standardize, engine=engine, n_jobs=jobs,
         dtype=dtype, memory=memory, random_state=seed,
     )  # fmt: skip

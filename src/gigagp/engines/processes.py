@@ -13,6 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
+from multiprocessing import resource_tracker
 from typing import Any, TypeVar
 
 from loky import ProcessPoolExecutor
@@ -130,7 +131,11 @@ class ProcessesEngine(Engine):
 
 @contextmanager
 def _ctrl_c_is_ours() -> Iterator[None]:
-    """Processes that start meanwhile never hear of it: a terminal sends Ctrl-C to all, and each would complain."""
+    """Processes that start meanwhile never hear of it.
+
+    A terminal sends Ctrl-C to all. A worker would complain, or die with the lock of the queue, and all wait for ever.
+    """
+    resource_tracker.ensure_running()  # where it starts it lets the signal through again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -13,7 +13,7 @@ class Event:
 
     Stages of a fit: "scan", "store" and "sort" count rows (read, put into memory or dealt into buckets, sorted on
     disk); "rough theta", "choice of kernel" and "training" count evaluations of the evidence; "partition and store"
-    and "sharing" only end. Stages of others: "prediction", "evaluation" and "making", which count rows.
+    and "choice of experts" only end. Stages of others: "prediction", "evaluation" and "making", which count rows.
     """
 
     stage: str
