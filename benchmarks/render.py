@@ -433,6 +433,7 @@ PARTS: tuple[tuple[str, str, Callable[[Found], str]], ...] = (
     ("cluster", "Processes and clusters", cluster),
     ("leaf_size", "Leaf size and sharing", leaf_size),
     ("accuracy", "Accuracy against peers, defaults", accuracy),
+    ("experiments", "Better experts: what was tried", experiments),
     ("choices", "Choices", choices),
     ("progress", "Progress on a terminal", progress),
 )
