@@ -8,7 +8,7 @@ DATA ?= ../shared/data
 STATE = $(shell find src -name '*.py' | LC_ALL=C sort | xargs cat | cksum | cut -d ' ' -f 1)
 CACHE = NUMBA_CACHE_DIR=$(abspath $(VENV))/compiled/$(STATE)
 
-.PHONY: demo test test-slow lint types bench bench-full format clean
+.PHONY: demo test test-slow lint types bench bench-full docs figures format clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m gigagp.demo
@@ -37,6 +37,13 @@ bench: $(VENV)/.bench
 bench-full: $(VENV)/.bench
 	$(CACHE) $(BIN)/python benchmarks/run.py --full --data $(DATA)
 
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
+
+figures: $(VENV)/.installed
+	$(BIN)/python docs/figures/draw.py
+
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "GigaGP needs Python 3.11 or newer; give one with: make PYTHON=/path/to/python3.11"; exit 1; }
@@ -57,6 +64,11 @@ $(VENV)/.bench: pyproject.toml | $(VENV)/bin/python
 	$(PIP) -e ".[bench]"
 	@touch $@ $(VENV)/.installed
 
+$(VENV)/.docs: pyproject.toml | $(VENV)/bin/python
+	@echo "installing gigagp and what its pages need into $(VENV) ..."
+	$(PIP) -e ".[docs]"
+	@touch $@ $(VENV)/.installed
+
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +

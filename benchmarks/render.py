@@ -1,8 +1,9 @@
-"""docs/benchmarks.md, docs/accuracy.md and their figures, from results/*.json and from nothing else."""
+"""docs/benchmarks.md, docs/accuracy.md, the tables of docs/choosing.md and figures, from results/*.json alone."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from measure import HERE, RESULTS
 DOCS = HERE.parent / "docs"
 FIGURES = DOCS / "benchmarks"
 COLOURS = ("#1f5fa8", "#d1602a", "#3a8f4c", "#8450a0", "#7d7d7d")
+QUIET = 0.5  # load of a machine that does nothing else
 Found = dict[str, Any]
 
 
@@ -340,6 +342,49 @@ def leaf_size(found: Found) -> str:
     return "On held-out training rows: what the defaults were chosen from.\n\n" + table(head, body)
 
 
+def choices(found: Found) -> str:
+    """The tables go into the page that gives the advice; here is only where they are."""
+    write_choices(found)
+    return "What each choice costs and brings: [how to choose](choosing.md)."
+
+
+def write_choices(found: Found) -> None:
+    """Fill in what stands between `<!-- choices: name -->` and `<!-- /choices -->` in docs/choosing.md."""
+    page = DOCS / "choosing.md"
+    tables = {section: choices_table(found, section) for section in dict.fromkeys(r["section"] for r in found["rows"])}
+    tables["machine"] = f"Measured {found['machine']['date']}, commit {found['machine']['commit']}: {origin(found)}."
+    if found["load"] > QUIET:
+        tables["machine"] += (
+            f" **The machine was busy then (load {found['load']:.1f}). RMSE, NLPD and coverage do not depend "
+            "on that; seconds are not to be relied on.**"
+        )
+
+    def filled(match: re.Match[str]) -> str:
+        return f"<!-- choices: {match[1]} -->\n\n{tables[match[1]]}\n\n<!-- /choices -->"
+
+    page.write_text(re.sub(r"<!-- choices: ([a-z ]+) -->\n.*?<!-- /choices -->", filled, page.read_text(), flags=re.S))
+
+
+def choices_table(found: Found, section: str) -> str:
+    head = ("data", "choice", "fit", "predict", "RMSE", "NLPD", "95% intervals cover")
+    body = [
+        (f"{r['data']}, {r['rows']:,} rows", r["choice"], time_of(r["fit"]), time_of(r["predict"]), f"{r['rmse']:.4f}",
+         f"{r['nlpd']:.3f}", f"{r['coverage95']:.1%}")
+        for r in found["rows"]
+        if r["section"] == section
+    ]  # fmt: skip
+    return table(head, body)
+
+
+def progress(found: Found) -> str:
+    ratio = found["ratio"]
+    return (
+        f"A fit of {found['rows']:,} rows, all experts at every step: {time_of(found['shown'])} with its progress on a "
+        f"terminal, {time_of(found['silent'])} without; {ratio['median']:.3f} times as long (quartiles "
+        f"{ratio['low']:.3f} to {ratio['high']:.3f} of {ratio['repeats']} pairs)."
+    )
+
+
 def plain(rows: list[Found]) -> str:
     return table(list(rows[0]), [[f"{v:.4g}" for v in r.values()] for r in rows])
 
@@ -389,6 +434,8 @@ PARTS: tuple[tuple[str, str, Callable[[Found], str]], ...] = (
     ("leaf_size", "Leaf size and sharing", leaf_size),
     ("accuracy", "Accuracy against peers, defaults", accuracy),
     ("experiments", "Better experts: what was tried", experiments),
+    ("choices", "Choices", choices),
+    ("progress", "Progress on a terminal", progress),
 )
 
 

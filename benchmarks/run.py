@@ -12,8 +12,15 @@ PARTS = (
     "leaf_floor", "evidence_rate", "exact_gp", "scale", "end_to_end", "prediction", "startup", "kin40k", "million",
     "products", "temperature", "out_of_core", "accuracy",
 )  # fmt: skip
-LONG = ("leaf_size", "cluster", "simulate_cluster", "experiments")  # only with --full, or when named
-TAKES_DATA = ("kin40k", "temperature", "leaf_size", "accuracy", "experiments")
+LONG = (
+    "leaf_size",
+    "choices",
+    "progress",
+    "cluster",
+    "simulate_cluster",
+    "experiments",
+)  # only with --full, or when named
+TAKES_DATA = ("kin40k", "temperature", "leaf_size", "choices", "accuracy", "experiments")
 
 
 def main() -> int:

@@ -114,17 +114,27 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     n_restarts : int
         Further starting points tried for theta.
     random_state : int, Generator, RandomState or None
+        Of all random choices; the same number gives the same model, to the bit.
     verbose : int
-        1 prints the stages of a fit, 2 each evaluation of the evidence too. The logger "gigagp" hears both.
+        1 prints the stages of a fit, 2 each evaluation of the evidence too (in a notebook, a line that moves). The
+        logger "gigagp" hears both.
 
     Attributes
     ----------
-    theta_ : log-parameters of kernel and noise, in standardised units
-    kernel_ : the kernel with trained values
-    noise_variance_ : of y, in the user's units
-    tree_, n_leaves_ : the hierarchy and its number of experts
-    units_ : names of columns and target, and their scales; says parameters in the user's units
+    theta_ : array
+        Log-parameters of kernel and noise, in standardised units.
+    kernel_ : Kernel
+        With trained values.
+    noise_variance_ : float
+        Of y, in the user's units.
+    tree_ : Tree
+        The hierarchy above the experts.
+    n_leaves_ : int
+        How many experts there are.
+    units_ : Units
+        Names of columns and target, and their scales; says parameters in the user's units.
     report_ : FitReport
+        What happened during the fit.
 
     """
 
@@ -181,15 +191,26 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Self:  # fmt: skip
         """Split the rows among experts and train the shared theta.
 
-        X : array, table (pandas, polars, pyarrow) or path (.npy, Parquet file, folder or glob, CSV, CSV.gz; also
-            addresses that pyarrow knows, such as s3://)
-        y : the targets, or the name of their column in X
-        features, drop, categorical : names of columns to use, to leave out, to encode as one column a category
-        missing : "error", or "drop" to leave out rows with missing values (reported)
-        store : folder for the sorted rows where they exceed the memory budget; default a temporary one
-        checkpoint : folder in which progress is kept; the same call goes on after an interruption
-        share : of a file or table, the rows to train on; `share.others` are then new to `evaluate`
-        progress : function that is called with a gigagp.progress.Event for each block of rows read and each evaluation
+        Parameters
+        ----------
+        X : array, table or path
+            A table of pandas, polars or pyarrow; .npy, Parquet (file, folder or glob), CSV, CSV.gz; also addresses that
+            pyarrow knows, such as s3://.
+        y : array or str
+            The targets, or the name of their column in X.
+        features, drop, categorical : names of columns
+            To use, to leave out, to encode as one column a category.
+        missing : {"error", "drop"}
+            "drop" leaves out rows with missing values, and counts them.
+        store : path
+            Folder for the sorted rows where they exceed the memory budget. Default a temporary one.
+        checkpoint : path
+            Folder in which progress is kept; the same call goes on after an interruption.
+        share : Share
+            Of a file or table, the rows to train on; `share.others` are then new to `evaluate`.
+        progress : function
+            It is called with a gigagp.progress.Event for each block of rows read and each evaluation of the evidence.
+
         """
         parts = partitioner(self.partition)
         dtype, budget = _precision(self.dtype), memory.budget(self.memory)
@@ -323,12 +344,42 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return {**settings, "data": rows.fingerprint(), "features": ", ".join(rows.feature_names)}
 
     def predict(self, X: Any, return_std: bool = False, latent: bool = False) -> Any:
-        """Predicted mean, and with return_std the standard deviation of y (of the latent f with latent=True)."""
+        """Predicted mean, and with return_std the standard deviation of y.
+
+        Parameters
+        ----------
+        X : array, table or path
+            Queries, with the columns of the fit.
+        return_std : bool
+            Whether deviations are wanted too; without them no work is done on variances.
+        latent : bool
+            True for the deviation of the latent f, without the noise of a measurement.
+
+        Returns
+        -------
+        mean, or (mean, std) : array, or two
+            One number a query.
+
+        """
         said, deviation = self._predict(X, return_std, latent)
         return (said, deviation) if return_std else said
 
     def predict_quantiles(self, X: Any, q: Any) -> Array:
-        """Quantiles q (numbers between 0 and 1) of the predictive distribution of y, one column each."""
+        """Quantiles of the predictive distribution of y.
+
+        Parameters
+        ----------
+        X : array, table or path
+            Queries.
+        q : number or list of numbers
+            Between 0 and 1.
+
+        Returns
+        -------
+        quantiles : array
+            A row for each query and a column for each of q.
+
+        """
         levels = _levels("q", q)
         mean, deviation = self._predict(X, True, False)
         assert deviation is not None
@@ -342,14 +393,25 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
         The file is there when it is whole. After an interruption the same call goes on, and ends with the same file.
 
-        data : what `fit` takes: a path, a table or an array; columns are found by name where both sides have names
-        output : path of the Parquet file
+        Parameters
+        ----------
+        data : array, table or path
+            What `fit` takes. Columns are found by name where both sides have names.
+        output : path
+            Of the Parquet file.
         quantiles : numbers between 0 and 1
-        keep : names of columns to be carried along, before the predicted ones (of a CSV as text)
-        latent : True for std and quantiles of the latent f rather than of y
-        missing : "error", or "drop" to leave out rows with missing values
-        overwrite : True to replace a file that is there
-        progress : function that is called with a gigagp.progress.Event for each block of rows
+            Each becomes a column.
+        keep : names of columns
+            To be carried along, before the predicted ones (of a CSV as text).
+        latent : bool
+            True for std and quantiles of the latent f rather than of y.
+        missing : {"error", "drop"}
+            "drop" leaves out rows with missing values, and counts them.
+        overwrite : bool
+            Whether a file that is there may be replaced.
+        progress : function
+            It is called with a gigagp.progress.Event for each block of rows.
+
         """
         from gigagp import streaming  # noqa: PLC0415 pyarrow takes time to load
 
@@ -378,12 +440,21 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Evaluation:  # fmt: skip
         """RMSE, NLPD, CRPS and coverage on data of any size whose target is known, in bounded memory.
 
-        data : what `fit` takes
-        target : the targets, or the name of their column; default the column the model was fitted to
-        missing : "error", or "drop" to leave out rows with missing values
-        share : of a file or table, the rows to use, such as the others of those the model was fitted to
-        progress : function that is called with a gigagp.progress.Event for each block of rows
-        each : function that is called with X, y, predicted mean and std of each block of rows
+        Parameters
+        ----------
+        data : array, table or path
+            What `fit` takes.
+        target : array or str
+            The targets, or the name of their column. Default the column the model was fitted to.
+        missing : {"error", "drop"}
+            "drop" leaves out rows with missing values, and counts them.
+        share : Share
+            Of a file or table, the rows to use, such as the others of those the model was fitted to.
+        progress : function
+            It is called with a gigagp.progress.Event for each block of rows.
+        each : function
+            It is called with X, y, predicted mean and std of each block of rows.
+
         """
         check_is_fitted(self, "report_")
         target = self._target_name if target is None else target
@@ -426,7 +497,16 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         c.store.release()
 
     def log_marginal_likelihood(self, theta: Array | None = None, eval_gradient: bool = False) -> Any:
-        """The experts' summed log marginal likelihood (eq. 5) of the standardised target, at theta (default theta_)."""
+        """The experts' summed log marginal likelihood (eq. 5) of the standardised target.
+
+        Parameters
+        ----------
+        theta : array
+            Log-parameters of kernel and noise. Default `theta_`.
+        eval_gradient : bool
+            Whether the gradient is returned too.
+
+        """
         check_is_fitted(self, "report_")
         theta = self.theta_ if theta is None else np.asarray(theta, dtype=float)
         if theta.shape != self.theta_.shape:
@@ -438,7 +518,16 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return (total.value, total.gradient.copy()) if eval_gradient else total.value
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the fitted model into a folder; with overwrite=True a model that is there is replaced."""
+        """Write the fitted model into a folder.
+
+        Parameters
+        ----------
+        folder : path
+            It is there when it is whole.
+        overwrite : bool
+            Whether a model that is there may be replaced.
+
+        """
         check_is_fitted(self, "report_")
         names = getattr(self, "feature_names_in_", None)
         model = FittedModel(
@@ -460,8 +549,15 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def load(cls, folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify: bool = True) -> Self:
         """The model that `save` wrote. Its rows stay in the folder and come into memory as they are needed.
 
-        kernels : the model's classes of kernels, rules and partitioners that are not gigagp's own
-        verify : False to begin at once, without comparing the rows with their checksums
+        Parameters
+        ----------
+        folder : path
+            Of the model.
+        kernels : classes
+            The model's kernels, rules and partitioners that are not gigagp's own.
+        verify : bool
+            False to begin at once, without comparing the rows with their checksums.
+
         """
         held = load_model(folder, kernels=kernels, verify=verify)
         unknown = ", ".join(sorted(set(held.settings) - set(cls._get_param_names())))

@@ -28,7 +28,7 @@ Nested = int | Sequence["Nested"]
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """Levels from the root down: the children of node j at depth d are levels[d][j] .. levels[d][j + 1] at depth d + 1.
+    """Levels from the root down: node j at depth d has the children `levels[d][j] .. levels[d][j + 1]` at depth d + 1.
 
     All leaves are at the same depth; a leaf that hangs higher is drawn down by nodes with one child.
     """

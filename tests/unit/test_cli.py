@@ -7,16 +7,20 @@ import pty
 import re
 import select
 import shlex
+import shutil
 import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
+import time
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyte
 import pytest
 from typer.testing import CliRunner
 
@@ -26,7 +30,7 @@ from gigagp.cli import app, describing, display, options, running
 from gigagp.cli.fit import _kernel
 from gigagp.datasets import robot_arm
 from gigagp.errors import InvalidParameter
-from gigagp.progress import Event
+from gigagp.progress import Pace
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "command-line.md"
@@ -89,14 +93,6 @@ def test_the_example_in_the_help_works_as_pasted(command, tmp_path, monkeypatch)
     paste(lines)
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", DOCUMENT], ids=lambda page: page.name)
-def test_the_examples_in_the_documents_work_as_pasted(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```sh\n(gigagp.*?)```", page.read_text(), re.S)
-    assert blocks
-    paste(line for block in blocks for line in block.splitlines())
-
-
 def test_the_document_names_every_command_and_option():
     text = DOCUMENT.read_text()
     for command in COMMANDS:
@@ -123,6 +119,31 @@ def test_the_package_still_offers_what_it_did():
         _ = gigagp.nothing_of_the_kind
 
 
+# Completion
+
+
+def test_a_shell_completes_commands_and_options(tmp_path):
+    shell = shutil.which("bash")
+    if shell is None:
+        pytest.skip("there is no bash here")
+    (tmp_path / "gigagp").write_text(f'#!/bin/sh\nexec {shlex.join(MODULE)} "$@"\n')
+    (tmp_path / "gigagp").chmod(0o755)
+    environment = os.environ | {"HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    ask = "COMP_WORDS=({}); COMP_CWORD={}; _gigagp_completion gigagp; echo ${{COMPREPLY[*]}}"
+    script = "\n".join(
+        [
+            "gigagp --install-completion bash > /dev/null",
+            "source ~/.bashrc",
+            ask.format("gigagp insp", 1),
+            ask.format("gigagp fit --bran", 2),
+            ask.format("gigagp datasets ma", 2),
+            'diff <(gigagp --show-completion bash) <(cat ~/.bash_completions/gigagp.sh; echo) && echo "the same"',
+        ]
+    )
+    ran = subprocess.run([shell, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert ran.stdout.split("\n") == ["inspect", "--branching", "make", "the same", ""], ran
+
+
 # What commands do
 
 
@@ -136,15 +157,34 @@ def test_a_fit_is_the_librarys(made, here):
 def test_settings_reach_the_model(here):
     words = ["--features", "joint0,joint1", "--features", "joint2", "--kernel", "matern52", "--partition", "random"]
     words += ["--leaf-size", 90, "--sharing", 2, "--combine", "rbcm", "--training", "full", "--engine", "serial"]
-    words += ["--jobs", 1, "--dtype", "float32", "--memory", "1GB", "--seed", 7]
+    words += ["--jobs", 1, "--dtype", "float32", "--memory", "1GB", "--seed", 7, "--experts-per-query", 3]
+    words += ["--noise", "0.001,0.5", "--restarts", 1, "--no-standardize", "--experts", "gaussian", "--no-calibrate"]
     done("fit", "../made/arm.parquet", "--target", "distance", "-o", "m", *words)
     model = gigagp.load("m")
     assert list(model.feature_names_in_) == ["joint0", "joint1", "joint2"]
     wanted = {
         "kernel": kernels.Matern52(), "partition": "random", "leaf_size": 90, "sharing": 2, "combine": "rbcm",
         "training": "full", "engine": "serial", "n_jobs": 1, "dtype": "float32", "memory": "1GB", "random_state": 7,
+        "experts_per_query": 3, "noise_bounds": (0.001, 0.5), "n_restarts": 1, "standardize": False,
+        "experts": "gaussian", "calibrate": False,
     }  # fmt: skip
     assert {name: model.get_params()[name] for name in wanted} == wanted
+
+
+def test_the_tree_and_a_fixed_noise_reach_the_model(here):
+    words = ["--levels", 2, "--branching", 3, "--partition", "random", "--experts-per-query", "all", "--noise", "0.01"]
+    done(*FIT, "m", *words)
+    model = gigagp.load("m")
+    assert (model.n_leaves_, model.tree_.depth, model.experts_per_query) == (9, 2, None)
+    assert model.noise_variance_ == pytest.approx(0.01 * np.var(pq.read_table(ARM)["distance"].to_numpy()))
+
+
+def test_every_setting_of_the_model_is_an_option_of_fit():
+    spelt = {"experts_per_query": "--experts-per-query", "n_jobs": "--jobs", "n_restarts": "--restarts"}
+    spelt |= {"noise_bounds": "--noise", "random_state": "--seed", "leaf_size": "--leaf-size"}
+    help_text = done("fit", "--help").stdout
+    for name in set(HGPRegressor().get_params()) - {"verbose"}:
+        assert spelt.get(name, f"--{name}") in help_text
 
 
 def test_categories_dropped_columns_and_missing_rows(here):
@@ -248,7 +288,8 @@ def test_what_has_no_unit_says_so():
 
 
 def test_kernels_by_name():
-    assert _kernel("squared-exponential") is None
+    assert _kernel("auto") is None
+    assert _kernel("squared-exponential") == kernels.SquaredExponential()
     wanted = kernels.Matern32() + kernels.Linear() * kernels.Periodic()
     assert _kernel("matern32+linear*periodic") == wanted
     with pytest.raises(InvalidParameter, match="matern52"):
@@ -265,15 +306,22 @@ def test_options_are_read():
 
 ARM, MODEL = "../made/arm.parquet", "../made/model"
 FIT = ["fit", ARM, "--target", "distance", "-o"]
+PREDICT = ["predict", MODEL, ARM, "-o", "p.parquet"]
+MAKE = ["datasets", "make", "robot-arm", "-n", "9", "-o"]
 WRONG = {
-    "fit: no file": (["fit", "no.parquet", "--target", "y", "-o", "m"], "no.parquet"),
-    "fit: no column": (["fit", ARM, "--target", "distanse", "-o", "m"], "Did you mean 'distance'"),
-    "fit: no feature": ([*FIT, "m", "--features", "joint9"], "no column 'joint9'"),
-    "fit: empty": (["fit", "../made/empty.parquet", "--target", "distance", "-o", "m"], "no rows"),
-    "fit: words": (["fit", "../made/words.csv", "--target", "distance", "-o", "m"], "--categorical 'colour'"),
-    "fit: may not write": ([*FIT, "/proc/m"], "choose another folder"),
-    "fit: there is a model": ([*FIT, MODEL], "--overwrite"),
-    "fit: there is something else": ([*FIT, ".."], "choose another folder"),
+    "fit: wrong file": (["fit", "no.parquet", "--target", "y", "-o", "m"], "no.parquet"),
+    "fit: wrong file, of another kind": (["fit", "../there.png", "--target", "y", "-o", "m"], "end in one of"),
+    "fit: wrong file, a folder": (["fit", ".", "--target", "y", "-o", "m"], "end in one of"),
+    "fit: wrong column": (["fit", ARM, "--target", "distanse", "-o", "m"], "Did you mean 'distance'"),
+    "fit: wrong column, a feature": ([*FIT, "m", "--features", "joint9"], "no column 'joint9'"),
+    "fit: wrong column, dropped": ([*FIT, "m", "--drop", "id"], "no column 'id'"),
+    "fit: wrong column, words": (["fit", "../made/words.csv", "-t", "distance", "-o", "m"], "--categorical 'colour'"),
+    "fit: empty data": (["fit", "../made/empty.parquet", "--target", "distance", "-o", "m"], "no rows"),
+    "fit: empty data, no columns": (["fit", "../nothing.csv", "--target", "distance", "-o", "m"], "nothing.csv"),
+    "fit: existing output": ([*FIT, MODEL], "--overwrite"),
+    "fit: existing output, no model": ([*FIT, ".."], "choose another folder"),
+    "fit: existing output, no model, overwrite": ([*FIT, "..", "--overwrite"], "choose another folder"),
+    "fit: no permission": ([*FIT, "/proc/m"], "choose another folder"),
     "fit: store and checkpoint": ([*FIT, "m", "--store", "s", "--checkpoint", "c"], "not both"),
     "fit: kernel": ([*FIT, "m", "--kernel", "rbf"], "matern52"),
     "fit: engine": ([*FIT, "m", "--engine", "gpu"], "threads"),
@@ -282,70 +330,171 @@ WRONG = {
     "fit: seed": ([*FIT, "m", "--seed", "-1"], "--seed must be"),
     "fit: not a number": ([*FIT, "m", "--leaf-size", "many"], "gigagp fit --help"),
     "fit: no target": (["fit", ARM, "-o", "m"], "--target"),
-    "predict: no model": (["predict", "no", ARM, "-o", "p.parquet"], "choose another folder"),
-    "predict: no file": (["predict", MODEL, "no.parquet", "-o", "p.parquet"], "no.parquet"),
-    "predict: no column": (["predict", MODEL, "../made/words.csv", "-o", "p.parquet"], "which the model reads"),
-    "predict: no kept column": (["predict", MODEL, ARM, "-o", "p.parquet", "--keep", "id"], "no column 'id'"),
-    "predict: empty": (["predict", MODEL, "../made/empty.parquet", "-o", "p.parquet"], "no rows"),
-    "predict: may not write": (["predict", MODEL, ARM, "-o", "/proc/p.parquet"], "choose another output"),
-    "predict: output is there": (["predict", MODEL, ARM, "-o", ARM], "choose another output"),
+    "fit: levels and leaf size": ([*FIT, "m", "--levels", "2", "--leaf-size", "9"], "or --leaf-size, not both"),
+    "fit: branching alone": ([*FIT, "m", "--branching", "2"], "needs --levels too"),
+    "fit: experts": ([*FIT, "m", "--experts-per-query", "some"], "auto, all or a whole number"),
+    "fit: no experts": ([*FIT, "m", "--experts-per-query", "0"], "positive whole number"),
+    "fit: noise": ([*FIT, "m", "--noise", "1,2,3"], "two separated by a comma"),
+    "fit: negative noise": ([*FIT, "m", "--noise", "-1"], "--noise must be"),
+    "fit: restarts": ([*FIT, "m", "--restarts", "-1"], "--restarts must be"),
+    "predict: wrong file": (["predict", MODEL, "no.parquet", "-o", "p.parquet"], "no.parquet"),
+    "predict: wrong file, no model": (["predict", "no", ARM, "-o", "p.parquet"], "choose another folder"),
+    "predict: wrong column": (["predict", MODEL, "../made/words.csv", "-o", "p.parquet"], "which the model reads"),
+    "predict: wrong column, kept": ([*PREDICT, "--keep", "id"], "no column 'id'"),
+    "predict: empty data": (["predict", MODEL, "../made/empty.parquet", "-o", "p.parquet"], "no rows"),
+    "predict: existing output": (["predict", MODEL, ARM, "-o", ARM], "choose another output"),
+    "predict: existing output, a folder": (["predict", MODEL, ARM, "-o", "../f.parquet"], "choose another output"),
+    "predict: no permission": (["predict", MODEL, ARM, "-o", "/proc/p.parquet"], "choose another output"),
     "predict: not Parquet": (["predict", MODEL, ARM, "-o", "p.csv"], ".parquet"),
-    "predict: quantiles": (["predict", MODEL, ARM, "-o", "p.parquet", "--quantiles", "5%"], "0.05,0.95"),
-    "evaluate: no model": (["evaluate", ARM, ARM], "choose another folder"),
-    "evaluate: no file": (["evaluate", MODEL, "no.csv"], "no.csv"),
-    "evaluate: no column": (["evaluate", MODEL, ARM, "--target", "y"], "no column 'y'"),
-    "evaluate: empty": (["evaluate", MODEL, "../made/empty.parquet"], "no rows"),
-    "inspect: no model": (["inspect", "no"], "choose another folder"),
-    "report: no model": (["report", "no", "-o", "r.html"], "choose another folder"),
-    "report: no file": (["report", MODEL, "no.csv", "-o", "r.html"], "no.csv"),
-    "report: no column": (["report", MODEL, ARM, "-o", "r.html", "--target", "y"], "no column 'y'"),
-    "report: empty": (["report", MODEL, "../made/empty.parquet", "-o", "r.html"], "no rows"),
-    "report: may not write": (["report", MODEL, ARM, "-o", "/proc/r.html"], "choose a folder"),
-    "report: page is there": (["report", MODEL, ARM, "-o", "../r.html"], "--overwrite"),
+    "predict: quantiles": ([*PREDICT, "--quantiles", "5%"], "0.05,0.95"),
+    "evaluate: wrong file": (["evaluate", MODEL, "no.csv"], "no.csv"),
+    "evaluate: wrong file, no model": (["evaluate", ARM, ARM], "choose another folder"),
+    "evaluate: wrong column": (["evaluate", MODEL, ARM, "--target", "y"], "no column 'y'"),
+    "evaluate: empty data": (["evaluate", MODEL, "../made/empty.parquet"], "no rows"),
+    "inspect: wrong file": (["inspect", "no"], "choose another folder"),
+    "inspect: wrong file, no model": (["inspect", ARM], "choose another folder"),
+    "inspect: empty data": (["inspect", "../f.parquet"], "choose another folder"),
+    "report: wrong file": (["report", MODEL, "no.csv", "-o", "r.html"], "no.csv"),
+    "report: wrong file, no model": (["report", "no", "-o", "r.html"], "choose another folder"),
+    "report: wrong column": (["report", MODEL, ARM, "-o", "r.html", "--target", "y"], "no column 'y'"),
+    "report: empty data": (["report", MODEL, "../made/empty.parquet", "-o", "r.html"], "no rows"),
+    "report: no permission": (["report", MODEL, ARM, "-o", "/proc/r.html"], "choose a folder"),
+    "report: existing output": (["report", MODEL, ARM, "-o", "../r.html"], "--overwrite"),
     "report: not HTML": (["report", MODEL, ARM, "-o", "r.pdf"], ".html"),
-    "make: name": (["datasets", "make", "arm", "-o", "a.parquet"], "robot-arm"),
-    "make: rows": (["datasets", "make", "robot-arm", "-n", "0.5", "-o", "a.parquet"], "whole number"),
-    "make: noise": (["datasets", "make", "robot-arm", "--noise", "-1", "-o", "a.parquet"], "at least 0"),
-    "make: output is there": (["datasets", "make", "robot-arm", "-o", ARM], "--overwrite"),
-    "make: output is a folder": (["datasets", "make", "robot-arm", "-o", "../f.parquet"], "is a folder"),
-    "make: not Parquet": (["datasets", "make", "robot-arm", "-o", "a.csv"], ".parquet"),
-    "make: may not write": (["datasets", "make", "robot-arm", "-n", "9", "-o", "/proc/a.parquet"], "choose a folder"),
-    "make: too much": (["datasets", "make", "robot-arm", "-n", "1e14", "-o", "a.parquet"], "make room"),
-    "demo: picture is there": (["demo", "--picture", "../there.png"], "choose another"),
+    "datasets make: existing output": (["datasets", "make", "robot-arm", "-o", ARM], "--overwrite"),
+    "datasets make: existing output, a folder": ([*MAKE, "../f.parquet"], "is a folder"),
+    "datasets make: no permission": ([*MAKE, "/proc/a.parquet"], "choose a folder"),
+    "datasets make: empty data": (["datasets", "make", "robot-arm", "-n", "0", "-o", "a.parquet"], "at least 1"),
+    "datasets make: name": (["datasets", "make", "arm", "-o", "a.parquet"], "robot-arm"),
+    "datasets make: rows": (["datasets", "make", "robot-arm", "-n", "0.5", "-o", "a.parquet"], "whole number"),
+    "datasets make: noise": ([*MAKE, "a.parquet", "--noise", "-1"], "at least 0"),
+    "datasets make: not Parquet": ([*MAKE, "a.csv"], ".parquet"),
+    "datasets make: too much": (["datasets", "make", "robot-arm", "-n", "1e14", "-o", "a.parquet"], "make room"),
+    "demo: existing output": (["demo", "--picture", "../there.png"], "choose another"),
+    "demo: no permission": (["demo", "--picture", "/proc/demo.png"], "choose another"),
+    "demo: wrong file": (["demo", "--picture", "no/demo.png"], "choose another"),
+    "demo: empty data": (["demo", "-n", "1"], "at least 2"),
     "demo: not PNG": (["demo", "--picture", "demo.gif"], ".png"),
-    "demo: may not write": (["demo", "--picture", "no/demo.png"], "choose another"),
-    "demo: rows": (["demo", "-n", "1"], "at least 2"),
+    "benchmark: empty data": (["benchmark", "-n", "0"], "at least 2"),
     "benchmark: rows": (["benchmark", "-n", "few"], "whole number"),
     "no such command": (["predikt"], "gigagp --help"),
     "no subcommand": (["datasets"], "gigagp datasets --help"),
+}  # fmt: skip
+UNREADABLE = {
+    "fit: data": ["fit", "arm.parquet", "--target", "distance", "-o", "m"],
+    "fit: output": ["fit", "../made/arm.parquet", "--target", "distance", "-o", "locked/m"],
+    "fit: checkpoint": ["fit", "../made/arm.parquet", "-t", "distance", "-o", "m", "--checkpoint", "locked/run"],
+    "predict: data": ["predict", "../made/model", "arm.parquet", "-o", "p.parquet"],
+    "predict: model": ["predict", "model", "../made/arm.parquet", "-o", "p.parquet"],
+    "predict: output": ["predict", "../made/model", "../made/arm.parquet", "-o", "locked/p.parquet"],
+    "evaluate: data": ["evaluate", "../made/model", "arm.parquet"],
+    "evaluate: model": ["evaluate", "model", "../made/arm.parquet"],
+    "inspect: model": ["inspect", "model"],
+    "report: data": ["report", "../made/model", "arm.parquet", "-o", "r.html"],
+    "report: model": ["report", "model", "-o", "r.html"],
+    "report: output": ["report", "../made/model", "-o", "locked/r.html"],
+    "datasets make: output": ["datasets", "make", "robot-arm", "-n", "9", "-o", "locked/a.parquet"],
+    "demo: output": ["demo", "-n", "100", "--picture", "locked/demo.png"],
+}
+KINDS = ["wrong file", "wrong column", "empty data", "no permission", "existing output"]
+CANNOT_HAPPEN = {  # and why
+    "evaluate: existing output": "it writes nothing",
+    "inspect: existing output": "it writes nothing",
+    "inspect: wrong column": "it reads no columns",
+    "datasets make: wrong file": "it reads no file",
+    "datasets make: wrong column": "it reads no columns",
+    "demo: wrong column": "it makes its data",
+    "benchmark: wrong file": "it reads no file",
+    "benchmark: wrong column": "it makes its data",
+    "benchmark: no permission": "it touches no file",
+    "benchmark: existing output": "it writes nothing",
 }
 
 
+def test_every_command_is_tried_with_everything_that_can_go_wrong():
+    tried = {*WRONG, *(f"{case.split(':')[0]}: no permission" for case in UNREADABLE)}
+    cells = {f"{command}: {kind}" for command in COMMANDS for kind in KINDS}
+    assert cells - tried == set(CANNOT_HAPPEN)
+
+
+def files(folder):
+    """Every file, with its content."""
+    return {path: path.read_bytes() if path.is_file() else b"" for path in sorted(folder.rglob("*"))}
+
+
+def assert_one_line(result):
+    assert result.exit_code == 1, result.output
+    assert result.stdout == ""
+    (line,) = [line for line in result.stderr.splitlines() if not re.match(r"(scan|store|partition and store): ", line)]
+    assert line.startswith("error: ")
+    return line
+
+
 @pytest.mark.parametrize("case", WRONG)
-def test_what_the_user_can_cure_is_one_line_and_nothing_is_written_or_lost(case, here):
+def test_what_the_user_can_cure_is_one_line_and_nothing_is_written_or_lost(case, here, made):
     words, cure = WRONG[case]
     (here.parent / "f.parquet").mkdir()
     (here.parent / "there.png").write_bytes(b"")
     (here.parent / "r.html").write_bytes(b"")
-    before = sorted(here.parent.rglob("*"))
-    kept = (here.parent / "made" / "arm.parquet").read_bytes()
-    result = run(*words)
-    assert result.exit_code == 1, result.output
-    assert result.stdout == ""
-    (line,) = [line for line in result.stderr.splitlines() if not re.match(r"(scan|store): ", line)]
-    assert line.startswith("error: ")
-    assert cure in line
-    assert sorted(here.parent.rglob("*")) == before
-    assert (here.parent / "made" / "arm.parquet").read_bytes() == kept
+    (here.parent / "nothing.csv").write_text("")
+    before = files(here.parent), files(made)
+    assert cure in assert_one_line(run(*words))
+    assert (files(here.parent), files(made)) == before
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read(made, here):
-    Path("secret.parquet").write_bytes((made / "arm.parquet").read_bytes())
-    Path("secret.parquet").chmod(0)
-    result = run("fit", "secret.parquet", "--target", "distance", "-o", "m")
-    assert result.exit_code == 1
-    assert "secret.parquet" in result.stderr
+@pytest.fixture(scope="module")
+def locked(made):
+    """Data and a model that their owner alone may read, a folder that nobody may write to, and an open folder."""
+    with tempfile.TemporaryDirectory() as place:
+        open_to_all = Path(place)
+        shutil.copytree(made, open_to_all / "made", copy_function=shutil.copyfile)
+        work = open_to_all / "work"
+        work.mkdir()
+        shutil.copyfile(made / "arm.parquet", work / "arm.parquet")
+        shutil.copytree(made / "model", work / "model", copy_function=shutil.copyfile)
+        (work / "locked").mkdir()
+        for path in [open_to_all, *open_to_all.rglob("*")]:
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        work.chmod(0o777)
+        for path in (work / "arm.parquet", *(work / "model").iterdir()):
+            path.chmod(0)
+        (work / "locked").chmod(0o555)
+        yield work
+
+
+@pytest.fixture
+def not_root(locked, monkeypatch):
+    """Work in that folder as somebody whom permissions bind."""
+    monkeypatch.chdir(locked)
+    me = os.geteuid()
+    if me == 0:
+        import_everything(locked)
+        os.seteuid(65534)  # nobody, for the time of the test
+    yield
+    os.seteuid(me)
+
+
+def import_everything(locked):
+    """Nobody may not even read this project."""
+    done("fit", locked.parent / "made" / "arm.parquet", "-t", "distance", "-o", "x", "--leaf-size", 100, "--overwrite")
+    done("predict", "x", locked.parent / "made" / "arm.parquet", "-o", "x.parquet", "--overwrite")
+    done("evaluate", "x", locked.parent / "made" / "arm.parquet")
+    done("report", "x", locked.parent / "made" / "arm.parquet", "-o", "x.html", "--overwrite")
+    Path("x.html").unlink()
+    shutil.rmtree("x")
+    Path("x.parquet").unlink()
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_what_may_not_be_read_or_written_is_named_and_stays(case, locked, not_root):
+    me = os.geteuid()
+    assert not os.access("arm.parquet", os.R_OK, effective_ids=True)
+    before = sorted(locked.rglob("*"))
+    line = assert_one_line(run(*UNREADABLE[case]))
+    assert re.search(r"arm\.parquet|model|locked", line)
+    assert re.search("[Pp]ermission|may not|cannot write", line), line
+    assert sorted(locked.rglob("*")) == before
+    assert os.geteuid() == me
 
 
 def test_overwrite_replaces(here):
@@ -435,8 +584,29 @@ def stopped(*words, at="training"):
             raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(display.Stages, "__call__", lambda self, event: listening(event))
+        patch.setattr(Pace, "__call__", lambda self, event: listening(event))
         return run(*words)
+
+
+def test_ctrl_c_with_processes_is_one_message_not_one_a_worker(many, here):
+    words = ["fit", str(many), "--target", "distance", "-o", "m", "--engine", "processes", "--jobs", "2"]
+    words += ["--partition", "random", "--leaf-size", "1000", "--training", "full"]
+    begun = subprocess.Popen(
+        [*MODULE, *words], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    for line in begun.stderr:
+        if line.startswith("partition and store"):
+            break
+    time.sleep(3)  # workers start, and begin to work
+    os.killpg(begun.pid, signal.SIGINT)  # as a terminal does: to all of them
+    _, said = begun.communicate(timeout=60)
+    assert begun.returncode == 130
+    assert [line.split(":")[0] for line in said.splitlines() if line.strip()][-1].startswith(
+        "interrupted; nothing is kept"
+    )
+    assert "Traceback" not in said
+    assert "KeyboardInterrupt" not in said
+    assert os.listdir() == []
 
 
 def test_ctrl_c_without_a_checkpoint_says_how_to_have_one(here):
@@ -461,36 +631,12 @@ def test_ctrl_c_while_data_are_made_leaves_nothing(here):
 # The display
 
 
-def screen(raw, columns):
-    """What a terminal shows after it was sent this."""
-    lines, row, column = [""], 0, 0
-    for part in re.findall(r"\x1b\[[?0-9;]*[A-Za-z]|[\r\n]|[^\x1b\r\n]+", raw):
-        if part == "\r":
-            column = 0
-        elif part == "\n":
-            row, column = row + 1, 0
-            lines += [""] * (row + 1 - len(lines))
-        elif part.endswith("A"):
-            row -= int(part[2:-1] or 1)
-        elif part.endswith("K"):
-            lines[row] = ""
-        elif part.endswith(("m", "h", "l")):
-            continue
-        else:
-            assert "\x1b" not in part
-            assert column + len(part) <= columns, "a line that wraps cannot be erased"
-            lines[row] = lines[row][:column].ljust(column) + part + lines[row][column + len(part) :]
-            column += len(part)
-    return [line.rstrip() for line in lines]
-
-
-@pytest.mark.parametrize("columns", [80, 200])
-def test_on_a_terminal_progress_leaves_no_garbage(columns, here):
+def on_a_terminal(words, columns):
+    """All that a command sends to a terminal of so many columns."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")} | {"TERM": "xterm-256color"}
-    words = [*MODULE, "fit", ARM, "--target", "distance", "-o", "m", "--leaf-size", "60"]
-    process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    process = subprocess.Popen([*MODULE, *words], stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)
     raw = b""
     while select.select([ours], [], [], 60)[0]:
@@ -503,39 +649,88 @@ def test_on_a_terminal_progress_leaves_no_garbage(columns, here):
         raw += read
     os.close(ours)
     assert process.wait(60) == 0, raw
-    text = raw.decode()
-    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l"), "the cursor is back"
-    assert text.rindex("rough theta") < text.index("partition and store"), "a stage that has ended is not shown again"
-    told, _, result = text.rpartition("\x1b[?25h")
-    shown = [line for line in screen(told, columns) if line]
-    assert [line.split(":")[0] for line in shown] == [
-        "scan", "store", "rough theta", "partition and store", "choice of kernel", "training", "choice of experts",
-    ]  # fmt: skip
-    assert result.lstrip("\r").startswith("m: 700 rows"), result
-    assert "warning: lengthscale[joint7] ended at its upper bound" in result
-    assert "\x1b" not in result
+    return raw.decode()
 
 
-def test_the_plain_display_has_one_line_a_stage():
-    said = []
-    stages = display.Stages(said.append)
-    for event in (
-        Event("scan", 10, 20, 0.1),
-        Event("scan", 20, 20, 0.2),
-        Event("rough theta", 1, None, 1.0, -0.5, 0.1, 1),
-        Event("rough theta", 0, None, 1.1, finished=True),
-        Event("choice of experts", 0, None, 0.3, finished=True),
-        Event("prediction", 5, None, 0.1),
-    ):
-        stages(event)
-    stages.close()
-    assert said == [
-        "scan: 20 rows, 0.2 s",
-        "rough theta: 1 evaluations, evidence -0.5000, slope 0.1, 1 expert, 1.0 s",
-        "sharing: 0.3 s",
-        "prediction: 5 rows, 0.1 s",
-    ]
-    assert display.detail(Event("scan", 10, 20, 0.1)) == "10 of 20 rows"
+def shown(raw, columns):
+    """What a terminal of so many columns shows in the end, and every line that stood on it meanwhile."""
+    terminal, seen = pyte.Screen(columns, 24), set()
+    stream = pyte.Stream(terminal)
+    for part in re.split(r"(?=\r|\n)", raw):
+        stream.feed(part)
+        seen |= {line.rstrip() for line in terminal.display}
+    assert not terminal.cursor.hidden, "the cursor is back"
+    return [line.rstrip() for line in terminal.display if line.strip()], seen
+
+
+SLOW = ["--partition", "random", "--leaf-size", "500", "--training", "full"]  # seconds of training
+STAGES = ["scan", "store", "partition and store", "training", "choice of experts"]
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """Rows enough for every stage to be seen."""
+    path = tmp_path_factory.mktemp("many") / "arm.parquet"
+    done("datasets", "make", "robot-arm", "-n", 20_000, "-o", path)
+    return path
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_on_a_terminal_a_fit_leaves_no_garbage(columns, many, here):
+    words = ["fit", str(many), "--target", "distance", "-o", "m", *SLOW]
+    raw = on_a_terminal(words, columns)
+    told = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", raw.rpartition("\x1b[?25h")[0])
+    assert max(map(len, told.splitlines())) < columns, "a line that wraps cannot be erased"
+    left, seen = shown(raw, columns)
+    assert [line.split(":")[0] for line in left[: len(STAGES)]] == STAGES
+    assert left[len(STAGES)].startswith("m: 20,000 rows")
+    number = r"-?[\d.]+"
+    parts = [r"\d+ steps?", f"evidence {number}", rf"slope {number}e[-+]\d\d", f"{number}/s", f"{number} GB"]
+    parts += [r"\d+ experts"] if columns > 80 else []
+    training = [line for line in seen if line.startswith("training ")]
+    assert any(
+        re.fullmatch("training " + ", ".join([*parts[:3], r"\d+ s left", *parts[3:]]), line) for line in training
+    )
+    assert not any("training " in line for line in left), "what moves is gone"
+
+
+def test_on_a_terminal_a_prediction_shows_its_pace(here, made):
+    done("datasets", "make", "robot-arm", "-n", 60_000, "-o", "new.parquet")
+    raw = on_a_terminal(["predict", str(made / "model"), "new.parquet", "-o", "p.parquet", "--memory", "64MiB"], 80)
+    left, seen = shown(raw, 80)
+    number = r"[\d.]+"
+    assert re.fullmatch(rf"prediction: 60,000 rows, {number} s, {number}k?/s, {number} GB", left[0])
+    assert left[1].startswith("p.parquet: 60,000 rows")
+    moving = rf"prediction ━+ [\d,]+ of 60,000 rows, \d+ s left, {number}k?/s, {number} GB"
+    assert any(re.fullmatch(moving, line) for line in seen), seen
+
+
+def test_a_terminal_too_narrow_for_anything_is_not_spoilt(made, here):
+    left, _ = shown(on_a_terminal(["fit", ARM, "--target", "distance", "-o", "m"], 20), 20)
+    assert [line.split(":")[0][:10] for line in left[:3]] == ["scan", "store", "rough thet"]
+
+
+def test_in_a_pipe_there_are_plain_lines_and_nothing_that_moves(many, here):
+    words = ["fit", str(many), "--target", "distance", "-o", "m", *SLOW]
+    ran = subprocess.run([*MODULE, *words], capture_output=True, check=True)
+    assert not re.search(rb"[\x00-\x09\x0b-\x1f\x7f]", ran.stdout + ran.stderr), "no control characters"
+    lines = ran.stderr.decode().splitlines()
+    assert [line.split(":")[0] for line in lines if not line.startswith("warning")] == STAGES
+    number = r"-?[\d.e+-]+"
+    assert re.fullmatch(rf"scan: 20,000 rows, {number} s, {number}[kM]?/s, {number} GB", lines[0])
+    training = (
+        f"training: \\d+ steps, evidence {number}, slope {number}, {number} s, {number}/s, {number} GB, \\d+ experts"
+    )
+    assert re.fullmatch(training, lines[3])
+    assert ran.stdout.decode().startswith("m: 20,000 rows")
+
+
+def test_as_many_facts_as_there_is_room_for():
+    facts = ["7 steps", "evidence -0.1", "slope 1e-3", "5/s"]
+    assert display.fitted(facts, 80) == "7 steps, evidence -0.1, slope 1e-3, 5/s"
+    assert display.fitted(facts, 23) == "7 steps, evidence -0.1"
+    assert display.fitted(facts, 12) == "7 steps, 5/s"
+    assert display.fitted(facts, 3) == "7 s"
 
 
 def test_rows_of_any_table_have_the_same_columns():

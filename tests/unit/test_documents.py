@@ -1,31 +1,79 @@
-"""Every Python example of README and docs runs as pasted."""
+"""README and docs work as pasted: every command and example of a page, in order, in an empty folder."""
 
+import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-EXAMPLES = [
-    pytest.param(code, id=f"{page.name}-{number}")
-    for page in PAGES
-    for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.S))
-]
+sys.path.insert(0, str(ROOT / "tests"))
+
+import transcript  # noqa: E402
+
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+WITH_CODE = [page for page in PAGES if {language for language, _ in transcript.blocks(page)} & transcript.RUN]
 
 
-@pytest.mark.parametrize("code", EXAMPLES)
-def test_example_runs(code, tmp_path):
-    script = tmp_path / "example.py"
-    script.write_text(code)
-    command = [sys.executable, "-W", "error", str(script)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert ran.returncode == 0, ran.stderr
+def name(page):
+    return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", WITH_CODE, ids=name)
+def test_a_page_works_as_pasted_from_top_to_bottom(page, tmp_path):
+    (tmp_path / "bin").mkdir()
+    command = tmp_path / "bin" / "gigagp"
+    command.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-m", "gigagp"])} "$@"\n')
+    command.chmod(0o755)
+    (tmp_path / "work").mkdir()
+    environment = os.environ | {"PATH": f"{command.parent}:{os.environ['PATH']}", "MPLBACKEND": "agg"}
+    words = [sys.executable, str(ROOT / "tests" / "transcript.py"), str(page)]
+    ran = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path / "work", env=environment)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_a_block_that_is_not_run_says_why(page):
+    for language, text in transcript.blocks(page):
+        assert language in transcript.RUN | transcript.NOT_RUN
+        if language in transcript.NOT_RUN:
+            assert text.startswith("# not run: "), text.partition("\n")[0]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-        assert target.startswith("http") or (page.parent / target).exists(), target
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(#[^)\s]*)?\)", page.read_text()):
+        if target.startswith("http"):
+            continue
+        found = page.parent / target if target else page
+        assert found.exists(), target
+        if anchor and found.suffix == ".md":
+            assert anchor[1:] in anchors(found), f"{target}{anchor}"
+
+
+def anchors(page):
+    """What headings are called in an address."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_the_commands_that_the_readme_begins_with_are_there():
+    targets = re.findall(r"^    make ([a-z-]+)$", (ROOT / "README.md").read_text(), re.M)
+    assert targets == ["demo", "test"]
+    for target in targets:
+        subprocess.run(["make", "-n", target], cwd=ROOT, check=True, capture_output=True)
+
+
+def test_every_page_is_in_the_site():
+    def listed(entry):
+        if isinstance(entry, str):
+            return {entry}
+        return set().union(*map(listed, entry.values() if isinstance(entry, dict) else entry))
+
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    assert listed(nav) == {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}

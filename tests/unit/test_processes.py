@@ -37,6 +37,10 @@ MODELS = {
 }
 
 
+def blocked(task, work):
+    return signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
 @pytest.fixture(scope="module")
 def pool():
     """Two workers for all tests that leave them alive."""
@@ -337,3 +341,8 @@ def test_a_closed_engine_opens_again():
     for _ in range(2):
         assert len(set(engine.map(pid_of_worker, range(3)))) == 1
         engine.close()
+
+
+def test_workers_never_hear_ctrl_c(pool):
+    assert all(signal.SIGINT in signals for signals in pool.map(blocked, range(4)))
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ()), "this process still does"

@@ -1,13 +1,18 @@
 """Fits and predictions say how far they have come, to whoever asks, and to nobody else."""
 
 import logging
+import mmap
 import pickle
+import warnings
 
+import nbformat
 import numpy as np
 import pytest
+from nbclient import NotebookClient
 
 from gigagp import HGPRegressor
-from gigagp.progress import Counter, Event, teller
+from gigagp.progress import Counter, Event, Pace, teller
+from gigagp.progress.pace import resident
 
 
 def heard(wave, **options):
@@ -98,6 +103,85 @@ def test_the_logger_hears_what_its_level_asks_for(wave, caplog):
     with caplog.at_level(logging.DEBUG, logger="gigagp"):
         heard(wave)
     assert "evidence/point" in caplog.text
+
+
+def test_one_line_a_stage():
+    said = []
+    pace = Pace(lambda facts: said.append([fact for fact in facts if not fact.endswith("GB")]))
+    for event in (
+        Event("scan", 10, 20, 0.1),
+        Event("scan", 20, 20, 0.2),
+        Event("rough theta", 1, None, 1.0, -0.5, 0.1, 1),
+        Event("rough theta", 0, None, 1.1, finished=True),
+        Event("sharing", 0, None, 0.3, finished=True),
+        Event("prediction", 5_000_000, None, 0.1),
+    ):
+        pace(event)
+    pace.close()
+    pace.close()
+    assert said == [
+        ["scan: 20 rows", "0.2 s", "100/s"],
+        ["rough theta: 1 step", "evidence -0.5000", "slope 1.0e-01", "1.0 s", "1/s", "1 expert"],
+        ["sharing: 0.3 s"],
+        ["prediction: 5,000,000 rows", "0.1 s", "50M/s"],
+    ]
+
+
+def test_time_left_of_rows_and_of_a_slope_that_falls():
+    pace = Pace(lambda facts: None)
+    assert (pace.stage, pace.share, pace.left) == (None, None, None)
+    pace(Event("scan", 10, 40, 2.0))
+    assert (pace.share, pace.left) == (0.25, 6.0)
+    assert pace.facts()[:3] == ["10 of 40 rows", "6 s left", "5/s"]
+    for step, slope in enumerate((1e-1, 5e-2, 1e-3, 2e-2)):
+        pace(Event("training", step + 1, None, step + 1.0, -0.5, slope, 8))
+        assert (pace.left is None) == (step < 2), "a slope that has hardly fallen tells nothing"
+    assert pace.left == pytest.approx(4.0), "half of the way to 1e-5, by the least slope so far, in 4 s"
+    pace(Event("training", 5, None, 5.0, -0.5, 1e-4, 16))
+    assert pace.left is None, "batches that grow"
+    pace(Event("other", 1, 10_000, 5.0))
+    assert pace.facts()[1] == "14 h left"
+
+
+def test_a_stage_that_lasts_is_heard_of_meanwhile():
+    said = []
+    pace = Pace.plain(said.append)
+    for seconds in range(0, 100, 10):
+        pace(Event("scan", seconds, 200, float(seconds)))
+    assert [facts[0] for facts in said] == ["scan: 40 of 200 rows", "scan: 80 of 200 rows"]
+
+
+def test_memory_is_that_of_this_process():
+    before = resident()
+    with mmap.mmap(-1, 160 << 20) as held:  # never from what was freed before
+        for _ in range(160):
+            held.write(bytes(1 << 20))
+        assert 150 << 20 < resident() - before < 200 << 20
+
+
+NOTEBOOK = """
+from gigagp import HGPRegressor
+from gigagp.datasets import robot_arm
+X, y = robot_arm(300)
+model = HGPRegressor(leaf_size=100, random_state=0, verbose=2).fit(X, y)
+model.predict_file(X, "p.parquet");
+"""
+
+
+def test_a_notebook_shows_lines_that_move_instead_of_one_an_evaluation(tmp_path):
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(NOTEBOOK)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the notebook's own libraries
+        NotebookClient(notebook, timeout=120, resources={"metadata": {"path": tmp_path}}).execute()
+    outputs = [o for o in notebook.cells[0].outputs if o.output_type == "display_data"]
+    fit, prediction = (o.data["text/plain"].splitlines() for o in outputs)
+    assert [line.split(":")[0] for line in fit] == [
+        "scan", "store", "rough theta", "partition and store", "choice of kernel", "training", "choice of experts",
+    ]  # fmt: skip
+    assert prediction[0].startswith("prediction: 300 rows")
+    assert outputs[0].data["text/html"].startswith("<pre>scan: 300 rows")
+    printed = [o.text for o in notebook.cells[0].outputs if o.output_type == "stream" and o.name == "stdout"]
+    assert printed == []
 
 
 def test_counter_and_teller():

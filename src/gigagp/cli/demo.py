@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -43,5 +42,9 @@ def _check_picture(path: Path) -> None:
         raise InvalidParameter(f"the picture is written as PNG, and must end in .png; got {path}")
     if path.exists():
         raise InvalidParameter(f"{path} exists; remove it, or choose another name")
-    if not (path.absolute().parent.is_dir() and os.access(path.absolute().parent, os.W_OK)):
-        raise InvalidParameter(f"cannot write in {path.absolute().parent}; choose another folder")
+    try:  # before minutes of work
+        path.touch(exist_ok=False)
+        path.unlink()
+    except OSError as error:
+        folder = path.absolute().parent
+        raise InvalidParameter(f"cannot write in {folder} ({error.strerror}); choose another folder") from None

@@ -9,7 +9,7 @@ import typer
 from gigagp.cli import options
 from gigagp.cli.display import display
 from gigagp.cli.running import Interrupted, emit
-from gigagp.errors import InvalidInput, choose
+from gigagp.errors import InvalidInput, InvalidParameter, choose
 
 if TYPE_CHECKING:
     from gigagp import HGPRegressor
@@ -32,6 +32,9 @@ _KERNELS = {
 }
 
 
+_NOISE = (1e-6, 10.0)  # the model's own bounds
+
+
 def command(
     context: typer.Context,
     data: options.Data,
@@ -48,21 +51,46 @@ def command(
     ] = None,
     missing: options.Missing = "error",
     kernel: Annotated[
-        str, typer.Option(help=f"{', '.join(_KERNELS)}; or of these with + and *, such as matern52+linear.")
-    ] = "squared-exponential",
+        str,
+        typer.Option(
+            help=f"auto: the one that best predicts rows left out; {', '.join(_KERNELS)}; "
+            "or of these with + and *, such as matern52+linear."
+        ),
+    ] = "auto",
     partition: Annotated[str, typer.Option(help="local, stratified or random: how rows are divided.")] = "local",
     leaf_size: Annotated[
         int | None, typer.Option(help="Points of an expert. [default: 256 for local, 512 for others]")
     ] = None,
+    levels: Annotated[
+        int | None, typer.Option(help="Instead of --leaf-size: the levels of the tree.", show_default=False)
+    ] = None,
+    branching: Annotated[
+        int | None, typer.Option(help="With --levels: the children of a node. [default: 4]", show_default=False)
+    ] = None,
     sharing: Annotated[
-        float | None, typer.Option(help="How many experts read a row. [default: 4 or 8 for local, 1 for others]")
+        float | None, typer.Option(help="How many experts read a row. [default: chosen for local, 1 for others]")
     ] = None,
     combine: Annotated[
-        str, typer.Option(help="auto, blend, healed, gpoe, poe, bcm, rbcm, grbcm, barycentre or npae.")
+        str, typer.Option(help="auto, healed_blend, blend, healed, gpoe, poe, bcm, rbcm, grbcm, barycentre or npae.")
     ] = "auto",
+    experts_per_query: Annotated[
+        str, typer.Option(help="How many experts answer a query: auto, all, or a number.")
+    ] = "auto",
+    experts: Annotated[
+        str, typer.Option(help="gaussian: the same variances for all; student: a scale for each; or auto.")
+    ] = "auto",
+    calibrate: Annotated[bool, typer.Option(help="Scale deviations by the errors at rows left out.")] = True,
     training: Annotated[
         str, typer.Option(help="full: all experts at every step; progressive: growing batches; or auto.")
     ] = "auto",
+    noise: Annotated[
+        str | None,
+        typer.Option(
+            help="Noise variance as a share of the target's: 0.01 fixes it, 1e-6,10 bounds it. [default: 1e-6,10]"
+        ),
+    ] = None,
+    restarts: Annotated[int, typer.Option(help="Further starting points tried in training.")] = 0,
+    standardize: Annotated[bool, typer.Option(help="Scale inputs and target to mean 0 and deviation 1 inside.")] = True,
     engine: options.Engine = "threads",
     jobs: options.Jobs = None,
     dtype: Annotated[str, typer.Option(help="float64 or float32: precision of the experts.")] = "float64",
@@ -90,8 +118,11 @@ def command(
     check_destination(output, overwrite)
     held_out = None if test_fraction is None else Share(test_fraction, seed)
     model = HGPRegressor(
-        _kernel(kernel), partition=partition, leaf_size=leaf_size, sharing=sharing, combine=combine, training=training,
-        engine=engine, n_jobs=jobs, dtype=dtype, memory=memory, random_state=seed,
+        _kernel(kernel), partition=partition, leaf_size=leaf_size, levels=levels, branching=branching, sharing=sharing,
+        combine=combine, experts_per_query=_experts_per_query(experts_per_query), experts=experts,
+        calibrate=calibrate, training=training,
+        noise_bounds=_noise_bounds(noise), n_restarts=restarts, standardize=standardize, engine=engine, n_jobs=jobs,
+        dtype=dtype, memory=memory, random_state=seed,
     )  # fmt: skip
     scores = None
     try:
@@ -116,8 +147,8 @@ def _kernel(text: str) -> Kernel | None:
     """The kernel of that name, or sums of products of such."""
     from gigagp import kernels
 
-    if text == "squared-exponential":
-        return None  # the model's own, whose length-scales start from the data
+    if text == "auto":
+        return None
     total: Any = None
     for term in text.split("+"):
         product: Any = None
@@ -127,6 +158,22 @@ def _kernel(text: str) -> Kernel | None:
         total = product if total is None else total + product
     result: Kernel = total
     return result
+
+
+def _experts_per_query(text: str) -> int | str | None:
+    if text.isdecimal():
+        return int(text)
+    if text not in ("auto", "all"):
+        raise InvalidParameter(f"--experts-per-query must be auto, all or a whole number; got {text}")
+    return None if text == "all" else text
+
+
+def _noise_bounds(text: str | None) -> tuple[float, float]:
+    """One number fixes the noise, two are its bounds."""
+    given = options.numbers("noise", text) or list(_NOISE)
+    if len(given) > 2:
+        raise InvalidParameter(f"--noise takes a number, or two separated by a comma; got {text}")
+    return given[0], given[-1]
 
 
 def _what_is_left(checkpoint: str | None, typed: str) -> str:

@@ -33,6 +33,10 @@ _OPTIONS = (
     (re.compile(r"\bn_jobs\b"), "--jobs"),
     (re.compile(r"\brandom_state\b"), "--seed"),
     (re.compile(r"\bleaf_size\b"), "--leaf-size"),
+    (re.compile(r"\bexperts_per_query\b"), "--experts-per-query"),
+    (re.compile(r"\bnoise_bounds\b"), "--noise"),
+    (re.compile(r"\bn_restarts\b"), "--restarts"),
+    (re.compile(r"\b(levels|branching)(?=[= ])"), r"--\1"),
     (re.compile(r"\b(memory|features|target|store|checkpoint)="), r"--\1"),
 )
 

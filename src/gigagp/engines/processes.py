@@ -5,12 +5,15 @@ Threads are as good for compiled kernels, and begin at once. A kernel written in
 
 from __future__ import annotations
 
+import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
+from multiprocessing import resource_tracker
 from typing import Any, TypeVar
 
 from loky import ProcessPoolExecutor
@@ -82,7 +85,8 @@ class ProcessesEngine(Engine):
     def _submit(self, packed: Packed, content: Packed) -> Future[list[Any]]:
         if self._pool is None:
             self._pool = ProcessPoolExecutor(self.workers, initializer=_begin, env=_ENVIRONMENT)
-        future: Future[list[Any]] = self._pool.submit(_run, packed.data, content.data)
+        with _ctrl_c_is_ours():
+            future: Future[list[Any]] = self._pool.submit(_run, packed.data, content.data)
         return future
 
     def _result(self, packed: Packed, ahead: deque[_Sent]) -> list[Any]:
@@ -123,6 +127,20 @@ class ProcessesEngine(Engine):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ProcessesEngine, (self.workers,)
+
+
+@contextmanager
+def _ctrl_c_is_ours() -> Iterator[None]:
+    """Processes that start meanwhile never hear of it.
+
+    A terminal sends Ctrl-C to all. A worker would complain, or die with the lock of the queue, and all wait for ever.
+    """
+    resource_tracker.ensure_running()  # where it starts it lets the signal through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _begin() -> None:

@@ -1,18 +1,10 @@
-"""What happens while it happens: small events, to whoever asked for them, and lines to the logger "gigagp".
-
-Events come once a block of rows or an evaluation of the evidence, never once an expert. A listener that raises stops
-the work, and what was begun is tidied up as after any error.
-"""
+"""What happens while it happens, in small events: one a block of rows or an evaluation of the evidence."""
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-
-LOGGER = logging.getLogger("gigagp")
-LOGGER.addHandler(logging.NullHandler())
 
 
 @dataclass(frozen=True)
@@ -21,7 +13,7 @@ class Event:
 
     Stages of a fit: "scan", "store" and "sort" count rows (read, put into memory or dealt into buckets, sorted on
     disk); "rough theta", "choice of kernel" and "training" count evaluations of the evidence; "partition and store"
-    and "sharing" only end. Stages of others: "prediction", "evaluation" and "making", which count rows.
+    and "choice of experts" only end. Stages of others: "prediction", "evaluation" and "making", which count rows.
     """
 
     stage: str
@@ -56,21 +48,6 @@ Listener = Callable[[Event], None]
 
 def silent(event: Event) -> None:
     """Nobody listens."""
-
-
-def teller(verbose: int, listener: Listener | None = None) -> Listener:
-    """Hands events to the listener, to the logger, and as lines to the terminal where `verbose` asks for them."""
-
-    def tell(event: Event) -> None:
-        if listener is not None:
-            listener(event)
-        severity = logging.INFO if event.level == 1 else logging.DEBUG
-        if LOGGER.isEnabledFor(severity):
-            LOGGER.log(severity, event.line)
-        if verbose >= event.level:
-            print(f"[gigagp] {event.line}", flush=True)
-
-    return tell
 
 
 class Counter:

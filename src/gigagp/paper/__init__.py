@@ -1,0 +1,1 @@
+"""The paper's figures as experiments: each module has `run`, which computes, and `draw`, which only draws."""

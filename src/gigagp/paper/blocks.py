@@ -1,0 +1,112 @@
+"""The paper's figure "kernel matrix": what experts keep of the full GP's covariances.
+
+A partition keeps the blocks on the diagonal (in the order of the experts); rows in two experts make larger blocks, and
+in the data's own order the cut between experts blurs. Cells of neighbours, which go past the paper, keep what is large.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from gigagp.arrays import Array
+from gigagp.kernels import SquaredExponential
+from gigagp.paper import drawing
+from gigagp.partition import Partition, Partitioner, Shape, partitioner
+
+POINTS, EXPERTS, LENGTH = 64, 4, 0.12
+WAYS = (
+    ("stratified", 1, "a partition: each row in one expert"),
+    ("stratified", 2, "sharing: each row in two experts"),
+    ("local", 1, "cells of neighbours (past the paper)"),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """One way to divide the rows, and what is left of K."""
+
+    title: str
+    blocks: list[Array]  # rows of each expert
+    in_experts: Array  # K in the order of the experts, zero where no expert sees a pair
+    in_data: Array  # K in the data's order, zero where no expert sees a pair
+
+    @property
+    def pairs(self) -> float:
+        """Share of the pairs of rows that some expert sees."""
+        return float(np.mean(self.in_data > 0))
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """The full GP's K of sorted points, and what is kept of it."""
+
+    K: Array
+    ways: list[Kept]
+
+    def covariance(self, way: Kept) -> float:
+        """Share of the summed squared covariances between different rows that some expert sees."""
+        off = ~np.eye(len(self.K), dtype=bool)
+        return float(np.sum(way.in_data[off] ** 2) / np.sum(self.K[off] ** 2))
+
+
+def run(seed: int = 0) -> Blocks:
+    """Sorted points of one column under each way."""
+    x = np.linspace(0, 1, POINTS)[:, None]
+    kernel = SquaredExponential(1.0, LENGTH).bind(1)
+    K = kernel.cross(kernel.theta, x, x)
+    return Blocks(K, [_kept(K, x, partitioner(name), sharing, title, seed) for name, sharing, title in WAYS])
+
+
+def table(found: Blocks) -> list[tuple[str, float, float]]:
+    """Way, share of pairs that are seen, share of squared covariances."""
+    return [(way.title, way.pairs, found.covariance(way)) for way in found.ways]
+
+
+def _kept(K: Array, x: Array, how: Partitioner, sharing: int, title: str, seed: int) -> Kept:
+    shape = Shape(levels=1, branching=EXPERTS, sharing=sharing)
+    blocks = _rows(how.split(x, shape, np.random.default_rng(seed)))
+    order = np.concatenate(blocks)
+    expert = np.repeat(np.arange(len(blocks)), [len(b) for b in blocks])
+    in_experts = np.where(expert[:, None] == expert[None], K[np.ix_(order, order)], 0.0)
+    seen = np.zeros(K.shape, bool)
+    for block in blocks:
+        seen[np.ix_(block, block)] = True
+    return Kept(title, blocks, in_experts, np.where(seen, K, 0.0))
+
+
+def _rows(parts: Partition) -> list[Array]:
+    """The rows of each expert, sorted."""
+    return [np.sort(parts.order[parts.cells[leaf]]) for leaf in range(parts.n_leaves)]
+
+
+def draw(found: Blocks, path: Path) -> None:
+    """On the left K, on the right a row for each way."""
+    figure, axes = drawing.grid(len(found.ways), 3, (9.2, 8.6))
+    full = axes[1, 0]
+    _matrix(full, found.K)
+    full.set_title("the full GP's covariances", fontsize=10)
+    full.set_xlabel(f"{len(found.K)} rows, every pair", fontsize=9)
+    for ax in (axes[0, 0], axes[2, 0]):
+        drawing.bare(ax)
+    for row, way in zip(axes, found.ways, strict=True):
+        _matrix(row[1], way.in_experts)
+        edges = np.cumsum([0, *(len(b) for b in way.blocks)]) - 0.5
+        for start, end, colour in zip(edges[:-1], edges[1:], drawing.FAMILY, strict=False):
+            row[1].plot([start, end, end, start, start], [start, start, end, end, start], color=colour, linewidth=2)
+        row[1].set_title(way.title, fontsize=10)
+        row[1].set_xlabel(f"{len(way.in_experts)} rows, in the order of the experts", fontsize=9)
+        _matrix(row[2], way.in_data)
+        row[2].set_title("in the data's order", fontsize=10)
+        row[2].set_xlabel(f"{way.pairs:.0%} of pairs, {found.covariance(way):.0%} of squares", fontsize=9)
+    drawing.save(figure, path)
+
+
+def _matrix(ax: Axes, matrix: Array) -> None:
+    ax.imshow(np.ma.masked_less_equal(matrix, 0), cmap="Blues", vmin=-0.15, vmax=1, interpolation="nearest")
+    ax.set_facecolor("#fbf3ea")  # pairs that nobody sees
+    ax.set_xticks([])
+    ax.set_yticks([])

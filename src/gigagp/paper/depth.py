@@ -1,0 +1,110 @@
+"""The paper's figure "depth": more experts cost accuracy, more data give it back.
+
+Top row: 200 points of one column under trees of 1, 2 and 3 levels, 4, 16 and 64 experts, each row read by two children
+of a node. Bottom row: 64 experts and more and more points. Beside each an exact GP of the same points.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gigagp import HGPRegressor, metrics
+from gigagp.arrays import Array
+from gigagp.combine import PoE, Prediction
+from gigagp.kernels import SquaredExponential
+from gigagp.paper import drawing
+
+NOISE, SPAN, EDGE = 0.2, 4.0, 4.6
+TOP = ((200, 1), (200, 2), (200, 3))  # points, levels
+BOTTOM = ((400, 3), (800, 3), (1600, 3))
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """One hierarchy beside the exact GP."""
+
+    x: Array
+    y: Array
+    levels: int
+    grid: Array
+    exact: Prediction  # of the latent f
+    ours: Prediction
+    likelihood_ratio: float  # of ours to the exact GP, over the grid within the data
+
+    @property
+    def experts(self) -> int:
+        return int(4**self.levels)
+
+    @property
+    def points(self) -> int:
+        """Of an expert: each level deals every row to two of four children."""
+        return len(self.x) >> self.levels
+
+
+def data(points: int, seed: int = 0) -> tuple[Array, Array]:
+    """Points of one column, the fewer the first of the more."""
+    rng = np.random.default_rng(seed)
+    x, noise = rng.uniform(-SPAN, SPAN, 10_000), rng.standard_normal(10_000)
+    y = np.sin(2 * x) + 0.7 * np.sin(7 * x) + NOISE * noise
+    return x[:points, None], y[:points]
+
+
+def panel(points: int, levels: int, seed: int = 0) -> Panel:
+    """The paper's model on so many points, trained, and an exact GP, trained."""
+    x, y = data(points, seed)
+    at = np.linspace(-EDGE, EDGE, 400)[:, None]
+    exact = HGPRegressor(SquaredExponential(), partition="random", leaf_size=points, random_state=seed).fit(x, y)
+    ours = HGPRegressor(
+        SquaredExponential(), partition="stratified", levels=levels, branching=4, sharing=2, combine=PoE(),
+        experts_per_query=None, training="full", random_state=seed,
+    ).fit(x, y)  # fmt: skip
+    said = [_latent(model, at) for model in (exact, ours)]
+    inside = np.abs(at[:, 0]) <= SPAN
+    ratio = metrics.likelihood_ratio(
+        said[0].mean[inside], _noisy(exact, said[0])[inside], said[1].mean[inside], _noisy(ours, said[1])[inside]
+    )
+    return Panel(x, y, levels, at, said[0], said[1], ratio)
+
+
+def run(seed: int = 0) -> list[Panel]:
+    """All panels, the top row first."""
+    return [panel(points, levels, seed) for points, levels in TOP + BOTTOM]
+
+
+def table(panels: list[Panel]) -> list[tuple[int, int, int, float]]:
+    """Points, experts, points of an expert, likelihood ratio to the exact GP."""
+    return [(len(p.x), p.experts, p.points, p.likelihood_ratio) for p in panels]
+
+
+def draw(panels: list[Panel], path: Path) -> None:
+    figure, axes = drawing.grid(2, 3, (11, 5.6), sharex=True, sharey=True)
+    for one, ax in zip(panels, axes.flat, strict=True):
+        ax.plot(one.x[:, 0], one.y, ".", color="#b5b5b5", markersize=2.5, zorder=0)
+        models = ((one.exact, drawing.EXACT, "exact GP"), (one.ours, drawing.OURS, "hierarchy of experts"))
+        for said, colour, name in models:
+            assert said.variance is not None
+            band = 2 * np.sqrt(said.variance)
+            ax.fill_between(one.grid[:, 0], said.mean - band, said.mean + band, color=colour, alpha=0.18, linewidth=0)
+            ax.plot(one.grid[:, 0], said.mean, color=colour, linewidth=1.4, label=name)
+        ax.set_title(f"{len(one.x):,} points, {one.experts} experts of {one.points}", fontsize=10, loc="left")
+        ratio = f"likelihood ratio {one.likelihood_ratio:.3f}"
+        ax.text(0.98, 0.03, ratio, transform=ax.transAxes, ha="right", fontsize=9)
+        ax.spines[["top", "right"]].set_visible(False)
+    axes[0, 0].legend(frameon=False, fontsize=9, loc="upper left")
+    axes[0, 0].set_ylim(-3.1, 2.9)
+    axes[0, 0].set_xlim(-EDGE, EDGE)
+    drawing.save(figure, path)
+
+
+def _latent(model: HGPRegressor, at: Array) -> Prediction:
+    mean, std = model.predict(at, return_std=True, latent=True)
+    return Prediction(mean, std**2)
+
+
+def _noisy(model: HGPRegressor, said: Prediction) -> Array:
+    """Deviation of y."""
+    assert said.variance is not None
+    return np.asarray(np.sqrt(said.variance + model.noise_variance_))
