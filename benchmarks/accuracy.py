@@ -260,8 +260,12 @@ def bars(rows: Sequence[Found], compared: Sequence[Found]) -> list[Found]:
         if mine is None:
             continue
         peers = [r for r in rows if r["set"] == name and r["split"] == 0 and r["who"] != OURS and "nlpd" in r]
+        several = [r for r in rows if r["set"] == name and r["who"] == OURS and "nlpd" in r]
         for score, bound in which.bars:
             made.append({"set": name, **judged(f"{name} {_words[score]}", mine[score], bound, at_least=False)})
+            if len(several) > 1:
+                mean, splits = sum(r[score] for r in several) / len(several), f"mean of {len(several)} splits"
+                made.append({"set": name, **judged(f"{name} {_words[score]}, {splits}", mean, bound, at_least=False)})
         made += [{"set": name, **b} for b in _tenth_of_exact(name, mine, peers)]
         covered = mine["coverage"]["0.95"]
         low, high = COVERAGE

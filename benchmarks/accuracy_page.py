@@ -143,6 +143,17 @@ def splits_table(versus: Sequence[Found]) -> str:
     return table(("data", "who", "splits", "our NLPD less theirs", "95% interval", "ours"), body)
 
 
+def ours_table(rows: Sequence[Found]) -> str:
+    """Our scores on every split that was run. Splits from 1 on served development; split 0 did not."""
+    body = [
+        (r["set"], str(r["split"]), f"{r['rmse']:.4f}", f"{r['nlpd']:.3f}",
+         " / ".join(f"{100 * r['coverage'][level]:.1f}" for level in ("0.5", "0.8", "0.95")))
+        for r in sorted(rows, key=lambda r: (r["set"], r["split"]))
+        if r["who"] == OURS and "nlpd" in r
+    ]  # fmt: skip
+    return table(("data", "split", "RMSE", "NLPD", "50 / 80 / 95% cover"), body)
+
+
 def measured(rows: Sequence[Found]) -> str:
     """When, and from which commits."""
     when = list(dict.fromkeys(f"{r['date']}, commit {r['commit']}" for r in rows))
@@ -170,6 +181,7 @@ def page(found: Found) -> str:
         counts = "" if whole is None else f"{whole['rows']:,} rows for training, {whole['queries']:,} for test. "
         versus = [v for v in found["versus"] if v["set"] == name and v["splits"] == [0]]
         text += [f"## {name}", counts + measured(here), set_table(here, versus)]
+    text += ["## Ours over splits", ours_table(found["rows"])]
     several = [v for v in found["versus"] if v["splits"] != [0]]
     if several:
         text += ["## Over splits", splits_table(several)]
