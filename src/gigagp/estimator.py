@@ -83,7 +83,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         How many experts read a row. Random and stratified: each row of a node goes to `sharing` of its children
         (a whole number, default 1). Local: an expert predicts from `sharing` times its cell: the cell and the outside
         points nearest to it. By default 2, doubled as long as rows left out are then predicted clearly better, up to 8
-        (4 from 200,000 rows on).
+        (4 from 50,000 rows on).
     combine : "auto", a name in gigagp.combine.RULES, or a Rule
         How experts' predictions are combined. "auto": for local healed_blend, unless rows left out speak clearly for
         blend or healed; healed for the others.

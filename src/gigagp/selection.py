@@ -26,7 +26,7 @@ _RULES = ("blend", "healed")  # those others
 _MORE_NEAREST = 8
 SHARING = (2.0, 4.0, 8.0)
 _ALIKE = 0.006  # nats a row by which kernels must differ for the rougher to be taken
-_FEW_ROWS, _MANY_ROWS = 50_000, 200_000  # up to which sharing is at least 4, and from which at most
+_FEW_ROWS = 50_000  # up to which sharing is at least 4, and beyond which at most
 _GAIN_FEW, _GAIN = 0.005, 0.02  # nats a row, for which sharing is doubled: a prediction then costs 4 to 8 times as much
 _CHEAP = 2.0  # sharing at which many experts can be asked
 _SIGNIFICANT, _WORTHWHILE = 2.0, 0.005  # standard errors, and nats a row, by which another rule must be better
@@ -119,7 +119,7 @@ def score_family(jury: Jury, sharing: float | None) -> float:
 
 def choose_sharing(jury: Jury, rows: int) -> tuple[float, list[Candidate]]:
     """Sharing is doubled as long as that pays."""
-    least, most = SHARING[rows <= _FEW_ROWS], SHARING[-1 if rows <= _MANY_ROWS else -2]
+    least, most = SHARING[rows <= _FEW_ROWS], SHARING[-1 if rows <= _FEW_ROWS else -2]
     gain = _GAIN_FEW if rows <= _FEW_ROWS else _GAIN
     chosen, candidates = least, []
     for sharing in (s for s in SHARING if least <= s <= most):
