@@ -74,10 +74,10 @@ class Jury:
     ) -> Jury:
         return cls(shared, cells, engine, rng.permutation(len(cells)), int(rng.integers(2**32)))
 
-    def own(self, sharing: float, most: int = _CELLS) -> list[Said]:
-        """What some experts say of rows of their own cells."""
+    def own(self, sharing: float, most: int = _CELLS, least: int = 0) -> list[Said]:
+        """What some experts say of rows of their own cells; as many as can be afforded, within these numbers."""
         committee = self.shared(sharing)
-        cells = self.order[: min(most, _affordable(committee))].tolist()
+        cells = self.order[: max(least, min(most, _affordable(committee)))].tolist()
         new = [Asked(leaf, self._some(leaf)) for leaf in cells if (sharing, leaf) not in self._known]
         for asked, said in zip(new, ask_one(committee, new, self.engine), strict=True):
             self._known[sharing, asked.leaf] = said
@@ -113,8 +113,8 @@ def _affordable(committee: Committee) -> int:
 
 def score_family(jury: Jury, sharing: float | None) -> float:
     """How well experts with a kernel predict rows of their own cells, left out."""
-    said = jury.own(min(sharing or SHARING[1], SHARING[1])) or jury.own(1.0)
-    return Said.joined(said).score if said else np.nan
+    said = jury.own(min(sharing or SHARING[1], SHARING[1])) or jury.own(1.0, least=1)
+    return Said.joined(said).score
 
 
 def choose_sharing(jury: Jury, rows: int) -> tuple[float, list[Candidate]]:

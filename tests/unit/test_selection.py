@@ -97,3 +97,11 @@ def test_a_part_that_is_fixed_is_not_tried():
     assert [c.name for c in model.report_.choices] == ["4 experts", "8 experts"]
     model = HGPRegressor(Matern52(), experts_per_query=2, sharing=2, random_state=0).fit(X, y)
     assert [c.name for c in model.report_.choices] == ["healed_blend of 2", "blend of 2", "healed of 2"]
+
+
+def test_experts_too_large_to_be_left_out_often_are_still_chosen_for(monkeypatch):
+    monkeypatch.setattr("gigagp.selection._WORK", 1.0)
+    model = HGPRegressor(leaf_size=200, random_state=0).fit(*draw(Matern(1.5, nu=1.5), 600))
+    assert [c.what for c in model.report_.choices] == ["kernel"] * 3
+    assert np.isfinite([c.score for c in model.report_.choices]).all()
+    assert model.report_.calibration.rows == 0
