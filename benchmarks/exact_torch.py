@@ -17,6 +17,7 @@ from scipy.optimize import minimize
 from scipy.spatial import cKDTree
 
 from gigagp.arrays import Array
+from gigagp.paper.svgp import start_theta
 
 ROUGH_ROWS = 1000
 NEIGHBOURHOODS, NEIGHBOURHOOD_ROWS = 32, 256
@@ -65,10 +66,6 @@ class Learnt:
 
 class _OutOfTime(Exception):
     """Ends a search whose time is up."""
-
-
-def start_theta(columns: int) -> Array:
-    return np.concatenate([[0.0], np.full(columns, np.log(columns) / 2), [np.log(0.1)]])
 
 
 def _apart(a: Any, b: Any) -> Any:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.paper.provenance import machine
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
@@ -70,30 +67,6 @@ def gemm_rate(dtype: str, workers: int, times: int = 2) -> float:
     _gemms(A, outs[0], 1)
     taken = side_by_side([lambda C=C: _gemms(A, C, times) for C in outs])
     return workers * times * 2 * GEMM_SIZE**3 / taken
-
-
-def machine() -> dict[str, Any]:
-    model = "unknown"
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        lines = cpuinfo.read_text().splitlines()
-        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
-    return {
-        "cpu": model,
-        "cores": len(os.sched_getaffinity(0)),
-        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "commit": _commit(),
-    }
-
-
-def _commit() -> str:
-    found = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True, check=False
-    )
-    return found.stdout.strip() or "unknown"
 
 
 def arguments(description: str, *, data: bool = False, quick: bool = True) -> argparse.ArgumentParser:

@@ -24,9 +24,10 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from gigagp.arrays import Array
+from gigagp.paper import svgp
+from gigagp.paper.svgp import Watch
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
-Watch = Callable[[float, Array, Array], bool]  # seconds, means, deviations -> whether to slow down
 LML = Callable[[Array], tuple[float, Array]]  # theta -> log marginal likelihood and its gradient
 
 
@@ -126,116 +127,30 @@ class GPyTorchExact:
         return value_and_gradient
 
 
-class SVGP:
-    """GPyTorch's stochastic variational GP, 1024 inducing inputs, float32.
+class SVGP(svgp.SVGP):
+    """GPyTorch's stochastic variational GP, 1024 inducing inputs (see gigagp.paper.svgp).
 
-    As in GPyTorch's tutorial on natural gradients: rate 0.1 for the variational distribution, in the triangular
-    parametrisation (its documentation calls the other one unstable), Adam at 0.01 for inducing inputs and parameters.
-    Minibatches of 1024. Rates fall tenfold for the last quarter of the time, which begins earlier if progress stops.
-    Inducing inputs start at random rows. smooth: squared exponential, length-scales start where ours do; otherwise
-    Matern 5/2, which start from the exact evidence of 1,000 random rows. In trials of 18 s on 1e5 robot arm rows this
-    was ahead of Adam for everything and of the other parametrisation.
+    With the squared exponential length-scales start where ours do; with Matern 5/2 from the exact evidence of 1,000
+    random rows, within a quarter of the time.
     """
 
     name = "SVGP-1024"
-    inducing, batch, rate, natural_rate = 1024, 1024, 0.01, 0.1
 
     def __init__(self, smooth: bool = True) -> None:
-        self._smooth = smooth
+        super().__init__(smooth=smooth)
 
     @staticmethod
     def available() -> bool:
         return available("SVGP", "torch", "gpytorch")
 
     def run(self, X: Array, y: Array, Z: Array, cap: float, watch: Watch | None = None) -> Said:
-        """Train for `cap` seconds. watch(seconds, mean, std) sees the held-out predictions now and then.
-
-        The seconds spent on watching are not counted. When watch returns True, NLPD has stopped falling: the rates
-        are lowered then and there, and a quarter of the time remains.
-        """
-        torch, gpytorch = _torch()
-        torch.manual_seed(0)
-        with gpytorch.settings.cholesky_max_tries(6):  # float32 needs more jitter than its default three tries add
-            return self._run(X, y, Z, cap, watch, torch, gpytorch)
-
-    def _run(
-        self, X: Array, y: Array, Z: Array, cap: float, watch: Watch | None, torch: ModuleType, gpytorch: ModuleType
-    ) -> Said:
+        """Train for `cap` seconds and predict; see `learn`."""
+        _torch()
         start = time.perf_counter()
-        model, likelihood = self._model(X, y, torch, gpytorch, start + cap / 4)
-        inputs, targets, queries = (torch.from_numpy(a.astype(np.float32)) for a in (X, y, Z))
-        mll = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(y))
-        optimisers = (
-            gpytorch.optim.NGD(model.variational_parameters(), num_data=len(y), lr=self.natural_rate),
-            torch.optim.Adam([*model.hyperparameters(), *likelihood.parameters()], lr=self.rate),
-        )
-        watching, looked = 0.0, 0.0
-        slowed, ended, deadline = False, False, cap
-        while not ended:
-            for rows in torch.randperm(len(y)).split(self.batch):
-                model.train()
-                for optimiser in optimisers:
-                    optimiser.zero_grad()
-                loss = -mll(model(inputs[rows]), targets[rows])
-                loss.backward()
-                for optimiser in optimisers:
-                    optimiser.step()
-                spent = time.perf_counter() - start - watching
-                flat = spent > 0.75 * cap
-                if watch is not None and spent - looked > cap / 60:
-                    looked = spent
-                    flat |= watch(spent, *self._say(model, likelihood, queries, torch))
-                    watching = time.perf_counter() - start - spent
-                if flat and not slowed:
-                    slowed, deadline = True, min(cap, spent + cap / 4)
-                    for optimiser in optimisers:
-                        optimiser.param_groups[0]["lr"] /= 10
-                ended = spent > deadline
-                if ended:
-                    break
-        fitted = time.perf_counter() - start - watching
-        start = time.perf_counter()
-        mean, std = self._say(model, likelihood, queries, torch)
-        predicted = time.perf_counter() - start
-        if watch is not None:
-            watch(fitted, mean, std)
-        return Said(mean, std, fitted, predicted, capped=deadline >= cap)
-
-    def _model(self, X: Array, y: Array, torch: ModuleType, gpytorch: ModuleType, deadline: float) -> tuple[Any, Any]:
-        exact = import_module("exact_torch")
-        count, d = min(self.inducing, len(X)), X.shape[1]
-        theta = exact.start_theta(d) if self._smooth else exact.rough_theta(X, y, deadline).theta
-        chosen = X[np.random.default_rng(0).permutation(len(X))[:count]].astype(np.float32)
-        kernels = gpytorch.kernels
-        kernel = kernels.RBFKernel(ard_num_dims=d) if self._smooth else kernels.MaternKernel(nu=2.5, ard_num_dims=d)
-
-        class Model(gpytorch.models.ApproximateGP):
-            def __init__(self) -> None:
-                q = gpytorch.variational.TrilNaturalVariationalDistribution(count)
-                Z = torch.from_numpy(chosen)
-                super().__init__(gpytorch.variational.VariationalStrategy(self, Z, q, learn_inducing_locations=True))
-                self.mean_module = gpytorch.means.ConstantMean()
-                kernel.lengthscale = torch.from_numpy(np.exp(theta[1:-1]))
-                self.covar_module = gpytorch.kernels.ScaleKernel(kernel)
-                self.covar_module.outputscale = float(np.exp(theta[0]))
-
-            def forward(self, x: Any) -> Any:
-                return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-        likelihood = gpytorch.likelihoods.GaussianLikelihood()
-        likelihood.noise = 0.1  # not theta's: it is overconfident until the variational distribution has caught up
-        return Model().float(), likelihood
-
-    @staticmethod
-    def _say(model: Any, likelihood: Any, queries: Any, torch: ModuleType) -> tuple[Array, Array]:
-        model.eval()
-        means, variances = [], []
-        with torch.no_grad():
-            for block in queries.split(2048):
-                said = model(block)
-                means.append(said.mean)
-                variances.append(said.variance + likelihood.noise)
-        return torch.cat(means).double().numpy(), torch.cat(variances).double().sqrt().numpy()
+        theta = None if self._smooth else import_module("exact_torch").rough_theta(X, y, start + cap / 4).theta
+        begun = time.perf_counter() - start
+        said = self.learn(X, y, Z, cap - begun, theta, watch)
+        return Said(said.mean, said.std, begun + said.fit_seconds, said.predict_seconds, capped=said.capped)
 
 
 class SGPR:

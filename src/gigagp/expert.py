@@ -14,6 +14,7 @@ from gigagp.kernels.base import Kernel
 from gigagp.linalg import cholesky, leaf
 from gigagp.linalg.compiled import compiled, compiled_strict
 from gigagp.linalg.jitter import factor_noisy, largest_jitter
+from gigagp.linalg.tiny import tiny_is_zero
 from gigagp.linalg.vectors import whole_registers
 from gigagp.linalg.workspace import Workspace
 
@@ -149,6 +150,7 @@ def _reduce_variance(V: Array, p: int, q: int, variance: Array) -> None:
             variance[j] -= V[i, j] * V[i, j]
 
 
+@tiny_is_zero
 def evidence(
     kernel: Kernel, theta: Array, X: Array, y: Array, work: Workspace, expert: int | None = None, dof: float = np.inf
 ) -> Evidence:
@@ -189,6 +191,7 @@ def _checked(said: Evidence, expert: int | None) -> Evidence:
     return said
 
 
+@tiny_is_zero
 def factor(
     kernel: Kernel, theta: Array, X: Array, y: Array, work: Workspace, expert: int | None = None, keep: bool = False
 ) -> Factor:
@@ -201,6 +204,7 @@ def factor(
     return Factor(X, U, D, alpha, jitter, _misfit(y, alpha))
 
 
+@tiny_is_zero
 def posterior_mean(kernel: Kernel, theta: Array, held: Factor, Z: Array, work: Workspace) -> Array:
     """E[f(z)] = k_*^T alpha for each row of Z. Eq. 3. No variance work is done."""
     mean = np.empty(len(Z), Z.dtype)
@@ -211,6 +215,7 @@ def posterior_mean(kernel: Kernel, theta: Array, held: Factor, Z: Array, work: W
     return mean
 
 
+@tiny_is_zero
 def posterior(kernel: Kernel, theta: Array, held: Factor, Z: Array, work: Workspace) -> tuple[Array, Array]:
     """Mean (eq. 3) and variance (eq. 4) of the latent f at each row of Z; the variance is always positive.
 
@@ -232,6 +237,7 @@ def posterior(kernel: Kernel, theta: Array, held: Factor, Z: Array, work: Worksp
     return mean, variance
 
 
+@tiny_is_zero
 def leave_one_out(
     kernel: Kernel, theta: Array, X: Array, y: Array, work: Workspace, expert: int | None = None
 ) -> LeaveOneOut:
@@ -249,6 +255,7 @@ def _misfit(y: Array, alpha: Array) -> float:
     return float(np.dot(y.astype(float), alpha.astype(float)))
 
 
+@tiny_is_zero
 def left_out(
     kernel: Kernel, theta: Array, X: Array, y: Array, Z: Array, own: Array, work: Workspace, expert: int | None = None
 ) -> tuple[Array, Array, Array]:

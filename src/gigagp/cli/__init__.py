@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gigagp.cli import benchmark, datasets, demo, evaluate, fit, inspect, predict, report
+from gigagp.cli import benchmark, datasets, demo, evaluate, fit, inspect, predict, report, reproduce
 from gigagp.cli.running import Group
 from gigagp.version import __version__
 
@@ -40,6 +40,7 @@ for module in (fit, predict, evaluate, inspect, report):
     app.command(module.__name__.rpartition(".")[2], epilog=module.EXAMPLE)(module.command)
 app.command("demo", epilog=demo.EXAMPLE)(demo.command)
 app.command("benchmark", epilog=benchmark.EXAMPLE)(benchmark.command)
+app.command("reproduce", epilog=reproduce.EXAMPLE)(reproduce.command)
 sets = typer.Typer(help="Make data to try things on.", rich_markup_mode=None)
 sets.command("make", epilog=datasets.EXAMPLE)(datasets.command)
 sets.callback()(lambda: None)

@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 
+from gigagp.linalg.tiny import flush_in_this_thread
+
 
 class Team:
     """`workers` threads in all, most of them usually busy with experts of their own."""
 
     def __init__(self, workers: int) -> None:
         self._free, self._lock = workers, threading.Lock()
-        self._pool = ThreadPoolExecutor(max(1, workers - 1), thread_name_prefix="gigagp-team")
+        self._pool = ThreadPoolExecutor(max(1, workers - 1), "gigagp-team", initializer=flush_in_this_thread)
 
     @contextmanager
     def at_work(self) -> Iterator[None]:

@@ -1,0 +1,24 @@
+"""The paper's data sets, from a folder of the user's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gigagp.errors import InvalidParameter
+
+
+def load(folder: Path, name: str, *wanted: str) -> dict[str, Any]:
+    """Arrays X, y and others that are wanted of <name>.npz."""
+    path = folder / f"{name}.npz"
+    if not path.is_file():
+        raise InvalidParameter(f"{path.name} is not in {folder}; give the folder that holds it with --data")
+    try:
+        with np.load(path, allow_pickle=False) as data:
+            return {key: data[key] for key in ("X", "y", *wanted)}
+    except KeyError as error:
+        raise InvalidParameter(f"{path} has no array {error.args[0]}; give another folder with --data") from None
+    except (OSError, ValueError) as error:
+        raise InvalidParameter(f"{path} cannot be read ({error}); give another folder with --data") from None
