@@ -1,7 +1,7 @@
 """The paper's table "airline": delays of flights, 1,400 experts of 1,000 random points, each row in two of them.
 
 Four times, rows are drawn at random from all flights. Beside the paper's model: what it compares with (a stochastic
-variational GP), the mean and boosted trees as sanity lines, and our defaults on the same rows and on all but the test's.
+variational GP), the mean and boosted trees as sanity lines, and our defaults on the same rows and on all others.
 """
 
 from __future__ import annotations
