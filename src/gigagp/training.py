@@ -103,6 +103,12 @@ def maximise(
         return -seen.value / seen.points, -seen.gradient / seen.points
 
     start = np.clip(start, bounds[:, 0], bounds[:, 1])
+    if np.all(bounds[:, 0] == bounds[:, 1]):
+        loss(start)
+        assert best is not None
+        seen = best[1]
+        stage = Stage(name, seen.experts, seen.points, 0, 1, seen.value / seen.points, "all of theta is fixed", True)
+        return Optimum(start, seen, stage, np.zeros((len(start), len(start))))
     result = minimize(
         loss, start, jac=True, method="L-BFGS-B", bounds=bounds,
         options={"maxiter": iterations, "ftol": precision.change, "gtol": precision.slope, "maxcor": 20},

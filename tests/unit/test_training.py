@@ -370,3 +370,14 @@ def test_a_fit_without_training_has_a_report_too():
     assert report.converged
     assert "50 rows" in repr(report)
     assert report.message
+
+
+@pytest.mark.parametrize("settings", [{"partition": "random"}, {}, {"training": "progressive", "leaf_size": 32}])
+def test_where_all_of_theta_is_fixed_it_stays(settings):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (600, 1))
+    kernel = SquaredExponential(2.0, 0.5, variance_bounds=(2.0, 2.0), lengthscale_bounds=(0.5, 0.5))
+    model = HGPRegressor(kernel, noise_bounds=(0.05, 0.05), random_state=0, **settings).fit(X, np.sin(3 * X[:, 0]))
+    np.testing.assert_allclose(np.exp(model.theta_), [2.0, 0.5, 0.05], rtol=1e-12)
+    assert model.report_.converged
+    assert np.isfinite(model.predict(X, return_std=True)[1]).all()
