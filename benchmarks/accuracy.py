@@ -30,7 +30,7 @@ import numpy as np
 from gigagp import HGPRegressor
 from gigagp.arrays import Array
 from gigagp.datasets import robot_arm
-from gigagp.demo import peak_memory
+from gigagp.memory import peak_memory
 from measure import HERE, RESULTS, arguments, data_set, judged, machine, save, seconds, tell_bar
 from peers import SGPR, SVGP, BoostedTrees, ExactSubset, GPBoost, NearestNeighbours, Said
 from scores import LEVELS, log_losses, paired, scores

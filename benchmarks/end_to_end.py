@@ -17,7 +17,7 @@ import numpy as np
 
 from gigagp import HGPRegressor, metrics
 from gigagp.datasets import robot_arm
-from gigagp.demo import peak_memory
+from gigagp.memory import peak_memory
 from measure import HERE, RESULTS, Timing, arguments, bar, save, seconds
 from peers import SVGP, GPBoost, NearestNeighbours, Said
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from gigagp import HGPRegressor, metrics
 from gigagp.datasets import robot_arm
-from gigagp.demo import peak_memory
+from gigagp.memory import peak_memory
 from measure import arguments, bar, save, seconds
 
 N, HELD_OUT = 1_000_000, 10_000

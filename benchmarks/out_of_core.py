@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from gigagp import HGPRegressor, metrics
 from gigagp.datasets import robot_arm, robot_arm_batches
-from gigagp.demo import peak_memory
+from gigagp.memory import peak_memory
 from measure import arguments, bar, save, seconds
 
 COLUMNS = [*(f"joint{d}" for d in range(1, 9)), "distance"]

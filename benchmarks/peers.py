@@ -24,7 +24,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from gigagp.arrays import Array
-from gigagp.paper import svgp
+from gigagp.paper import fitc, svgp
 from gigagp.paper.svgp import Watch
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
@@ -420,10 +420,7 @@ def answered(
 
 
 class FITC:
-    """A sparse GP with as many inducing inputs as a tenth of the rows (Snelson & Ghahramani 2006), in torch.
-
-    y ~ N(0, Q + diag(K - Q) + noise I), Q = K_fu K_uu^-1 K_uf; the inducing inputs are a random tenth of the rows.
-    """
+    """A sparse GP with as many inducing inputs as a tenth of the rows (see gigagp.paper.fitc)."""
 
     name = "FITC, 10% inducing"
 
@@ -432,36 +429,8 @@ class FITC:
         return available("FITC", "torch")
 
     @staticmethod
-    def lml(X: Array, y: Array, share: float = 0.1) -> LML:
-        torch = import_module("torch")
-        torch.set_num_threads(CORES)
-        n, m = len(y), max(1, round(share * len(y)))
-        chosen = np.random.default_rng(0).permutation(n)[:m]
-        F, U, targets = torch.from_numpy(X), torch.from_numpy(X[chosen]), torch.from_numpy(y)
-        tiny = 1e-8 * torch.eye(m, dtype=torch.float64)
-
-        def value_and_gradient(theta: Array) -> tuple[float, Array]:
-            t = torch.tensor(theta, requires_grad=True)
-            variance, noise = t[0].exp(), t[-1].exp()
-            f, u = F * torch.exp(-t[1:-1]), U * torch.exp(-t[1:-1])
-
-            def covariance(a: Any) -> Any:
-                apart = (u * u).sum(1)[:, None] + (a * a).sum(1) - 2 * u @ a.T
-                return variance * torch.exp(-apart / 2)
-
-            L = torch.linalg.cholesky(covariance(u) + variance * tiny)
-            V = torch.linalg.solve_triangular(L, covariance(f), upper=False)  # Q = V^T V
-            diagonal = variance - (V * V).sum(0) + noise
-            A = V / diagonal.sqrt()
-            r = targets / diagonal.sqrt()
-            B = torch.linalg.cholesky(A @ A.T + torch.eye(m, dtype=torch.float64))
-            c = torch.linalg.solve_triangular(B, (A @ r)[:, None], upper=False)
-            logdet = 2 * B.diagonal().log().sum() + diagonal.log().sum()
-            value = -0.5 * (r @ r - (c * c).sum() + logdet + n * np.log(2 * np.pi))
-            value.backward()
-            return value.item(), t.grad.numpy()
-
-        return value_and_gradient
+    def lml(X: Array, y: Array) -> LML:
+        return fitc.evidence(X, y, threads=CORES)
 
 
 def _torch() -> tuple[ModuleType, ModuleType]:

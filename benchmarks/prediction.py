@@ -19,7 +19,7 @@ import numpy as np
 
 from gigagp import HGPRegressor
 from gigagp.datasets import robot_arm
-from gigagp.demo import peak_memory
+from gigagp.memory import peak_memory
 from gigagp.engines import one_blas_thread
 from measure import HERE, Timing, arguments, bar, gemm_rate, save, seconds
 

@@ -16,61 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from gigagp import expert
-from gigagp.data.store import ExpertStore
-from gigagp.demo import peak_memory
-from gigagp.engines import one_blas_thread, open_engine
-from gigagp.fitting import summed_evidence
-from gigagp.kernels import SquaredExponential
-from gigagp.linalg.workspace import Workspace
-from gigagp.partition.base import Runs
-from gigagp.tree import Tree
+from gigagp.memory import peak_memory
+from gigagp.engines import one_blas_thread
+from gigagp.paper import timing
 from measure import HERE, Timing, arguments, bar, gemm_rate, save, seconds
 from peers import FITC
 
-D = 8
 WORKERS = 2
-BLOCK = 1 << 16
-THETA = np.concatenate([[0.0], np.full(D, np.log(1.5)), [np.log(0.01)]])
 TIME_EXPONENT, MEMORY_EXPONENT = 3, 2  # of the peers, to know when to stop
 MOST_GB = 12.0  # that a peer may take
-
-
-def rows(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """n rows of standardised data, made in place."""
-    rng = np.random.default_rng(0)
-    X, y = np.empty((n, D)), np.empty(n)
-    for a in range(0, n, BLOCK):
-        block = X[a : a + BLOCK]
-        rng.standard_normal(out=block)
-        y[a : a + BLOCK] = np.sin(block.sum(axis=1)) + 0.1 * rng.standard_normal(len(block))
-    return X, y
-
-
-def three_levels(leaves: int) -> Tree:
-    """The root, two inner levels, and the leaves below them, each level about as wide for its parents as the next."""
-    first = max(1, round(leaves ** (1 / 3)))
-    second = max(first, round(leaves ** (2 / 3)))
-    widths = ((1, first), (first, second), (second, leaves))
-    return Tree(tuple(np.arange(above + 1) * below // above for above, below in widths))
-
-
-def tree_evidence(n: int, leaf: int) -> tuple[Callable[[], Any], int]:
-    X, y = rows(n)
-    store = ExpertStore(X, y)
-    cells = Runs(np.arange(0, n + 1, leaf))
-    kernel, tree = SquaredExponential(1.0, 1.5).bind(D), three_levels(n // leaf)
-    engine = open_engine("threads", WORKERS).__enter__()
-    evidence = summed_evidence(kernel, store, cells, tree, engine)
-    expert.evidence(kernel, THETA, X[:leaf], y[:leaf], Workspace())  # loads the compiled code
-    return lambda: evidence(THETA, None), n // leaf
-
-
-def full_evidence(n: int) -> Callable[[], Any]:
-    X, y = rows(n)
-    kernel, work = SquaredExponential(1.0, 1.5).bind(D), Workspace()
-    expert.evidence(kernel, THETA, X[:512], y[:512], Workspace())
-    return lambda: expert.evidence(kernel, THETA, X, y, work)
 
 
 def one(what: str, n: int, leaf: int) -> dict[str, Any]:
@@ -78,24 +32,18 @@ def one(what: str, n: int, leaf: int) -> dict[str, Any]:
 
     Repeated three to seven times; once where a peer takes longer than ten seconds.
     """
-    leaves, share = 1, None
-    if what == "fitc":
-        FITC.lml(*rows(256))(THETA)  # the first call of torch is slow
-        lml = FITC.lml(*rows(n))
-        taken = repeated(lambda: lml(THETA), at_least=1)
-    else:
-        with one_blas_thread():
-            work, leaves = tree_evidence(n, leaf) if what == "tree" else (full_evidence(n), 1)
-            taken = repeated(work, at_least=3 if what == "tree" else 1)
+    leaves, share = n // leaf, None
+    with timing.sparse_evidence(n) if what == "fitc" else timing.tree_evidence(n, leaf, WORKERS) as evidence:
+        taken = repeated(evidence, at_least=3 if what == "tree" else 1)
     gb = peak_memory()
     if what != "fitc":
         with one_blas_thread():
-            rates = [gemm_rate("float64", WORKERS if what == "tree" else 1, times=8) for _ in range(3)]
+            rates = [gemm_rate("float64", WORKERS, times=8) for _ in range(3)]
         share = n * (n / leaves) ** 2 / float(np.median(taken)) / float(np.median(rates))
-    timing = Timing.of(taken)
+    spread = Timing.of(taken)
     return {
-        "what": what, "n": n, "leaf": leaf, "leaves": leaves, "seconds": timing.median, "low": timing.low,
-        "high": timing.high, "repeats": timing.repeats, "gb": gb, "share": share,
+        "what": what, "n": n, "leaf": leaf, "leaves": leaves, "seconds": spread.median, "low": spread.low,
+        "high": spread.high, "repeats": spread.repeats, "gb": gb, "share": share,
     }  # fmt: skip
 
 
@@ -153,11 +101,11 @@ def main() -> None:
     first = 16 if options.full else 14
     scheme, small = [], []
     for power in powers:
-        leaf = 512 if power <= 20 else 128
+        leaf = timing.leaf_size(power)
         row = in_its_own_process("tree", 1 << power, leaf)
         scheme.append(row)
         if power >= first:
-            small.append(row if leaf == 128 else in_its_own_process("tree", 1 << power, 128))
+            small.append(row if leaf == timing.SMALL else in_its_own_process("tree", 1 << power, timing.SMALL))
     scheme, small = ([r for r in found if r is not None] for found in (scheme, small))
     sizes = [1 << power for power in range(10, 18)]
     allowed = 30.0 if options.full else 4.0

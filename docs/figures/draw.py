@@ -7,7 +7,10 @@ from gigagp.paper import blocks, depth, groups
 HERE = Path(__file__).resolve().parent
 
 if __name__ == "__main__":
-    for figure in (blocks, groups, depth):
-        name = figure.__name__.rpartition(".")[2]
-        figure.draw(figure.run(), HERE / f"{name}.png")
+    for name, draw in (
+        ("blocks", lambda path: blocks.draw(blocks.blocks(), path)),
+        ("groups", lambda path: groups.draw(groups.run(), path)),
+        ("depth", lambda path: depth.draw(depth.panels(), path)),
+    ):
+        draw(HERE / f"{name}.png")
         print(f"docs/figures/{name}.png", flush=True)

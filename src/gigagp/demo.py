@@ -17,6 +17,7 @@ import numpy as np
 from gigagp import HGPRegressor, metrics
 from gigagp.arrays import Array
 from gigagp.datasets import distance_to_target, robot_arm
+from gigagp.memory import peak_memory
 
 ROWS, SUBSET, HELD_OUT = 200_000, 2_000, 10_000
 PICTURE = Path("gigagp-demo.png")
@@ -40,14 +41,6 @@ def run(name: str, model: HGPRegressor, X: Array, y: Array, Z: Array) -> Result:
     fitted = time.perf_counter()
     mean, std = model.predict(Z, return_std=True)
     return Result(name, model, mean, std, fitted - start, time.perf_counter() - fitted)
-
-
-def peak_memory() -> float:
-    """Largest resident memory of this process so far, in GB."""
-    import resource  # noqa: PLC0415 not on every platform
-
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
 def table(results: list[Result], y: Array) -> str:

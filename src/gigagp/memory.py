@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from numbers import Real
 from pathlib import Path
 
@@ -40,3 +41,11 @@ def _available() -> int:
         except (OSError, ValueError):
             continue
     return machine
+
+
+def peak_memory() -> float:
+    """Largest resident memory of this process so far, in GB."""
+    import resource  # noqa: PLC0415 not on every platform
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9

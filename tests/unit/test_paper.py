@@ -11,7 +11,7 @@ def is_png(path):
 
 
 def test_blocks_keep_what_experts_see(tmp_path):
-    found = blocks.run()
+    found = blocks.blocks()
     partition, sharing, local = found.ways
     assert partition.pairs == local.pairs == 1 / blocks.EXPERTS
     assert [len(b) for b in partition.blocks] == [16] * 4

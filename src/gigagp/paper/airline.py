@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from gigagp import HGPRegressor, metrics
 from gigagp.arrays import Array
 from gigagp.combine import RBCM, GPoE, Healed, PoE, Rule
-from gigagp.demo import peak_memory
+from gigagp.memory import peak_memory
 from gigagp.kernels import SquaredExponential
 from gigagp.paper import drawing, page, sets, svgp
 from gigagp.paper.everyone import BLOCK, ask_everyone
@@ -100,7 +100,7 @@ def _repeat(
 
     lines = {"the mean": step("the mean", lambda: _mean(rows, scale))}
     lines["boosted trees"] = step("boosted trees", lambda: _trees(rows, seed))
-    lacking = svgp.missing()
+    lacking = svgp.missing("torch", "gpytorch")
     name = f"SVGP, {settings.inducing} inducing inputs (GPyTorch)"
     if lacking is None:
         lines[name] = step("SVGP", lambda: _svgp(rows, scale, settings))
@@ -170,11 +170,11 @@ def _paper_model(
             "evaluations": report.evaluations, "theta": report.theta.tolist(), "names": list(report.names),
         }  # fmt: skip
 
-    def ask(start: int) -> Found:
+    def ask(start: int, spent: float) -> Found:
         """Sums over the queries of a block."""
         Z, truth = rows.Z[start : start + BLOCK], rows.truth[start : start + BLOCK]
         begun = time.perf_counter()
-        said = ask_everyone(model(), Z, RULES, tell)
+        said = ask_everyone(model(), Z, RULES, _of_all(tell, start, spent, len(rows.truth)))
         sums = {
             name: {
                 "squares": float(np.sum((truth - mean) ** 2)), "loss": metrics.nlpd(truth, mean, std) * len(truth),
@@ -185,7 +185,10 @@ def _paper_model(
         return {"queries": len(truth), "seconds": time.perf_counter() - begun, "gb": peak_memory(), "sums": sums}
 
     trained = record.step(f"repeat {seed}, theta", train)
-    blocks = [record.step(f"repeat {seed}, block {a}", partial(ask, a)) for a in range(0, len(rows.Z), BLOCK)]
+    blocks: list[Found] = []
+    for start in range(0, len(rows.Z), BLOCK):
+        spent = sum(b["seconds"] for b in blocks)
+        blocks.append(record.step(f"repeat {seed}, block {start}", partial(ask, start, spent)))
     n = sum(b["queries"] for b in blocks)
     shared = {
         "fit_seconds": trained["fit_seconds"], "iterations": trained["iterations"],
@@ -198,6 +201,11 @@ def _paper_model(
         scores = {"rmse": (squares / n) ** 0.5, "nlpd": loss / n - float(np.log(scale)), "coverage": inside / n}
         lines[f"the paper's experts, {name}"] = {**scores, **shared}
     return lines
+
+
+def _of_all(tell: Listener, rows: int, seconds: float, total: int) -> Listener:
+    """Tells of a block as a part of all queries, of which so many rows took so many seconds before it."""
+    return lambda event: tell(replace(event, done=rows + event.done, total=total, seconds=seconds + event.seconds))
 
 
 def _ours(rows: Rows, scale: float, seed: int, tell: Listener) -> Found:
@@ -259,7 +267,7 @@ def write(record: Record, found: Found, settings: Settings, paths: page.Paths) -
     )
     text = [
         f"{settings.training:,} rows for training and {settings.test:,} for the test, drawn at random from "
-        f"{found['rows']:,} flights, {settings.repeats} times; the paper's own rows are not recoverable. The paper's "
+        f"{found['rows']:,} flights, {_times(settings.repeats)}; the paper's own rows are not recoverable. The paper's "
         f"experts: {settings.experts:,} of {settings.points:,} random rows each, every row in {settings.sharing} of "
         "them, squared exponential, all experts at every evaluation and for every query, "
         f"{settings.dtype}. NLPD is of the delay in units of the training rows' deviation. Boosted trees have "
@@ -275,6 +283,10 @@ def write(record: Record, found: Found, settings: Settings, paths: page.Paths) -
     seeds = f"repeat r has seed r, for its rows and its model, r = 0..{settings.repeats - 1}"
     page.write(paths, "The airline table", text, record, seeds)
     return page.table(HEAD, rows)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _printed() -> list[tuple[str, str, str, str]]:

@@ -15,11 +15,23 @@ from gigagp import HGPRegressor, metrics
 from gigagp.arrays import Array
 from gigagp.combine import PoE, Prediction
 from gigagp.kernels import SquaredExponential
-from gigagp.paper import drawing
+from gigagp.paper import drawing, page
+from gigagp.paper.record import Found, Record
+from gigagp.progress import Listener, silent
 
 NOISE, SPAN, EDGE = 0.2, 4.0, 4.6
-TOP = ((200, 1), (200, 2), (200, 3))  # points, levels
-BOTTOM = ((400, 3), (800, 3), (1600, 3))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Points and levels of each panel, three in a row."""
+
+    panels: tuple[tuple[int, int], ...] = ((200, 1), (200, 2), (200, 3), (400, 3), (800, 3), (1600, 3))
+    seed: int = 0
+
+
+FULL = Settings()
+QUICK = Settings(panels=((200, 1), (200, 2), (200, 3), (300, 3), (400, 3), (800, 3)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,19 +81,50 @@ def panel(points: int, levels: int, seed: int = 0) -> Panel:
     return Panel(x, y, levels, at, said[0], said[1], ratio)
 
 
-def run(seed: int = 0) -> list[Panel]:
-    """All panels, the top row first."""
-    return [panel(points, levels, seed) for points, levels in TOP + BOTTOM]
+def panels(settings: Settings = FULL) -> list[Panel]:
+    """All of them, the top row first."""
+    return [panel(points, levels, settings.seed) for points, levels in settings.panels]
 
 
-def table(panels: list[Panel]) -> list[tuple[int, int, int, float]]:
+def run(record: Record, data: Path, settings: Settings, tell: Listener = silent) -> list[Panel]:
+    """Computed anew each time: it takes seconds. The data folder is not used."""
+    made: list[Panel] = []
+
+    def work() -> Found:
+        made.extend(panels(settings))
+        return {"lines": [list(line) for line in table(made)]}
+
+    record.step("panels", work, again=True)
+    return made
+
+
+HEAD = ["points", "experts", "points of an expert", "likelihood ratio to the exact GP"]
+
+
+def write(record: Record, found: list[Panel], settings: Settings, paths: page.Paths) -> str:
+    draw(found, paths.picture())
+    lines = page.table(HEAD, [[f"{n:,}", str(c), str(p), f"{ratio:.3f}"] for n, c, p, ratio in table(found)])
+    text = [
+        "One column, the paper's model (rows dealt by a KD-tree, each to two of four children, product of densities of "
+        "f), trained, against an exact GP of the same points: means and bands of two deviations of f. Top row: the "
+        "same points under more and more experts. Bottom row: as many experts and more and more points.",
+        f"![Means and bands of the hierarchy and of the exact GP]({paths.picture().name})",
+        lines,
+        "More experts cost accuracy, since each sees fewer points; more points give it back. The ratio is exp(-KL) of "
+        "the predictives of y, the mean over the part of the axis that has data.",
+    ]
+    page.write(paths, "The depth figure", text, record, f"seed {settings.seed}")
+    return lines
+
+
+def table(found: list[Panel]) -> list[tuple[int, int, int, float]]:
     """Points, experts, points of an expert, likelihood ratio to the exact GP."""
-    return [(len(p.x), p.experts, p.points, p.likelihood_ratio) for p in panels]
+    return [(len(p.x), p.experts, p.points, p.likelihood_ratio) for p in found]
 
 
-def draw(panels: list[Panel], path: Path) -> None:
+def draw(found: list[Panel], path: Path) -> None:
     figure, axes = drawing.grid(2, 3, (11, 5.6), sharex=True, sharey=True)
-    for one, ax in zip(panels, axes.flat, strict=True):
+    for one, ax in zip(found, axes.flat, strict=True):
         ax.plot(one.x[:, 0], one.y, ".", color="#b5b5b5", markersize=2.5, zorder=0)
         models = ((one.exact, drawing.EXACT, "exact GP"), (one.ours, drawing.OURS, "hierarchy of experts"))
         for said, colour, name in models:

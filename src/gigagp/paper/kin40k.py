@@ -44,7 +44,7 @@ class Settings:
     levels: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7)
     read: int = 5_000
     joint: int = 50
-    random_from: int = 3  # level: random experts of fewer levels take as long as all others together
+    random_from: int = 3  # levels, of random experts that are trained: fewer take as long as all else together
     seed: int = 0
 
     def points(self, level: int) -> int:
@@ -106,16 +106,23 @@ def run(record: Record, data: Path, settings: Settings, tell: Listener = silent)
     rows = Rows(rows.X / spread, rows.y, rows.Z / spread, rows.truth)
     exact = record.step("exact", lambda: _exact(rows, settings, tell))
     truth = readings.Truth.of(rows.X, rows.y, rows.Z[: settings.read], rows.truth[: settings.read], exact)
-    levels = {level: _level(record, rows, exact, truth, settings, level, tell) for level in settings.levels}
+    own = readings.Truth.of(
+        rows.X, rows.y, rows.X[: settings.read], rows.y[: settings.read], {**exact, **exact["at_training_rows"]}
+    )
+    levels = {level: _level(record, rows, exact, (truth, own), settings, level, tell) for level in settings.levels}
     ours = record.step("ours, all defaults", lambda: _ours(rows, exact, HGPRegressor(random_state=settings.seed), tell))
-    short = {key: value for key, value in exact.items() if key not in ("mean", "std")}
+    short = {key: value for key, value in exact.items() if key not in ("mean", "std", "at_training_rows")}
     return {"exact": short, "levels": {str(level): found for level, found in levels.items()}, "ours": ours}
 
 
 def _exact(rows: Rows, settings: Settings, tell: Listener) -> Found:
     model = exact_model(settings).fit(rows.X, rows.y, progress=tell)
     mean, std = model.predict(rows.Z, return_std=True)
-    return {**_training(model), **_scored(rows.truth, mean, std), "mean": mean.tolist(), "std": std.tolist()}
+    seen = model.predict(rows.X[: settings.read], return_std=True)
+    return {
+        **_training(model), **_scored(rows.truth, mean, std), "mean": mean.tolist(), "std": std.tolist(),
+        "at_training_rows": {"mean": seen[0].tolist(), "std": seen[1].tolist()},
+    }  # fmt: skip
 
 
 def _training(model: HGPRegressor) -> Found:
@@ -153,8 +160,9 @@ def _ours(rows: Rows, exact: Found, model: HGPRegressor, tell: Listener) -> Foun
 
 
 def _level(
-    record: Record, rows: Rows, exact: Found, truth: readings.Truth, settings: Settings, level: int, tell: Listener
-) -> Found:
+    record: Record, rows: Rows, exact: Found, truths: tuple[readings.Truth, readings.Truth], settings: Settings,
+    level: int, tell: Listener,
+) -> Found:  # fmt: skip
     """Everything about one depth: the paper's experts under all rules and readings, and ours of equal size."""
     fitted: dict[str, HGPRegressor] = {}
 
@@ -174,9 +182,9 @@ def _level(
         return {**_training(one), "leaves": one.n_leaves_, "points": list(sizes), "rules": rules}
 
     found = step("trained", trained)
-    own = np.array(found["theta"])
+    trained_theta, (truth, own) = np.array(found["theta"]), truths
     reads: dict[str, tuple[Callable[[], HGPRegressor], Array | None]] = {
-        "kd-tree, theta trained": (lambda: model("stratified"), own)
+        "kd-tree, theta trained": (lambda: model("stratified"), trained_theta)
     }
     reads["kd-tree, theta of the exact GP"] = (lambda: model("stratified"), truth.theta)
     if level >= settings.random_from:
@@ -186,6 +194,8 @@ def _level(
         how: step(how, lambda make=make, theta=theta: truth.read(make(), theta, settings.joint, tell))  # type: ignore[misc]
         for how, (make, theta) in reads.items()
     }
+    at_rows = "kd-tree, theta trained, at training rows"
+    read[at_rows] = step(at_rows, lambda: own.read(model("stratified"), trained_theta, 0, tell))
     for name, defaults in ((BLEND, False), (DEFAULTS, True)):
         ours = our_model(settings, level, defaults)
         found["rules"][name] = step(name, lambda ours=ours: _ours(rows, exact, ours, tell))  # type: ignore[misc]
@@ -243,7 +253,7 @@ def write(record: Record, found: Found, settings: Settings, paths: page.Paths) -
         *_verdicts(levels),
         *readings.section(
             {level: each["readings"] for level, each in levels.items()}, PAPER_RATIO,
-            {level: each["evidence"] - exact["evidence"] for level, each in levels.items()},
+            {level: (each["evidence"], exact["evidence"]) for level, each in levels.items()},
             settings.joint, settings.read,
         ),
     ]  # fmt: skip
@@ -299,7 +309,8 @@ def draw(found: Found, settings: Settings, path: Path) -> None:
         ax.set_xlabel("points of an expert", fontsize=9)
         ax.set_title(title, fontsize=10, loc="left")
         ax.spines[["top", "right"]].set_visible(False)
-    axes[0, 2].set_ylim(top=3.0)
+    lowest = min(each["rules"][name]["nlpd"] for each in levels.values() for name in colours)
+    axes[0, 2].set_ylim(min(lowest, found["exact"]["nlpd"]) - 0.2, 3.0)
     lines = {label: line for ax in axes[0] for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=5, frameon=False, fontsize=9)
     drawing.save(figure, path)

@@ -32,10 +32,13 @@ class Record:
             shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
 
-    def step(self, name: str, work: Callable[[], Found]) -> Found:
-        """What work() returns, from the folder if it has been done. Numbers, texts, lists and dicts of them."""
+    def step(self, name: str, work: Callable[[], Found], again: bool = False) -> Found:
+        """What work() returns, from the folder if it has been done (and need not be done again).
+
+        Numbers, texts, lists and dicts of them.
+        """
         path = self.folder / f"{re.sub(r'[^a-z0-9]+', '-', name.lower())}.json"
-        known = self._read(path)
+        known = None if again else self._read(path)
         if known is None:
             start = time.perf_counter()
             found = work()

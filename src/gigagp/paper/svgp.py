@@ -16,9 +16,9 @@ from gigagp.arrays import Array
 Watch = Callable[[float, Array, Array], bool]  # seconds, means, deviations -> whether to slow down
 
 
-def missing() -> str | None:
-    """The module that would have to be installed, if there is one."""
-    for module in ("torch", "gpytorch"):
+def missing(*modules: str) -> str | None:
+    """The first of the modules that would have to be installed, if there is one."""
+    for module in modules:
         try:
             import_module(module)
         except ImportError:

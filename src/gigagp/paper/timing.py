@@ -1,0 +1,206 @@
+"""The paper's timing figure: seconds for the log marginal likelihood and its gradient by the number of rows.
+
+A tree of three levels with leaves of 512 points up to 2^20 rows and of 128 above, as the paper has it, beside a full GP
+and FITC with as many inducing inputs as a tenth of the rows, as far as they go in the time and memory allowed. The
+number of leaves is on the right axis.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gigagp import expert
+from gigagp.arrays import Array
+from gigagp.data.store import ExpertStore
+from gigagp.engines import one_blas_thread, open_engine
+from gigagp.fitting import summed_evidence
+from gigagp.kernels import SquaredExponential
+from gigagp.linalg.workspace import Workspace
+from gigagp.paper import drawing, fitc, page, svgp
+from gigagp.paper.record import Found, Record
+from gigagp.partition.base import Runs
+from gigagp.progress import Event, Listener, silent
+from gigagp.tree import Tree
+
+D = 8
+BLOCK = 1 << 16
+THETA = np.concatenate([[0.0], np.full(D, np.log(1.5)), [np.log(0.01)]])
+CHANGE, LARGE, SMALL = 20, 512, 128  # leaves are large up to two to so many rows
+PAPER_SECONDS, PAPER_POWERS = 230, {"tree": 24, "full GP": 14, "FITC, 10% inducing": 15}
+TREE, EXACT, SPARSE = PAPER_POWERS
+Opened = Callable[[int], AbstractContextManager[Callable[[], Any]]]  # for so many rows, an evaluation to be timed
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Powers of two; seconds and GB that an evaluation of a peer may take."""
+
+    powers: tuple[int, ...] = tuple(range(10, 25))
+    allowed_seconds: float = 130.0
+    allowed_gb: float = 12.0
+    repeats: int = 5
+
+
+FULL = Settings()
+QUICK = Settings(powers=(10, 12, 14, 16, 18), allowed_seconds=4.0, repeats=3)
+
+
+def rows(n: int) -> tuple[Array, Array]:
+    """n rows of standardised data, made in place."""
+    rng = np.random.default_rng(0)
+    X, y = np.empty((n, D)), np.empty(n)
+    for a in range(0, n, BLOCK):
+        block = X[a : a + BLOCK]
+        rng.standard_normal(out=block)
+        y[a : a + BLOCK] = np.sin(block.sum(axis=1)) + 0.1 * rng.standard_normal(len(block))
+    return X, y
+
+
+def leaf_size(power: int) -> int:
+    """Of the paper's scheme."""
+    return LARGE if power <= CHANGE else SMALL
+
+
+def three_levels(leaves: int) -> Tree:
+    """The root, two inner levels, and the leaves below them, each level about as wide for its parents as the next."""
+    first = max(1, round(leaves ** (1 / 3)))
+    second = max(first, round(leaves ** (2 / 3)))
+    widths = ((1, first), (first, second), (second, leaves))
+    return Tree(tuple(np.arange(above + 1) * below // above for above, below in widths))
+
+
+@contextmanager
+def tree_evidence(n: int, leaf: int, workers: int | None = None) -> Iterator[Callable[[], Any]]:
+    """The evidence of n rows under a tree of three levels, ready to be timed; with one leaf, of a full GP."""
+    X, y = rows(n)
+    store = ExpertStore(X, y)
+    cells = Runs(np.arange(0, n + 1, leaf))
+    kernel, tree = SquaredExponential(1.0, 1.5).bind(D), three_levels(n // leaf)
+    with one_blas_thread(), open_engine("threads", workers) as engine:
+        evidence = summed_evidence(kernel, store, cells, tree, engine)
+        expert.evidence(kernel, THETA, X[:SMALL], y[:SMALL], Workspace())  # loads the compiled code
+        yield lambda: evidence(THETA, None)
+
+
+@contextmanager
+def sparse_evidence(n: int) -> Iterator[Callable[[], Any]]:
+    """FITC's evidence with as many inducing inputs as a tenth of the rows."""
+    fitc.evidence(*rows(256))(THETA)  # the first call of torch is slow
+    evidence = fitc.evidence(*rows(n))
+    yield lambda: evidence(THETA)
+
+
+def run(record: Record, data: Path, settings: Settings, tell: Listener = silent) -> Found:
+    """All curves; the data folder is not used."""
+    begun = time.perf_counter()
+
+    def told(curve: str, power: int, work: Callable[[], Found]) -> Found:
+        found = record.step(f"{curve}, 2^{power}", work)
+        tell(Event(f"timing of {curve}", 1 << power, None, time.perf_counter() - begun))
+        return found
+
+    def tree(power: int) -> Found:
+        with tree_evidence(1 << power, leaf_size(power)) as evidence:
+            return {"leaves": (1 << power) // leaf_size(power), **_timed(evidence, settings.repeats)}
+
+    curves: dict[str, list[Found]] = {TREE: []}
+    for power in settings.powers:
+        curves[TREE].append({"power": power, **told(TREE, power, lambda power=power: tree(power))})  # type: ignore[misc]
+    lacking = svgp.missing("torch")
+    peers: dict[str, Opened] = {EXACT: lambda n: tree_evidence(n, n)} | ({} if lacking else {SPARSE: sparse_evidence})
+    for curve, opened in peers.items():
+        curves[curve] = _as_far(curve, opened, settings, told)
+    return {"curves": curves, "lacking": lacking}
+
+
+def _as_far(curve: str, opened: Opened, settings: Settings, told: Callable[..., Found]) -> list[Found]:
+    """Doubling until the next would take longer, or more memory, than allowed."""
+
+    def one(power: int) -> Found:
+        with opened(1 << power) as evidence:
+            return _timed(evidence, settings.repeats)
+
+    found: list[Found] = []
+    for power in range(settings.powers[0], settings.powers[-1] + 1):
+        needed = 3 * 8 * 4.0**power / 1e9 * (1.0 if curve == EXACT else 0.35)
+        if found and (found[-1]["seconds"] * 8 > settings.allowed_seconds or needed > settings.allowed_gb):
+            break
+        found.append({"power": power, **told(curve, power, lambda power=power: one(power))})  # type: ignore[misc]
+    return found
+
+
+def _timed(work: Callable[[], Any], repeats: int) -> Found:
+    """The median of some repeats; of one, where that takes long."""
+    taken: list[float] = []
+    while len(taken) < repeats and (sum(taken) < 20 or not taken):
+        start = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - start)
+    return {"seconds": float(np.median(taken)), "low": min(taken), "high": max(taken), "repeats": len(taken)}
+
+
+def table(found: Found) -> list[list[str]]:
+    """A line for each number of rows."""
+    by_power = {curve: {p["power"]: p for p in points} for curve, points in found["curves"].items()}
+    lines = []
+    for power, point in by_power[TREE].items():
+        others = [by_power.get(curve, {}).get(power, {}).get("seconds") for curve in (EXACT, SPARSE)]
+        lines.append([f"2^{power}", f"{1 << power:,}", f"{point['leaves']:,}", str(leaf_size(power)),
+                      page.number(point["seconds"], 4), *(page.number(each, 4) for each in others)])  # fmt: skip
+    return lines
+
+
+HEAD = ["rows", "", "leaves", "points of a leaf", "tree, s", "full GP, s", "FITC, s"]
+
+
+def write(record: Record, found: Found, settings: Settings, paths: page.Paths) -> str:
+    draw(found, paths.picture())
+    largest = found["curves"][TREE][-1]
+    missing = [f"FITC was not run: {found['lacking']} is not installed."] if found["lacking"] else []
+    text = [
+        "Seconds for one evaluation of the log marginal likelihood and its gradient: eight columns, squared "
+        f"exponential, float64, medians of up to {settings.repeats} evaluations, all cores. The tree has three levels; "
+        f"leaves have {LARGE} points up to 2^{CHANGE} rows and {SMALL} above, as in the paper. The full GP is our own "
+        "expert with all rows; FITC has as many inducing inputs as a tenth of the rows.",
+        *missing,
+        f"![Seconds by rows, and the number of leaves]({paths.picture().name})",
+        page.table(HEAD, table(found)),
+        f"The paper (64 nodes of 4 cores) took about {PAPER_SECONDS} s for 2^{PAPER_POWERS[TREE]} rows, and as long "
+        f"for a full GP of 2^{PAPER_POWERS[EXACT]} and a sparse GP of 2^{PAPER_POWERS[SPARSE]} rows. Here "
+        f"2^{largest['power']} rows take {largest['seconds']:.3g} s.",
+    ]
+    page.write(paths, "The timing figure", text, record, "data of seed 0")
+    return page.table(HEAD, table(found))
+
+
+def draw(found: Found, path: Path) -> None:
+    """Seconds on the left axis, leaves on the right, both logarithmic."""
+    figure, axes = drawing.grid(1, 1, (7.5, 4.6))
+    ax = axes[0, 0]
+    colours = {TREE: drawing.OURS, EXACT: drawing.EXACT, SPARSE: "#3a8f4c"}
+    names = {TREE: "hierarchy of experts"}
+    for curve, points in found["curves"].items():
+        sizes = [2.0 ** p["power"] for p in points]
+        label = names.get(curve, curve)
+        ax.plot(sizes, [p["seconds"] for p in points], "o--", color=colours[curve], markersize=4, label=label)
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log")
+    ax.set_xlabel("rows", fontsize=9)
+    ax.set_ylabel("seconds, evidence and gradient", fontsize=9)
+    right = ax.twinx()
+    tree = found["curves"][TREE]
+    right.plot([2.0 ** p["power"] for p in tree], [p["leaves"] for p in tree], "k-", linewidth=1.2, label="leaves")
+    right.set_yscale("log")
+    right.set_ylabel("leaves", fontsize=9)
+    handles = [*ax.get_legend_handles_labels()[0], *right.get_legend_handles_labels()[0]]
+    ax.legend(handles=handles, frameon=False, fontsize=9, loc="upper left")
+    for each in (ax, right):
+        each.spines["top"].set_visible(False)
+    drawing.save(figure, path)
