@@ -19,8 +19,8 @@ import numpy as np
 
 from gigagp import HGPRegressor
 from gigagp.datasets import robot_arm
-from gigagp.memory import peak_memory
 from gigagp.engines import one_blas_thread
+from gigagp.memory import peak_memory
 from measure import HERE, Timing, arguments, bar, gemm_rate, save, seconds
 
 FEW, BATCH, MANY = 64, 8, 20_000

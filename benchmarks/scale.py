@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from gigagp.memory import peak_memory
 from gigagp.engines import one_blas_thread
+from gigagp.memory import peak_memory
 from gigagp.paper import timing
 from measure import HERE, Timing, arguments, bar, gemm_rate, save, seconds
 from peers import FITC

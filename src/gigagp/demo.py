@@ -5,7 +5,6 @@ Beside it, what one would do without the hierarchy: an exact GP on 2,000 of the 
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -18,8 +18,8 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from gigagp import HGPRegressor, metrics
 from gigagp.arrays import Array
 from gigagp.combine import RBCM, GPoE, Healed, PoE, Rule
-from gigagp.memory import peak_memory
 from gigagp.kernels import SquaredExponential
+from gigagp.memory import peak_memory
 from gigagp.paper import drawing, page, sets, svgp
 from gigagp.paper.everyone import BLOCK, ask_everyone
 from gigagp.paper.record import Found, Record
