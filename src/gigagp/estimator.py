@@ -490,6 +490,8 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             yield calibration.quantiles
         yield described(type(c.experts).__name__)
         yield from (c.theta, c.router.centres, c.router.metric, c.experts.sizes, self._cells.sizes, c.store.y)
+        if c.router.by_cells:
+            yield from (c.router.boxes.lows, c.router.boxes.highs)
         for scaling in (self._input_scaling, self._target_scaling):
             yield from (scaling.centre, scaling.scale)
         if c.communication is not None:

@@ -114,14 +114,6 @@ def own_scale(misfit: Any, points: int) -> Any:
     return (_OWN_DOF + np.maximum(misfit, 0.0)) / (_OWN_DOF + points)
 
 
-@dataclass(frozen=True)
-class LeaveOneOut:
-    """Predictions of each of a leaf's own targets from all its others: mean and variance of y."""
-
-    mean: Array
-    variance: Array
-
-
 @compiled_strict
 def _weighted_sum(alpha: Array, K: Array, p: int, q: int, mean: Array) -> None:
     """mean[:q] := alpha^T K, four rows at a time.
@@ -235,20 +227,6 @@ def posterior(kernel: Kernel, theta: Array, held: Factor, Z: Array, work: Worksp
         floor = max(_SMALLEST, float(np.finfo(Z.dtype).eps)) * prior + np.finfo(Z.dtype).tiny
         variance[start : start + n] = np.maximum(left, floor)
     return mean, variance
-
-
-@tiny_is_zero
-def leave_one_out(
-    kernel: Kernel, theta: Array, X: Array, y: Array, work: Workspace, expert: int | None = None
-) -> LeaveOneOut:
-    """Mean y_i - alpha_i / C_ii, variance 1 / C_ii, C = (K + noise I)^-1 (Rasmussen & Williams 2006, eq. 5.12)."""
-    p = len(y)
-    (_, A, T, S, D), _ = _factor(kernel, theta, X, work, expert)
-    alpha = y.copy()
-    cholesky.solve_vector(A, alpha, p)
-    cholesky.inverse(A, D, T, S, p, work.team)
-    precision = np.diagonal(A)[:p].copy()
-    return LeaveOneOut(y - alpha / precision, 1 / precision)
 
 
 def _misfit(y: Array, alpha: Array) -> float:

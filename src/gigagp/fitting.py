@@ -13,6 +13,7 @@ import numpy as np
 
 from gigagp import expert
 from gigagp.arrays import Array
+from gigagp.boxes import extents
 from gigagp.combine import Rule
 from gigagp.data.scaled import ScaledRows
 from gigagp.data.scan import Sample
@@ -200,13 +201,14 @@ def fit(
 
         del data, sample  # from here on the store is all there is
     store, cells = placed.store, placed.cells
+    sides = _Extents.of(store, placed.experts)
     plan = replace(plan, student=plan.student and len(cells) > 1)
     dof = expert.STUDENT_DOF if plan.student else np.inf
     choices: list[Candidate] = []
     if plan.train and plan.families and rows >= _ENOUGH_TO_CHOOSE:
         with clock.stage("choice of kernel", tell):
             trace.begin("choice of kernel")
-            tried = _try_kernels(plan, placed, theta, engine, log, trace, seeds.choice)
+            tried = _try_kernels(plan, placed, sides, theta, engine, log, trace, seeds.choice)
             stages.extend(found.stage for _, found, _ in tried)
             choices = chosen_among([candidate for *_, candidate in tried])
             kernel, found, _ = tried[[c.chosen for c in choices].index(True)]
@@ -222,7 +224,7 @@ def fit(
             theta = trained.theta
             stages.extend(trained.stages)
     with clock.stage("choice of experts", tell):
-        shared = _committees(plan, placed, theta)
+        shared = _committees(plan, placed, sides, theta)
         sharing, verdict = _choose_experts(plan, shared, cells, rows, engine, seeds.choice)
         choices += verdict.choices
         committee = shared(sharing)
@@ -291,13 +293,13 @@ def _look_closer(
     return maximise("rough theta", evidence, some, theta, plan.bounds, trace, _ROUGH, _MORE_ITERATIONS)
 
 
-def _committees(plan: Plan, placed: Placed, theta: Array) -> Callable[[float], Committee]:
+def _committees(plan: Plan, placed: Placed, sides: _Extents, theta: Array) -> Callable[[float], Committee]:
     """The committee at theta, for any sharing among local experts."""
     store, cells = placed.store, placed.cells
-    metric = _metric(plan.kernel, theta, store.X.shape[1])
-    router = Router(_means(store, placed.experts) * metric, metric)
+    local = plan.partitioner.local and isinstance(cells, Runs)
+    router = sides.router(_metric(plan.kernel, theta, store.X.shape[1]), local)
     whole = Committee(plan.kernel, theta, store, placed.experts, placed.tree, router, student=plan.student)
-    if not (plan.partitioner.local and isinstance(cells, Runs)):
+    if not (local and isinstance(cells, Runs)):
         return lambda sharing: whole
     return cache(lambda sharing: replace(whole, experts=share_nearest(store, cells, router, sharing)))
 
@@ -322,8 +324,9 @@ def _choose_experts(
 
 
 def _try_kernels(
-    plan: Plan, placed: Placed, theta: Array, engine: Engine, log: Log, trace: Trace, rng: np.random.Generator
-) -> list[tuple[Kernel, Optimum, Candidate]]:
+    plan: Plan, placed: Placed, sides: _Extents, theta: Array, engine: Engine, log: Log, trace: Trace,
+    rng: np.random.Generator,
+) -> list[tuple[Kernel, Optimum, Candidate]]:  # fmt: skip
     """Each family trained on the same few experts, and how well experts predict with it what they have not seen."""
     store, cells = placed.store, placed.cells
     few = max(1, int(_TRIAL_POINTS / cells.sizes.mean()))
@@ -337,7 +340,7 @@ def _try_kernels(
         start = tried[0][1].theta if tried else theta
         iterations = _MORE_ITERATIONS if tried else _TRIAL_ITERATIONS
         found = maximise(name, evidence, batch, start, plan.bounds, trace, _ROUGH, iterations)
-        shared = _committees(replace(plan, kernel=kernel), placed, found.theta)
+        shared = _committees(replace(plan, kernel=kernel), placed, sides, found.theta)
         jury = Jury.drawn(shared, cells, engine, np.random.default_rng(seed))
         score = score_family(jury, plan.shape.sharing)
         tried.append((kernel, found, Candidate("kernel", name, score)))
@@ -395,15 +398,30 @@ def _metric(kernel: Kernel, theta: Array, n_features: int) -> Array:
     )
 
 
-def _means(store: ExpertStore, lists: RowLists) -> Array:
-    """The mean input of each leaf."""
-    if isinstance(lists, Runs) and not store.mapped:
-        return run_means(store.X, lists.starts)
-    means = np.empty((len(lists), store.X.shape[1]))
-    for leaf in range(len(lists)):
-        X, _ = store.read(lists, leaf)
-        means[leaf] = run_means(X, np.array([0, len(X)]))[0]
-    return means
+@dataclass(frozen=True, eq=False)
+class _Extents:
+    """Of each leaf the mean, the least and the greatest of every column."""
+
+    means: Array
+    lows: Array
+    highs: Array
+
+    @classmethod
+    def of(cls, store: ExpertStore, lists: RowLists) -> _Extents:
+        if isinstance(lists, Runs) and not store.mapped:
+            return cls(run_means(store.X, lists.starts), *extents(store.X, lists.starts))
+        shape = (len(lists), store.X.shape[1])
+        found = cls(np.empty(shape), np.empty(shape), np.empty(shape))
+        for leaf in range(len(lists)):
+            X, _ = store.read(lists, leaf)
+            whole = np.array([0, len(X)])
+            found.means[leaf] = run_means(X, whole)[0]
+            found.lows[leaf], found.highs[leaf] = (side[0] for side in extents(X, whole))
+        return found
+
+    def router(self, metric: Array, local: bool) -> Router:
+        """By cells where experts have them."""
+        return Router(self.means * metric, metric, (self.lows * metric, self.highs * metric) if local else None)
 
 
 def _communication_rows(experts: RowLists, n: int, rng: np.random.Generator) -> Array:

@@ -52,12 +52,12 @@ from gigagp.routing import Router
 from gigagp.sharing import Neighbourhoods
 from gigagp.tree import Tree
 
-FORMAT, VERSION = "gigagp-model", 2
+FORMAT, VERSION = "gigagp-model", 3
 _Plain = TypeVar("_Plain")
 _MANIFEST = "manifest.json"
 _ARRAYS = (
-    "X", "y", "cells_starts", "cells_rows", "experts_starts", "experts_rows", "outside", "tree", "centres", "metric",
-    "communication", "theta", "inputs", "target", "evidence_trace", "theta_trace",
+    "X", "y", "cells_starts", "cells_rows", "experts_starts", "experts_rows", "outside", "tree", "centres", "lows",
+    "highs", "metric", "communication", "theta", "inputs", "target", "evidence_trace", "theta_trace",
 )  # fmt: skip
 _NAMES = {_MANIFEST, *(f"{name}.npy" for name in _ARRAYS)}  # of all files that a model may have
 _DEEPEST = 200  # levels of a tree
@@ -245,8 +245,10 @@ def _write_arrays(folder: Path, model: FittedModel) -> dict[str, Any]:
     if c.communication is not None:
         files |= write_array(folder, "communication", np.asarray(c.communication, np.int64))
     files |= write_array(folder, "tree", np.concatenate(c.tree.levels).astype(np.int64))
+    boxes = c.router.boxes
     numbers = {
         "centres": c.router.centres,
+        **({"lows": boxes.lows, "highs": boxes.highs} if c.router.by_cells else {}),
         "metric": c.router.metric,
         "theta": c.theta,
         "inputs": np.stack([model.inputs.centre, model.inputs.scale]),
@@ -263,7 +265,7 @@ def _size(model: FittedModel) -> int:
     """About how many bytes a model takes on disk."""
     c = model.committee
     lists = {id(each): len(each.indices) for each in (model.cells, c.experts) if isinstance(each, Groups)}
-    leaves = (c.router.centres.nbytes + 24 * len(model.cells)) + model.report.theta_trace.nbytes
+    leaves = (3 * c.router.centres.nbytes + 24 * len(model.cells)) + model.report.theta_trace.nbytes
     return int(c.store.X.nbytes + c.store.y.nbytes + 8 * sum(lists.values()) + leaves)
 
 
@@ -405,11 +407,18 @@ def _tree(files: ArrayFiles, manifest: dict[str, Any], leaves: int) -> Tree:
 
 
 def _router(files: ArrayFiles, leaves: int, columns: int) -> Router:
-    centres, metric = files.read("centres", (leaves, columns), "float64"), files.read("metric", (columns,), "float64")
-    for name, array in (("centres", np.abs(centres)), ("metric", metric)):
-        if array.min() < 0 or array.max() > _FARTHEST:
+    """By boxes where there are cells; models of earlier versions have none, and go on by centres as they did."""
+    names = ("centres", "lows", "highs") if "lows" in files else ("centres",)
+    placed = {name: files.read(name, (leaves, columns), "float64") for name in names}
+    metric = files.read("metric", (columns,), "float64")
+    for name, array in (*((name, np.abs(array)) for name, array in placed.items()), ("metric", metric)):
+        if not (array.min() >= 0 and array.max() <= _FARTHEST):
             raise damaged(files.path(name), "its numbers are no distances")
-    return Router(centres, metric)
+    if "lows" not in placed:
+        return Router(placed["centres"], metric)
+    if (placed["lows"] > placed["highs"]).any():
+        raise damaged(files.path("lows"), "a cell ends before it begins")
+    return Router(placed["centres"], metric, (placed["lows"], placed["highs"]))
 
 
 def _experts(

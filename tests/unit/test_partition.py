@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gigagp import HGPRegressor
+from gigagp.boxes import BY_CENTRE, extents
 from gigagp.data.store import ExpertStore
 from gigagp.errors import InvalidParameter
 from gigagp.partition import LocalPartition, RandomPartition, Shape, StratifiedPartition, partitioner
@@ -244,18 +245,22 @@ def test_local_levels_give_a_cell_for_every_leaf(levels, branching):
 
 
 def cells_of(n, cells, columns, seed):
-    """Rows in storage order, their cells, a router that knows the cells' centres."""
+    """Rows in storage order, their cells, a router that knows the cells' centres and boxes."""
     rng = np.random.default_rng(seed)
     X, metric = rng.standard_normal((n, columns)), rng.uniform(0.3, 3, columns)
     starts = cell_starts(n, cells)
     X = X[kd_order(X * metric, starts)]
-    return X, Runs(starts), Router(run_means(X, starts) * metric, metric)
+    lows, highs = extents(X, starts)
+    return X, Runs(starts), Router(run_means(X, starts) * metric, metric, (lows * metric, highs * metric))
 
 
 def true_nearest(X, metric, cells, cell, wanted):
-    """The `wanted` rows outside a cell nearest to the mean of the cell."""
+    """The `wanted` rows outside a cell nearest to the box around the cell."""
     scaled = X * metric
-    square = ((scaled - scaled[cells[cell]].mean(axis=0)) ** 2).sum(axis=1)
+    own = scaled[cells[cell]]
+    beyond = np.maximum(own.min(axis=0) - scaled, scaled - own.max(axis=0))
+    off = (scaled - own.mean(axis=0)) / np.ptp(own, axis=0)
+    square = (np.clip(beyond, 0, None) ** 2).sum(axis=1) + BY_CENTRE * (off**2).sum(axis=1)
     square[cells[cell]] = np.inf
     return np.argsort(square)[:wanted]
 

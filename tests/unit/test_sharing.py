@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.spatial.distance import cdist
 
+from gigagp.boxes import BY_CENTRE, extents
 from gigagp.data.store import ExpertStore
 from gigagp.partition.base import Runs, run_means
 from gigagp.partition.kdtree import cell_starts, kd_order
@@ -22,15 +22,29 @@ def cells_of(n, cells, columns=2, dtype=float, seed=0):
     X, metric = rng.standard_normal((n, columns)).astype(dtype), rng.uniform(0.3, 3, columns)
     starts = cell_starts(n, cells)
     X = X[kd_order(X * metric.astype(dtype), starts)]
-    return X, Runs(starts), Router(run_means(X, starts) * metric, metric)
+    lows, highs = extents(X, starts)
+    return X, Runs(starts), Router(run_means(X, starts) * metric, metric, (lows * metric, highs * metric))
 
 
 def nearest_outside(X, cells, router, cell, wanted, asked):
-    """By all distances: of the `asked` cells with the nearest centres, the `wanted` nearest rows outside the cell."""
-    order = np.argsort(cdist(router.centres[cell : cell + 1], router.centres)[0])[:asked]
+    """By all distances: of the `asked` cells with the nearest boxes, the `wanted` rows nearest to the cell's box."""
+    scaled = X.astype(float) * router.metric
+    boxes = [(scaled[rows].min(axis=0), scaled[rows].max(axis=0)) for rows in (cells[c] for c in range(len(cells)))]
+    lows, highs = (np.array(side) for side in zip(*boxes, strict=True))
+    low, high = boxes[cell]
+
+    def apart(others_low, others_high, off, widths):
+        beyond = np.clip(np.maximum(others_low - high, low - others_high), 0, None)
+        relative = np.divide(off, widths, out=np.zeros_like(off), where=widths > 0)
+        return (beyond**2).sum(axis=1) + BY_CENTRE * (relative**2).sum(axis=1)
+
+    off = router.centres[cell] - router.centres
+    order = np.argsort(apart(lows, highs, off, highs - lows), kind="stable")[:asked]
     rows = np.concatenate([cells[c] for c in order if c != cell])
-    distance = cdist(router.centres[cell : cell + 1], X[rows].astype(float) * router.metric)[0]
-    return set(rows[np.argsort(distance)[:wanted]].tolist())
+    points = scaled[rows]
+    widths = np.broadcast_to(high - low, points.shape)
+    distance = apart(points, points, points - router.centres[cell], widths)
+    return set(rows[np.argsort(distance, kind="stable")[:wanted]].tolist())
 
 
 @settings(max_examples=40)
