@@ -759,7 +759,9 @@ def test_models_without_boxes_go_on_by_centres(saved):
     """Those of version 2: their predictions stay as they were."""
     files = json.loads((saved / "manifest.json").read_text())["files"]
     assert gigagp.load(saved)._committee.router.by_cells
-    rewrite(saved, version=2, files={name: each for name, each in files.items() if name not in ("lows", "highs")})
+    rewrite(
+        saved, version=2, files={name: each for name, each in files.items() if name not in ("lows.npy", "highs.npy")}
+    )
     for name in ("lows", "highs"):
         (saved / f"{name}.npy").unlink()
     assert not gigagp.load(saved)._committee.router.by_cells
@@ -769,6 +771,5 @@ def test_boxes_that_end_before_they_begin_are_damage(saved):
     loaded = gigagp.load(saved)
     boxes = loaded._committee.router.boxes
     boxes.lows, boxes.highs = boxes.highs, boxes.lows
-    loaded.save(saved.parent / "upside_down")
-    with pytest.raises(DamagedFile, match=r"lows\.npy is damaged: a cell ends before it begins"):
-        gigagp.load(saved.parent / "upside_down")
+    with pytest.raises(InvalidParameter, match=r"lows\.npy is damaged: a cell ends before it begins"):
+        loaded.save(saved.parent / "upside_down")
