@@ -34,7 +34,7 @@ from gigagp.progress import Pace
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "command-line.md"
-COMMANDS = ["fit", "predict", "evaluate", "inspect", "report", "demo", "benchmark", "datasets make"]
+COMMANDS = ["fit", "predict", "evaluate", "inspect", "report", "demo", "benchmark", "reproduce", "datasets make"]
 MODULE = [sys.executable, "-m", "gigagp"]
 
 
@@ -63,6 +63,9 @@ def made(tmp_path_factory):
     done("datasets", "make", "robot-arm", "-n", "700", "-o", here / "arm.parquet")
     done("fit", here / "arm.parquet", "--target", "distance", "-o", here / "model", "--leaf-size", 100)
     pq.write_table(pq.read_table(here / "arm.parquet").slice(0, 0), here / "empty.parquet")
+    (here / "unmasked").mkdir()
+    np.savez(here / "unmasked" / "uci_kin40k.npz", X=np.ones((9, 2)), y=np.ones(9))
+    np.savez(here / "unmasked" / "airline2008_jan_apr.npz", X=np.empty((0, 8)), y=np.empty(0))
     (here / "words.csv").write_text("a,colour,distance\n" + "1.5,red,2\n2.5,blue,3\n" * 5)
     return here
 
@@ -246,6 +249,7 @@ def test_json_is_one_object_and_alone_on_stdout(here):
         ("datasets", "make", "robot-arm", "-n", "10", "-o", "x.parquet"): "rows",
         ("demo", "-n", "300"): "models",
         ("benchmark", "-n", "300"): "share_of_gemm",
+        ("reproduce", "blocks", "--quick"): "page",
     }
     for words, key in keys.items():
         said = done(*words, "--json").stdout
@@ -377,6 +381,11 @@ WRONG = {
     "demo: not PNG": (["demo", "--picture", "demo.gif"], ".png"),
     "benchmark: empty data": (["benchmark", "-n", "0"], "at least 2"),
     "benchmark: rows": (["benchmark", "-n", "few"], "whole number"),
+    "reproduce: wrong file": (["reproduce", "kin40k", "--quick", "--data", "nowhere"], "with --data"),
+    "reproduce: wrong column": (["reproduce", "kin40k", "--quick", "--data", "../made/unmasked"], "no array orig_test"),
+    "reproduce: empty data": (["reproduce", "airline", "--quick", "--data", "../made/unmasked"], "0 rows, fewer than"),
+    "reproduce: no permission": (["reproduce", "blocks", "--out", "/proc/pages"], "choose another path"),
+    "reproduce: name": (["reproduce", "kin8nm"], "kin40k, airline"),
     "no such command": (["predikt"], "gigagp --help"),
     "no subcommand": (["datasets"], "gigagp datasets --help"),
 }  # fmt: skip
@@ -395,6 +404,7 @@ UNREADABLE = {
     "report: output": ["report", "../made/model", "-o", "locked/r.html"],
     "datasets make: output": ["datasets", "make", "robot-arm", "-n", "9", "-o", "locked/a.parquet"],
     "demo: output": ["demo", "-n", "100", "--picture", "locked/demo.png"],
+    "reproduce: output": ["reproduce", "blocks", "--out", "locked/pages"],
 }
 KINDS = ["wrong file", "wrong column", "empty data", "no permission", "existing output"]
 CANNOT_HAPPEN = {  # and why
@@ -408,6 +418,7 @@ CANNOT_HAPPEN = {  # and why
     "benchmark: wrong column": "it makes its data",
     "benchmark: no permission": "it touches no file",
     "benchmark: existing output": "it writes nothing",
+    "reproduce: existing output": "its page is there to be made anew",
 }
 
 
@@ -479,6 +490,8 @@ def import_everything(locked):
     done("fit", locked.parent / "made" / "arm.parquet", "-t", "distance", "-o", "x", "--leaf-size", 100, "--overwrite")
     done("predict", "x", locked.parent / "made" / "arm.parquet", "-o", "x.parquet", "--overwrite")
     done("evaluate", "x", locked.parent / "made" / "arm.parquet")
+    done("reproduce", "blocks", "--quick", "--out", "pages")
+    shutil.rmtree("pages")
     done("report", "x", locked.parent / "made" / "arm.parquet", "-o", "x.html", "--overwrite")
     Path("x.html").unlink()
     shutil.rmtree("x")

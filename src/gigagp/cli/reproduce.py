@@ -42,7 +42,11 @@ def command(
     paths = Paths(Path(out), what, quick)
     settings = experiment.QUICK if quick else experiment.FULL
     record = Record(paths.steps, asdict(settings), fresh)
-    with display() as progress:
-        found = experiment.run(record, Path(data), settings, progress)
+    try:
+        with display() as progress:
+            found = experiment.run(record, Path(data), settings, progress)
+    except BaseException:
+        record.tidy()
+        raise
     text = experiment.write(record, found, settings, paths)
     emit(as_json, {"page": str(paths.page), "found": found}, f"{text}\n\n{paths.page}")

@@ -81,9 +81,9 @@ class Rows:
 
 def run(record: Record, data: Path, settings: Settings, tell: Listener = silent) -> Found:
     """All repeats, one step after another."""
-    given = sets.load(data, FILE)
-    X, y = np.asarray(given["X"], float), np.asarray(given["y"], float)
     most = settings.training + settings.test
+    given = sets.load(data, FILE, rows=most)
+    X, y = np.asarray(given["X"], float), np.asarray(given["y"], float)
     repeats = []
     for seed in range(settings.repeats):
         rows, scale = Rows.drawn(X, y, settings, seed), float(Rows.drawn(X, y, settings, seed).y.std())

@@ -67,7 +67,7 @@ class Rows:
 
     @classmethod
     def of(cls, folder: Path, settings: Settings) -> Rows:
-        data = sets.load(folder, FILE, MASK)
+        data = sets.load(folder, FILE, MASK, rows=settings.training + settings.queries)
         test = np.asarray(data[MASK], bool).ravel()
         X, y = np.asarray(data["X"], float), np.asarray(data["y"], float)
         rng = np.random.default_rng(settings.seed)

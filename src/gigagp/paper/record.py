@@ -7,6 +7,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,14 @@ class Record:
         self._steps: dict[str, Found] = {}
         if fresh:
             shutil.rmtree(folder, ignore_errors=True)
+        self._made = [each for each in (folder, *folder.parents) if not each.exists()]
         folder.mkdir(parents=True, exist_ok=True)
+
+    def tidy(self) -> None:
+        """Remove the folders that were made for steps, where none has come."""
+        for folder in self._made:
+            with suppress(OSError):
+                folder.rmdir()
 
     def step(self, name: str, work: Callable[[], Found], again: bool = False) -> Found:
         """What work() returns, from the folder if it has been done (and need not be done again).

@@ -10,15 +10,18 @@ import numpy as np
 from gigagp.errors import InvalidParameter
 
 
-def load(folder: Path, name: str, *wanted: str) -> dict[str, Any]:
-    """Arrays X, y and others that are wanted of <name>.npz."""
+def load(folder: Path, name: str, *wanted: str, rows: int = 1) -> dict[str, Any]:
+    """Arrays X, y and others that are wanted of <name>.npz, of at least so many rows."""
     path = folder / f"{name}.npz"
     if not path.is_file():
         raise InvalidParameter(f"{path.name} is not in {folder}; give the folder that holds it with --data")
     try:
         with np.load(path, allow_pickle=False) as data:
-            return {key: data[key] for key in ("X", "y", *wanted)}
+            found = {key: data[key] for key in ("X", "y", *wanted)}
     except KeyError as error:
         raise InvalidParameter(f"{path} has no array {error.args[0]}; give another folder with --data") from None
     except (OSError, ValueError) as error:
         raise InvalidParameter(f"{path} cannot be read ({error}); give another folder with --data") from None
+    if len(found["y"]) < rows:
+        raise InvalidParameter(f"{path} has {len(found['y']):,} rows, fewer than the {rows:,} that are needed")
+    return found
