@@ -7,9 +7,9 @@ import numpy as np
 from gigagp.data.store import ExpertStore
 from gigagp.datasets import robot_arm
 from gigagp.engines import one_blas_thread, open_engine
-from gigagp.fitting import summed_evidence
 from gigagp.kernels import SquaredExponential
 from gigagp.partition import RandomPartition, Shape
+from gigagp.training import summed_evidence
 from measure import Timing, arguments, bar, gemm_rate, save, seconds
 
 N, LEAF, D = 65_536, 512, 8

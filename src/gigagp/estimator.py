@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
-from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,7 +16,7 @@ from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from gigagp import fitting, inference, memory
+from gigagp import fitting, inference, memory, settings
 from gigagp.arrays import Array
 from gigagp.calibration import NONE, Calibration
 from gigagp.checkpoint import Checkpoint, described
@@ -34,15 +33,15 @@ from gigagp.evaluation import Evaluation, Hearer, evaluate
 from gigagp.factor_cache import BUDGET as FACTORS
 from gigagp.factor_cache import FactorCache
 from gigagp.fit_report import FitReport
-from gigagp.fitting import NoLog, Plan
-from gigagp.kernels import Kernel, Matern32, Matern52, SquaredExponential
+from gigagp.kernels import Kernel, SquaredExponential
 from gigagp.partition import Partitioner, Shape, partitioner
 from gigagp.persistence import FittedModel, load_model, save_model
 from gigagp.placing import DiskRoom, MemoryRoom, Room
+from gigagp.plan import NoLog, Plan, Seeds
 from gigagp.progress import Counter, Listener, silent, teller
 from gigagp.selection import AUTO_NEAREST, AUTO_RULE
 from gigagp.summary import summary_html
-from gigagp.training import Precision
+from gigagp.training import Precision, summed_evidence
 from gigagp.tree import Tree
 from gigagp.units import Units
 
@@ -213,9 +212,9 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
         """
         parts = partitioner(self.partition)
-        dtype, budget = _precision(self.dtype), memory.budget(self.memory)
+        dtype, budget = settings.precision(self.dtype), memory.budget(self.memory)
         check_workers(self.n_jobs)
-        seed = _seed(self.random_state)
+        seed = settings.seed(self.random_state)
         if store is not None and checkpoint is not None:
             raise InvalidParameter("give store or checkpoint, not both: a checkpoint keeps its store in its own folder")
         tell = teller(self.verbose, progress)
@@ -250,7 +249,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self, rows: Rows, parts: Partitioner, dtype: np.dtype[Any], budget: int, seed: np.random.SeedSequence,
         store: str | os.PathLike[str] | None, kept: Checkpoint | None, encoding: Encoding | None, tell: Listener,
     ) -> None:  # fmt: skip
-        seeds = fitting.Seeds.of(seed)
+        seeds = Seeds.of(seed)
 
         def read() -> Scan:
             count = Counter("scan", rows.n_rows, tell)
@@ -380,7 +379,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             A row for each query and a column for each of q.
 
         """
-        levels = _levels("q", q)
+        levels = settings.levels("q", q)
         mean, deviation = self._predict(X, True, False)
         assert deviation is not None
         return np.asarray(mean[:, None] + deviation[:, None] * self._calibration().quantile(levels))
@@ -416,7 +415,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         from gigagp import streaming  # noqa: PLC0415 pyarrow takes time to load
 
         check_is_fitted(self, "report_")
-        levels = tuple(_levels("quantiles", quantiles).tolist())
+        levels = tuple(settings.levels("quantiles", quantiles).tolist())
         rows = open_rows(data, encoding=self._reading(), keep=keep, missing=missing)
 
         model = streaming.fingerprint(self._shape_of_answers())
@@ -515,7 +514,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             raise InvalidParameter(f"theta must have {len(self.theta_)} log-parameters; got shape {theta.shape}")
         c = self._committee
         with self._at_work() as engine:
-            evidence = fitting.summed_evidence(c.kernel, c.store, self._cells, c.tree, engine)
+            evidence = summed_evidence(c.kernel, c.store, self._cells, c.tree, engine)
             total = evidence(theta, None)
         return (total.value, total.gradient.copy()) if eval_gradient else total.value
 
@@ -601,16 +600,13 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         shape = Shape(self.levels, self.branching, self.leaf_size, self.sharing)
         parts.check(found.rows, shape)
         chosen = rule(self.combine, AUTO_RULE)
-        self._check_experts_per_query()
+        nearest = settings.experts_per_query(self.experts_per_query)
         student = choose("experts", self.experts, {"auto": parts.local, "gaussian": False, "student": True})
-        self._check_calibrate()
+        calibrate = settings.switch("calibrate", self.calibrate)
         choose("training", self.training, dict.fromkeys(("auto", "full", "progressive")))
-        if not isinstance(self.n_restarts, Integral) or isinstance(self.n_restarts, bool) or self.n_restarts < 0:
-            raise InvalidParameter(f"n_restarts must be a whole number of at least 0; got {self.n_restarts!r}")
-        if not isinstance(self.standardize, bool | np.bool_):
-            raise InvalidParameter(f"standardize must be True or False; got {self.standardize!r}")
-        spread = 1.0 if self.standardize else _variance(found.target)
-        low, high = (bound * spread for bound in _noise_bounds(self.noise_bounds))
+        restarts = settings.count("n_restarts", self.n_restarts)
+        spread = 1.0 if settings.switch("standardize", self.standardize) else settings.variance(found.target)
+        low, high = (bound * spread for bound in settings.noise_bounds(self.noise_bounds))
         varies = not found.target.constant[0]
         kernel = self._start_kernel(found.inputs, spread)
         if parts.local and kernel.metric(kernel.theta) is None:
@@ -626,13 +622,13 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             partitioner=parts,
             shape=shape,
             training=self.training,
-            precision=Precision.of(_precision(self.dtype).name),
-            restarts=int(self.n_restarts),
+            precision=Precision.of(settings.precision(self.dtype).name),
+            restarts=restarts,
             student=student,
             rule=None if isinstance(self.combine, str) and self.combine == "auto" else chosen,
-            nearest=self.experts_per_query,
-            calibrate=bool(self.calibrate),
-            families=_families(kernel) if self.kernel is None and parts.local else (),
+            nearest=nearest,
+            calibrate=calibrate,
+            families=settings.families(kernel) if self.kernel is None and parts.local else (),
             train=varies,
         )
 
@@ -651,22 +647,9 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             raise InvalidParameter(f"kernel must be a gigagp.kernels.Kernel or None; got {self.kernel!r}")
         return self.kernel.bind(D)
 
-    def _check_experts_per_query(self) -> None:
-        k = self.experts_per_query
-        whole = isinstance(k, (int, np.integer)) and not isinstance(k, bool) and k >= 1
-        if not (k is None or k == "auto" or whole):
-            raise InvalidParameter(
-                f"experts_per_query must be 'auto', None (all) or a positive whole number; got {k!r}"
-            )
-
-    def _check_calibrate(self) -> None:
-        if not isinstance(self.calibrate, bool | np.bool_):
-            raise InvalidParameter(f"calibrate must be True or False; got {self.calibrate!r}")
-
     def _calibration(self) -> Calibration:
         """What is used: what the fit has found, unless the user has turned it off."""
-        self._check_calibrate()
-        return self.report_.calibration if self.calibrate else NONE
+        return self.report_.calibration if settings.switch("calibrate", self.calibrate) else NONE
 
     def _predict(self, X: Any, with_variance: bool, latent: bool) -> tuple[Array, Array | None]:
         """Mean and deviation in the user's units."""
@@ -715,8 +698,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _asked(self) -> int | None:
         """How many experts answer a query; None for all."""
-        self._check_experts_per_query()
-        k = self.experts_per_query
+        k = settings.experts_per_query(self.experts_per_query)
         return self._auto[1] if isinstance(k, str) else k
 
     def _rule(self) -> Rule:
@@ -760,11 +742,6 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             )  # fmt: skip
 
 
-def _families(kernel: Kernel) -> tuple[Kernel, ...]:
-    """The squared exponential and rougher kernels with its start values and bounds."""
-    return kernel, *(family()._with(kernel.parameters) for family in (Matern52, Matern32))
-
-
 def _is_source(X: Any, y: Any, tables: bool = False) -> bool:
     """Whether X is read through a source: a path, a table, or anything whose target is named."""
     module = type(X).__module__.partition(".")[0]
@@ -785,55 +762,3 @@ def _disk_room(
         return DiskRoom(kept.store_folder, budget, rows.fingerprint(), tell=tell)
     temporary = TemporaryFolder(store)
     return DiskRoom(temporary.path / "store", budget, rows.fingerprint(), temporary, tell)
-
-
-def _levels(name: str, given: Any) -> Array:
-    """Numbers between 0 and 1."""
-    try:
-        levels = np.atleast_1d(np.asarray(given, dtype=float))
-    except (TypeError, ValueError):
-        levels = np.full(1, np.nan)
-    if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all():
-        raise InvalidParameter(f"{name} must be numbers between 0 and 1, both excluded; got {given!r}")
-    return levels
-
-
-def _noise_bounds(bounds: Any) -> tuple[float, float]:
-    """Two numbers, 0 < low <= high."""
-    pair = isinstance(bounds, tuple | list | np.ndarray) and len(bounds) == 2
-    if pair and all(isinstance(b, Real) for b in bounds):
-        low, high = (float(b) for b in bounds)
-        if 0 < low <= high < np.inf:
-            return low, high
-    raise InvalidParameter(f"noise_bounds must be two numbers, 0 < low <= high; got {bounds!r}")
-
-
-def _variance(target: Moments) -> float:
-    """Of a target that is not to be standardised."""
-    with np.errstate(over="ignore"):
-        variance = max(float(np.square(target.deviation[0])), 1e-300)
-    if not variance < 1e290:
-        raise InvalidInput("y is too large for standardize=False: its variance overflows; scale it, or standardise")
-    return variance
-
-
-def _precision(dtype: Any) -> np.dtype[Any]:
-    """float64 or float32, by name or as NumPy's type."""
-    try:
-        name = np.dtype(dtype).name
-    except TypeError:
-        name = str(dtype)
-    return np.dtype(str(choose("dtype", name, {"float64": "float64", "float32": "float32"})))
-
-
-def _seed(random_state: Any) -> np.random.SeedSequence:
-    """A seed sequence from whatever scikit-learn users pass."""
-    if isinstance(random_state, np.random.Generator):
-        return np.random.SeedSequence(int(random_state.integers(2**32)))
-    if isinstance(random_state, np.random.RandomState):
-        return np.random.SeedSequence(int(random_state.randint(2**31 - 1)))
-    if random_state is None or (isinstance(random_state, int | np.integer) and random_state >= 0):
-        return np.random.SeedSequence(None if random_state is None else int(random_state))
-    raise InvalidParameter(
-        f"random_state must be None, a whole number of at least 0 or a generator; got {random_state!r}"
-    )

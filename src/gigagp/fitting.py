@@ -7,29 +7,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Protocol
 
 import numpy as np
 
 from gigagp import expert
 from gigagp.arrays import Array
 from gigagp.boxes import extents
-from gigagp.combine import Rule
 from gigagp.data.scaled import ScaledRows
 from gigagp.data.scan import Sample
-from gigagp.data.store import ExpertStore, frozen
-from gigagp.engines import Engine, OverLeaves
-from gigagp.expert import Evidence
+from gigagp.data.store import ExpertStore
+from gigagp.engines import Engine
 from gigagp.fit_report import Candidate, FitReport, Stage
 from gigagp.inference import Committee
 from gigagp.kernels.base import Kernel
-from gigagp.linalg.workspace import Workspace
-from gigagp.partition import Partitioner, Shape
-from gigagp.partition.base import RowLists, Runs, count_leaves, run_means
-from gigagp.partition.kdtree import cell_starts, kd_order
-from gigagp.partition.local import DEFAULT_LEAF
+from gigagp.partition.base import RowLists, Runs, run_means
 from gigagp.placing import Placed, Room, place
+from gigagp.plan import Log, Plan, Seeds
 from gigagp.progress import Event, Listener
+from gigagp.rough_theta import MORE_ITERATIONS, ROUGH, TRIAL_POINTS, rough_theta
 from gigagp.routing import Router
 from gigagp.selection import (
     AUTO_NEAREST,
@@ -46,87 +41,20 @@ from gigagp.sharing import share_nearest
 from gigagp.training import (
     Objective,
     Optimum,
-    Precision,
     Trace,
     Trained,
     bound_warnings,
     maximise,
+    summed_evidence,
     train_full,
     train_progressive,
 )
-from gigagp.tree import Tree
 
-_ROUGH_ROWS = 1000  # rows of the sample that the first rough theta is learnt from
-_ROUGH = Precision(change=1e-5, slope=1e-3)
-_ROUGH_ITERATIONS = 30
 _FULL_WORK = 5e9  # flops of one evaluation up to which "auto" trains on every expert every time
 _RESTART_EXPERTS = 16
 _ENOUGH_TO_CHOOSE = 100  # rows from which a family of kernels is chosen
-_CLOSER_ROWS, _ROUNDS = 1 << 16, 4  # of the sample, divided into cells again and again
-_WILD = 20.0  # kurtosis of a target with heavy tails
-_STEADY = 0.3  # change of log-parameters at which that ends
-_TRIAL_POINTS = 4096  # points that each family is trained on
-_TRIAL_ITERATIONS, _MORE_ITERATIONS = 20, 12  # of the first, and of those that start where it ended
+_TRIAL_ITERATIONS = 20  # of the first family; others start where it ended
 _RESTART_SPREAD = 1.5  # standard deviation of restarts around the start, in log-parameters
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """What a fit is asked to do, all names resolved."""
-
-    kernel: Kernel  # bound to the number of columns; its values are where training starts
-    noise_start: float
-    noise_bounds: tuple[float, float]
-    partitioner: Partitioner
-    shape: Shape
-    training: str
-    precision: Precision
-    restarts: int = 0
-    student: bool = False  # whether each expert has a scale of its own
-    rule: Rule | None = None  # None: to be chosen
-    nearest: int | str | None = "auto"
-    calibrate: bool = True
-    families: tuple[Kernel, ...] = ()  # kernels to choose from, of the same parameters; () where the user chose
-    train: bool = True  # False where the target is constant: there is nothing to learn
-
-    @property
-    def start(self) -> Array:
-        return np.append(self.kernel.theta, np.log(self.noise_start))
-
-    @property
-    def bounds(self) -> Array:
-        return np.vstack([self.kernel.bounds, np.log(self.noise_bounds)])
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (*self.kernel.names, "noise_variance")
-
-
-@dataclass(frozen=True, eq=False)
-class Seeds:
-    """The random numbers of a fit: one stream for each use, so that no part disturbs another."""
-
-    keys: int
-    partition: np.random.Generator
-    batches: np.random.Generator
-    restarts: np.random.Generator
-    choice: np.random.Generator
-
-    @classmethod
-    def of(cls, seed: np.random.SeedSequence) -> Seeds:
-        keys, *others = seed.spawn(5)
-        return cls(int(keys.generate_state(1, np.uint64)[0]), *(np.random.default_rng(s) for s in others))
-
-
-class Log(Protocol):
-    """Remembers evaluations, so that a fit can go on where it was stopped."""
-
-    def recorded(self, evidence: Objective) -> Objective: ...
-
-
-class NoLog:
-    def recorded(self, evidence: Objective) -> Objective:
-        return evidence
 
 
 @dataclass
@@ -141,32 +69,6 @@ class _Clock:
         yield
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
         tell(Event(name, 0, None, self.seconds[name], finished=True))
-
-
-@dataclass(frozen=True, eq=False)
-class LeafEvidence:
-    """Eq. 6 at theta, for any leaf's rows; with finite dof each leaf has a scale of its own."""
-
-    kernel: Kernel
-    theta: Array
-    dof: float = np.inf
-
-    name = "evidence"
-
-    def __call__(self, leaf: int, X: Array, y: Array, work: Workspace) -> Evidence:
-        return expert.evidence(self.kernel, self.theta, X, y, work, leaf, self.dof)
-
-
-def summed_evidence(
-    kernel: Kernel, store: ExpertStore, cells: RowLists, tree: Tree, engine: Engine, dof: float = np.inf
-) -> Objective:
-    """Eq. 5 as a function of theta, over all leaves or over some (which then hang from a tree of their own)."""
-
-    def evidence(theta: Array, leaves: Array | None) -> Evidence:
-        over = OverLeaves(store, cells, leaves, LeafEvidence(kernel, theta, dof))
-        return engine.sum(tree if leaves is None else Tree.balanced(len(leaves)), over)
-
-    return evidence
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,12 +92,12 @@ def fit(
     if plan.partitioner.local and plan.train and data.rows > (plan.shape.leaf_size or 0):
         with clock.stage("rough theta", tell):
             trace.begin("rough theta")
-            climbs = _rough_theta(plan, sample, engine.local, log, trace, seeds.choice)
+            climbs = rough_theta(plan, sample, engine.local, log, trace, seeds.choice)
             theta = climbs[-1].theta
             stages.extend(climb.stage for climb in climbs)
     rows, columns = data.rows, data.columns
     with clock.stage("partition and store", tell):
-        metric = _metric(plan.kernel, theta, columns)
+        metric = plan.metric(theta, columns)
         here = engine.local
         placed = place(plan.partitioner, data, plan.shape, metric, sample, seeds.keys, seeds.partition, room, here)
 
@@ -251,53 +153,11 @@ def fit(
     return Fitted(committee, report, cells, verdict)
 
 
-def _rough_theta(
-    plan: Plan, sample: Sample, engine: Engine, log: Log, trace: Trace, rng: np.random.Generator
-) -> list[Optimum]:
-    """From a few rows; where the target has wild values, then from cells of the sample, cut anew until theta stays.
-
-    Of scattered rows with heavy tails one sees little but noise; without them a theta of few rows cuts better cells
-    (measured on all development sets: docs/decisions/better-experts.md).
-    """
-    X, y = sample.first(_ROUGH_ROWS)
-    evidence = log.recorded(_one_expert(plan.kernel, frozen(X), frozen(y), engine))
-    climbs = [maximise("rough theta", evidence, None, plan.start, plan.bounds, trace, _ROUGH, _ROUGH_ITERATIONS)]
-    for _ in range(_ROUNDS if _kurtosis(sample.y) > _WILD else 0):
-        climbs.append(_look_closer(plan, climbs[-1].theta, sample, engine, log, trace, rng))
-        if np.abs(climbs[-1].theta - climbs[-2].theta).max() < _STEADY:
-            break
-    return climbs
-
-
-def _kurtosis(y: Array) -> float:
-    """Three of a Gaussian; a few wild values make it large."""
-    squares = np.square(y.astype(float) - y.mean())
-    return float(np.mean(squares**2) / np.mean(squares) ** 2)
-
-
-def _look_closer(
-    plan: Plan, theta: Array, sample: Sample, engine: Engine, log: Log, trace: Trace, rng: np.random.Generator
-) -> Optimum:
-    """A better rough theta, from some cells of the sample in the metric of the last.
-
-    A few scattered rows show long length-scales only, and cells cut by these hide the short ones.
-    """
-    X, y = sample.first(_CLOSER_ROWS)
-    starts = cell_starts(len(X), count_leaves(len(X), len(X), int(plan.shape.leaf_size or DEFAULT_LEAF)))
-    order = kd_order(X * _metric(plan.kernel, theta, X.shape[1]).astype(X.dtype), starts)
-    cells = Runs(starts)
-    store = ExpertStore(frozen(X[order]), frozen(y[order]))
-    some = np.sort(rng.permutation(len(cells))[: max(1, int(_TRIAL_POINTS / cells.sizes.mean()))])
-    dof = expert.STUDENT_DOF if plan.student else np.inf
-    evidence = log.recorded(summed_evidence(plan.kernel, store, cells, Tree.balanced(len(cells)), engine, dof))
-    return maximise("rough theta", evidence, some, theta, plan.bounds, trace, _ROUGH, _MORE_ITERATIONS)
-
-
 def _committees(plan: Plan, placed: Placed, sides: _Extents, theta: Array) -> Callable[[float], Committee]:
     """The committee at theta, for any sharing among local experts."""
     store, cells = placed.store, placed.cells
     local = plan.partitioner.local and isinstance(cells, Runs)
-    router = sides.router(_metric(plan.kernel, theta, store.X.shape[1]), local)
+    router = sides.router(plan.metric(theta, store.X.shape[1]), local)
     whole = Committee(plan.kernel, theta, store, placed.experts, placed.tree, router, student=plan.student)
     if not (local and isinstance(cells, Runs)):
         return lambda sharing: whole
@@ -329,7 +189,7 @@ def _try_kernels(
 ) -> list[tuple[Kernel, Optimum, Candidate]]:  # fmt: skip
     """Each family trained on the same few experts, and how well experts predict with it what they have not seen."""
     store, cells = placed.store, placed.cells
-    few = max(1, int(_TRIAL_POINTS / cells.sizes.mean()))
+    few = max(1, int(TRIAL_POINTS / cells.sizes.mean()))
     batch = np.sort(rng.permutation(len(cells))[:few]) if few < len(cells) else None
     dof = expert.STUDENT_DOF if plan.student else np.inf
     seed = int(rng.integers(2**32))
@@ -338,22 +198,13 @@ def _try_kernels(
         evidence = log.recorded(summed_evidence(kernel, store, cells, placed.tree, engine, dof))
         name = type(kernel).__name__
         start = tried[0][1].theta if tried else theta
-        iterations = _MORE_ITERATIONS if tried else _TRIAL_ITERATIONS
-        found = maximise(name, evidence, batch, start, plan.bounds, trace, _ROUGH, iterations)
+        iterations = MORE_ITERATIONS if tried else _TRIAL_ITERATIONS
+        found = maximise(name, evidence, batch, start, plan.bounds, trace, ROUGH, iterations)
         shared = _committees(replace(plan, kernel=kernel), placed, sides, found.theta)
         jury = Jury.drawn(shared, cells, engine, np.random.default_rng(seed))
         score = score_family(jury, plan.shape.sharing)
         tried.append((kernel, found, Candidate("kernel", name, score)))
     return tried
-
-
-def _one_expert(kernel: Kernel, X: Array, y: Array, engine: Engine) -> Objective:
-    tree = Tree.regular(1, 1)
-
-    def evidence(theta: Array, leaves: Array | None) -> Evidence:
-        return engine.sum(tree, lambda _, work: expert.evidence(kernel, theta, X, y, work))
-
-    return evidence
 
 
 def _training(asked: str, sizes: Array) -> str:
@@ -386,16 +237,6 @@ def _restart(
     climbs = [maximise("restart", evidence, few, s, plan.bounds, trace, plan.precision) for s in starts]
     best = max(climbs, key=lambda c: c.stage.evidence_per_point)
     return Trained(best.theta, tuple(c.stage for c in climbs))
-
-
-def _metric(kernel: Kernel, theta: Array, n_features: int) -> Array:
-    """The kernel's metric, or the plain one where it has none."""
-    metric = kernel.metric(theta[:-1])
-    return (
-        np.ones(n_features)
-        if metric is None or not metric.any()
-        else np.broadcast_to(metric, (n_features,)).astype(float)
-    )
 
 
 @dataclass(frozen=True, eq=False)

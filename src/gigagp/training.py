@@ -16,10 +16,17 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.optimize import minimize
 
+from gigagp import expert
 from gigagp.arrays import Array
+from gigagp.data.store import ExpertStore
+from gigagp.engines import Engine, OverLeaves
 from gigagp.expert import Evidence
 from gigagp.fit_report import Stage
+from gigagp.kernels.base import Kernel
+from gigagp.linalg.workspace import Workspace
+from gigagp.partition.base import RowLists
 from gigagp.progress import Event, Listener, silent
+from gigagp.tree import Tree
 
 # theta, leaves (None: all) -> summed evidence of those leaves
 Objective = Callable[[Array, Array | None], Evidence]
@@ -32,6 +39,32 @@ _ITERATIONS = 200
 _AT_BOUND = 1e-3  # a log-parameter this near to a bound has hit it
 _ENDLESS = 100.0  # a length-scale of so many deviations of a column says that the column does not matter
 _ROUNDING = 100  # a line search that fails where the slope is below so many times the tolerance met only rounding
+
+
+@dataclass(frozen=True, eq=False)
+class LeafEvidence:
+    """Eq. 6 at theta, for any leaf's rows; with finite dof each leaf has a scale of its own."""
+
+    kernel: Kernel
+    theta: Array
+    dof: float = np.inf
+
+    name = "evidence"
+
+    def __call__(self, leaf: int, X: Array, y: Array, work: Workspace) -> Evidence:
+        return expert.evidence(self.kernel, self.theta, X, y, work, leaf, self.dof)
+
+
+def summed_evidence(
+    kernel: Kernel, store: ExpertStore, cells: RowLists, tree: Tree, engine: Engine, dof: float = np.inf
+) -> Objective:
+    """Eq. 5 as a function of theta, over all leaves or over some (which then hang from a tree of their own)."""
+
+    def evidence(theta: Array, leaves: Array | None) -> Evidence:
+        over = OverLeaves(store, cells, leaves, LeafEvidence(kernel, theta, dof))
+        return engine.sum(tree if leaves is None else Tree.balanced(len(leaves)), over)
+
+    return evidence
 
 
 @dataclass(frozen=True)

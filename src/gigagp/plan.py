@@ -1,0 +1,82 @@
+"""What a fit is asked to do, the random numbers it may use, and what it may remember."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.combine import Rule
+from gigagp.kernels.base import Kernel
+from gigagp.partition import Partitioner, Shape
+from gigagp.training import Objective, Precision
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a fit is asked to do, all names resolved."""
+
+    kernel: Kernel  # bound to the number of columns; its values are where training starts
+    noise_start: float
+    noise_bounds: tuple[float, float]
+    partitioner: Partitioner
+    shape: Shape
+    training: str
+    precision: Precision
+    restarts: int = 0
+    student: bool = False  # whether each expert has a scale of its own
+    rule: Rule | None = None  # None: to be chosen
+    nearest: int | str | None = "auto"
+    calibrate: bool = True
+    families: tuple[Kernel, ...] = ()  # kernels to choose from, of the same parameters; () where the user chose
+    train: bool = True  # False where the target is constant: there is nothing to learn
+
+    @property
+    def start(self) -> Array:
+        return np.append(self.kernel.theta, np.log(self.noise_start))
+
+    @property
+    def bounds(self) -> Array:
+        return np.vstack([self.kernel.bounds, np.log(self.noise_bounds)])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.kernel.names, "noise_variance")
+
+    def metric(self, theta: Array, n_features: int) -> Array:
+        """The kernel's metric at theta, or the plain one where it has none."""
+        metric = self.kernel.metric(theta[:-1])
+        return (
+            np.ones(n_features)
+            if metric is None or not metric.any()
+            else np.broadcast_to(metric, (n_features,)).astype(float)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Seeds:
+    """The random numbers of a fit: one stream for each use, so that no part disturbs another."""
+
+    keys: int
+    partition: np.random.Generator
+    batches: np.random.Generator
+    restarts: np.random.Generator
+    choice: np.random.Generator
+
+    @classmethod
+    def of(cls, seed: np.random.SeedSequence) -> Seeds:
+        keys, *others = seed.spawn(5)
+        return cls(int(keys.generate_state(1, np.uint64)[0]), *(np.random.default_rng(s) for s in others))
+
+
+class Log(Protocol):
+    """Remembers evaluations, so that a fit can go on where it was stopped."""
+
+    def recorded(self, evidence: Objective) -> Objective: ...
+
+
+class NoLog:
+    def recorded(self, evidence: Objective) -> Objective:
+        return evidence
