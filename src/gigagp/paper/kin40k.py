@@ -42,9 +42,9 @@ class Settings:
     training: int = 10_000
     queries: int = 30_000
     levels: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7)
-    read: int = 5_000
+    read: int = 2_000
     joint: int = 50
-    random_from: int = 3  # levels, of random experts that are trained: fewer take as long as all else together
+    random_from: int = 5  # levels, of random experts that are trained: fewer take as long as all else together
     seed: int = 0
 
     def points(self, level: int) -> int:
@@ -77,11 +77,11 @@ class Rows:
         return cls(X[rows], y[rows], X[queries], y[queries])
 
 
-def exact_model(settings: Settings) -> HGPRegressor:
+def exact_model(settings: Settings, start: SquaredExponential | None = None) -> HGPRegressor:
     """One expert on all rows."""
     return HGPRegressor(
-        SquaredExponential(), partition="random", leaf_size=settings.training, training="full", standardize=False,
-        random_state=settings.seed,
+        start or SquaredExponential(), partition="random", leaf_size=settings.training, training="full",
+        standardize=False, random_state=settings.seed,
     )  # fmt: skip
 
 
@@ -116,7 +116,8 @@ def run(record: Record, data: Path, settings: Settings, tell: Listener = silent)
 
 
 def _exact(rows: Rows, settings: Settings, tell: Listener) -> Found:
-    model = exact_model(settings).fit(rows.X, rows.y, progress=tell)
+    cells = HGPRegressor(SquaredExponential(), experts="gaussian", standardize=False, random_state=settings.seed)
+    model = exact_model(settings, cells.fit(rows.X, rows.y).kernel_).fit(rows.X, rows.y, progress=tell)
     mean, std = model.predict(rows.Z, return_std=True)
     seen = model.predict(rows.X[: settings.read], return_std=True)
     return {
@@ -235,8 +236,8 @@ def write(record: Record, found: Found, settings: Settings, paths: page.Paths) -
     text = [
         f"{settings.training:,} rows for training, {settings.queries:,} for the test (the classic split), squared "
         "exponential with a length-scale a column, standardised target, float64. Each architecture trains its own "
-        "theta, all experts at every evaluation (L-BFGS); all experts are asked at every query. The paper's computer "
-        "had four cores.",
+        "theta, all experts at every evaluation (L-BFGS); all experts are asked at every query. The exact GP starts "
+        "from the kernel of our local experts, which saves it iterations. The paper's computer had four cores.",
         "## The paper's table",
         first,
         "Here the ratio is the paper's: exp(-KL) of the predictives of y at a query, the mean over "

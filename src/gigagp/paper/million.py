@@ -26,13 +26,13 @@ PAPER_MINUTES = 20
 @dataclass(frozen=True)
 class Settings:
     rows: int = 1_000_000
-    held_out: int = 10_000
+    held_out: int = 2_000
     leaf_size: int = 512
     seed: int = 0
 
 
 FULL = Settings()
-QUICK = Settings(rows=100_000, held_out=2_000)
+QUICK = Settings(rows=100_000)
 _PAPER = {"partition": "random", "combine": PoE(), "experts_per_query": None}
 WAYS: dict[str, dict[str, Any]] = {
     "the paper's: random experts, all at every evaluation": {**_PAPER, "training": "full"},

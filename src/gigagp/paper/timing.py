@@ -43,7 +43,7 @@ class Settings:
     """Powers of two; seconds and GB that an evaluation of a peer may take."""
 
     powers: tuple[int, ...] = tuple(range(10, 25))
-    allowed_seconds: float = 130.0
+    allowed_seconds: float = 60.0
     allowed_gb: float = 12.0
     repeats: int = 5
 
