@@ -18,7 +18,7 @@ import numpy as np
 from gigagp import HGPRegressor, metrics
 from gigagp.arrays import Array
 from gigagp.combine import RBCM, GPoE, Healed, PoE, Rule
-from gigagp.kernels import SquaredExponential
+from gigagp.kernels import Kernel, SquaredExponential
 from gigagp.paper import drawing, page, readings, sets
 from gigagp.paper.everyone import ask_everyone
 from gigagp.paper.record import Found, Record
@@ -77,7 +77,7 @@ class Rows:
         return cls(X[rows], y[rows], X[queries], y[queries])
 
 
-def exact_model(settings: Settings, start: SquaredExponential | None = None) -> HGPRegressor:
+def exact_model(settings: Settings, start: Kernel | None = None) -> HGPRegressor:
     """One expert on all rows."""
     return HGPRegressor(
         start or SquaredExponential(), partition="random", leaf_size=settings.training, training="full",
