@@ -69,6 +69,10 @@ class Browser:
 
     def open(self, page):
         self._do("/url", url=page.as_uri())
+        until = time.monotonic() + 60
+        while self.run("return document.readyState") != "complete":  # a busy machine is late
+            assert time.monotonic() < until, f"{page} is not read"
+            time.sleep(0.05)
 
     def run(self, script, *arguments):
         """The value that a function body of JavaScript returns."""

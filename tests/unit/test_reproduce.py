@@ -214,8 +214,9 @@ def test_the_kin40k_table_is_what_its_models_say(tmp_path):
     assert rows.y.std() == pytest.approx(1)
     spread = rows.X.std(axis=0)
     exact = kin40k.exact_model(settings).fit(rows.X / spread, rows.y).predict(rows.Z / spread, return_std=True)
+    assert found["exact"]["rmse"] == pytest.approx(metrics.rmse(rows.truth, exact[0]), rel=1e-3)  # it starts elsewhere
     paper = kin40k.paper_model(settings, 2).fit(rows.X / spread, rows.y).predict(rows.Z / spread, return_std=True)
-    assert level["rules"][kin40k.EQ7]["ratio"] == pytest.approx(metrics.likelihood_ratio(*exact, *paper), rel=1e-6)
+    assert level["rules"][kin40k.EQ7]["ratio"] == pytest.approx(metrics.likelihood_ratio(*exact, *paper), rel=1e-3)
     assert level["rules"][kin40k.EQ7]["rmse"] == pytest.approx(metrics.rmse(rows.truth, paper[0]), rel=1e-9)
     page = paths.page.read_text()
     assert "0.992" in page
