@@ -305,7 +305,7 @@ def _verdicts(found: Found, settings: Settings) -> list[str]:
     trees = _of_repeats(found, "boosted trees", "rmse")
     said = [
         f"Our defaults have a lower RMSE than the paper's model in {wins['rmse']} of {of} repeats and a lower NLPD in "
-        f"{wins['nlpd']} of {of}, with experts of at most {max(_of_repeats(found, ours, 'points')):,.0f} points against "
+        f"{wins['nlpd']} of {of}, with experts of at most {max(_of_repeats(found, ours, 'points')):,} points against "
         f"its {settings.points:,}.",
         f"The paper prints {PAPER['HGP']} minutes for its model. On these rows the mean alone has "
         f"{np.mean(flat):.2f}, boosted trees {np.mean(trees):.2f} and the paper's model {np.mean(theirs):.2f}: RMSE is "
