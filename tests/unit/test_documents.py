@@ -16,7 +16,10 @@ sys.path.insert(0, str(ROOT / "tests"))
 import transcript  # noqa: E402
 
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+IN_DOCS = sorted(
+    page for page in DOCS.rglob("*.md") if not page.stem.endswith("_quick")
+)  # `reproduce --quick` made those
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *IN_DOCS]
 WITH_CODE = [page for page in PAGES if {language for language, _ in transcript.blocks(page)} & transcript.RUN]
 
 
@@ -76,4 +79,4 @@ def test_every_page_is_in_the_site():
         return set().union(*map(listed, entry.values() if isinstance(entry, dict) else entry))
 
     nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
-    assert listed(nav) == {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+    assert listed(nav) == {str(page.relative_to(DOCS)) for page in IN_DOCS}
