@@ -56,14 +56,8 @@ FULL = Settings()
 QUICK = Settings(training=35_000, test=2_000, repeats=1, experts=70, svgp_seconds=10.0)
 
 
-@dataclass(frozen=True)
-class Rows:
-    """One repeat: inputs and delays in minutes, for training and for the test."""
-
-    X: Array
-    y: Array
-    Z: Array
-    truth: Array
+class Rows(sets.Rows):
+    """One repeat; delays are in minutes."""
 
     @classmethod
     def drawn(cls, X: Array, y: Array, settings: Settings, seed: int) -> Rows:
@@ -86,9 +80,9 @@ def run(record: Record, data: Path, settings: Settings, tell: Listener = silent)
     X, y = np.asarray(given["X"], float), np.asarray(given["y"], float)
     repeats = []
     for seed in range(settings.repeats):
-        rows, scale = Rows.drawn(X, y, settings, seed), float(Rows.drawn(X, y, settings, seed).y.std())
+        rows = Rows.drawn(X, y, settings, seed)
         every = Rows.all_but_the_test(X, y, settings, seed) if len(y) > most else None
-        repeats.append(_repeat(record, rows, every, scale, settings, seed, tell))
+        repeats.append(_repeat(record, rows, every, float(rows.y.std()), settings, seed, tell))
     return {"rows": len(y), "repeats": repeats, "names": list(repeats[0]["lines"])}
 
 

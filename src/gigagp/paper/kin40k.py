@@ -56,14 +56,8 @@ FULL = Settings()
 QUICK = Settings(training=1_500, queries=2_000, levels=(1, 2, 3, 4), read=1_000)
 
 
-@dataclass(frozen=True)
-class Rows:
+class Rows(sets.Rows):
     """Targets are in units of the training rows' deviation."""
-
-    X: Array
-    y: Array
-    Z: Array
-    truth: Array
 
     @classmethod
     def of(cls, folder: Path, settings: Settings) -> Rows:

@@ -13,7 +13,7 @@ from typing import Any
 
 from gigagp.data.folders import read_manifest, write_manifest
 from gigagp.errors import GigaGPError
-from gigagp.paper.provenance import commit, machine, today
+from gigagp.paper.provenance import machine
 
 Found = dict[str, Any]
 _FORMAT, _VERSION = "gigagp step", 1
@@ -52,7 +52,7 @@ class Record:
             found = work()
             known = {
                 "format": _FORMAT, "version": _VERSION, "settings": self.settings, "found": found,
-                "seconds": time.perf_counter() - start, "commit": commit(), "date": today(), "machine": machine(),
+                "seconds": time.perf_counter() - start, "machine": machine(),
             }  # fmt: skip
             write_manifest(path, known)
         self._steps[name] = known
@@ -75,7 +75,7 @@ class Record:
     def origin(self) -> str:
         """When, where and with what code the steps were made, in words."""
         made = list(self._steps.values())
-        commits, days = ([*dict.fromkeys(step[key] for step in made)] for key in ("commit", "date"))
+        commits, days = ([*dict.fromkeys(step["machine"][key] for step in made)] for key in ("commit", "date"))
         where = made[-1]["machine"]
         return (
             f"{' and '.join(days)}, commit {' and '.join(commits)}, {where['cores']} cores ({where['cpu']}), "

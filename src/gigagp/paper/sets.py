@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gigagp.arrays import Array
 from gigagp.errors import InvalidParameter
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Inputs and targets for training, queries and their truth."""
+
+    X: Array
+    y: Array
+    Z: Array
+    truth: Array
 
 
 def load(folder: Path, name: str, *wanted: str, rows: int = 1) -> dict[str, Any]:
@@ -23,5 +35,6 @@ def load(folder: Path, name: str, *wanted: str, rows: int = 1) -> dict[str, Any]
     except (OSError, ValueError) as error:
         raise InvalidParameter(f"{path} cannot be read ({error}); give another folder with --data") from None
     if len(found["y"]) < rows:
-        raise InvalidParameter(f"{path} has {len(found['y']):,} rows, fewer than the {rows:,} that are needed")
+        few = f"{path} has {len(found['y']):,} rows, fewer than the {rows:,} that are needed"
+        raise InvalidParameter(f"{few}; give another folder with --data")
     return found
