@@ -71,6 +71,7 @@ SETS = {
     "etopo5": DataSet("etopo5", 60, (("rmse", 0.029), ("fit_seconds", 90.0))),
 }
 COVERAGE = (0.93, 0.97)  # of 95% intervals, every set
+CHOOSING = 1 / 3  # of our fit may go into choosing what is left open
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,8 @@ def ours(rows: Rows) -> Said:
     fit = seconds(lambda: model.fit(rows.X, rows.y))
     said: list[tuple[Array, Array]] = []
     predict = seconds(lambda: said.append(model.predict(rows.Z, return_std=True)))
-    return Said(*said[0], fit, predict, quantiles=model.predict_quantiles(rows.Z, LEVELS))
+    quantiles = model.predict_quantiles(rows.Z, LEVELS)
+    return Said(*said[0], fit, predict, quantiles=quantiles, choosing=model.report_.choosing)
 
 
 def answers(method: str, rows: Rows, cap: float) -> Iterator[tuple[str, Said]]:
@@ -165,7 +167,7 @@ def one(options: Namespace) -> None:
                 "set": name, "split": int(split), "method": method, "who": who, "cap": float(cap) or None,
                 "capped": said.capped, "rows": len(rows.y), "queries": len(rows.truth), "answered": len(truth),
                 "fit_seconds": said.fit_seconds, "predict_seconds": said.predict_seconds, "gb": peak_memory(),
-                "evaluation_seconds": said.evaluation_seconds, **scores(truth, said),
+                "evaluation_seconds": said.evaluation_seconds, "choosing": said.choosing, **scores(truth, said),
             }  # fmt: skip
             print(json.dumps(result), flush=True)
 
@@ -273,6 +275,9 @@ def bars(rows: Sequence[Found], compared: Sequence[Found]) -> list[Found]:
             "set": name, "what": f"{name} 95% coverage", "measured": covered, "bar": f"{low} to {high}",
             "met": low <= covered <= high,
         })  # fmt: skip
+        chosen = mine.get("choosing")
+        if chosen is not None:
+            made.append({"set": name, **judged(f"{name} share of the fit to choose", chosen, CHOOSING, at_least=False)})
         made += [{"set": name, **b} for b in _rivals(name, mine, peers, compared)]
     return made
 

@@ -35,8 +35,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "NPAE of the nearest 4": {"combine": "npae", "experts_per_query": 4, "sharing": 2},
     "as NPAE, healed blend": {"combine": "healed_blend", "experts_per_query": 4, "sharing": 2},
     "communication expert (GRBCM of 4)": {"combine": "grbcm", "experts_per_query": 4},
-    "leaves of 128": {"leaf_size": 128},
-    "leaves of 512": {"leaf_size": 512},
+    "leaves of 128, sharing 8": {"leaf_size": 128, "sharing": 8},
+    "leaves of 256, sharing 4": {"leaf_size": 256, "sharing": 4},
+    "leaves of 512, sharing 2": {"leaf_size": 512, "sharing": 2},
 }
 
 
@@ -67,8 +68,6 @@ def measured(rows: tuple[Array, Array, Array, Array], settings: dict[str, Any]) 
         fitted = time.perf_counter()
         mean, std = model.predict(Z, return_std=True)
         done = time.perf_counter()
-    spent = model.report_.seconds
-    choosing = sum(spent.get(stage, 0.0) for stage in ("choice of kernel", "choice of experts")) / sum(spent.values())
     ends = model.predict_quantiles(Z, [0.25, 0.75, 0.1, 0.9, 0.025, 0.975]).T
     return {
         "rmse": metrics.rmse(z, mean),
@@ -76,7 +75,7 @@ def measured(rows: tuple[Array, Array, Array, Array], settings: dict[str, Any]) 
         "coverage": [metrics.inside(z, ends[i], ends[i + 1]) for i in (0, 2, 4)],
         "fit_seconds": fitted - begun,
         "predict_seconds": done - fitted,
-        "share_of_choosing": choosing,
+        "share_of_choosing": model.report_.choosing,
     }
 
 

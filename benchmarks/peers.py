@@ -42,6 +42,7 @@ class Said:
     quantiles: Array | None = None  # one row a query; without them those of N(mean, std^2)
     capped: bool = False  # whether time ran out, in training or in answering
     evaluation_seconds: float | None = None  # of one evidence with its gradient, where that was measured
+    choosing: float | None = None  # the part of our fit that went into choosing what was left open
 
 
 def available(name: str, *modules: str) -> bool:

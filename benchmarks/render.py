@@ -400,6 +400,24 @@ def accuracy(found: Found) -> str:
     return f"{words}\n\n{table(('against', *VERDICTS), body)}"
 
 
+def ideas(found: Found) -> str:
+    """A table a data set: what was tried, and what it gains on the first row of its idea."""
+    head = ("idea", "variant", "RMSE", "NLPD", "NLPD, scaled", "gain", "inside 95%", "fit", "predict", "queries")
+    text = ["Development rows, never those of split 0; `benchmarks/ideas.py`."]
+    for name in dict.fromkeys(row["set"] for row in found["rows"]):
+        here = [row for row in found["rows"] if row["set"] == name]
+        body = [
+            (
+                row["idea"], row["variant"], f"{row['rmse']:.4f}", f"{row['nlpd']:.3f}", f"{row['nlpd_scaled']:.3f}",
+                "{:+.3f} ± {:.3f}".format(*row["gain"]), f"{100 * row['inside']:.1f}", time_of(row["fit_seconds"]),
+                time_of(row["predict_seconds"]), f"{row['asked']:,}",
+            )
+            for row in here
+        ]  # fmt: skip
+        text.append(f"**{name}**, {here[0]['rows']:,} rows\n\n{table(head, body)}")
+    return "\n\n".join(text)
+
+
 def experiments(found: Found) -> str:
     """A table a data set: what was tried against the defaults."""
     head = ("settings", "RMSE", "NLPD", "inside 50, 80, 95%", "fit", "of that choosing", "predict")
@@ -434,6 +452,7 @@ PARTS: tuple[tuple[str, str, Callable[[Found], str]], ...] = (
     ("leaf_size", "Leaf size and sharing", leaf_size),
     ("accuracy", "Accuracy against peers, defaults", accuracy),
     ("experiments", "Better experts: what was tried", experiments),
+    ("ideas", "Shared inducing points, conditional evidence, Student-t rows", ideas),
     ("choices", "Choices", choices),
     ("progress", "Progress on a terminal", progress),
 )

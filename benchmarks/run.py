@@ -19,8 +19,9 @@ LONG = (
     "cluster",
     "simulate_cluster",
     "experiments",
+    "ideas",
 )  # only with --full, or when named
-TAKES_DATA = ("kin40k", "temperature", "leaf_size", "choices", "accuracy", "experiments")
+TAKES_DATA = ("kin40k", "temperature", "leaf_size", "choices", "accuracy", "experiments", "ideas")
 
 
 def main() -> int:

@@ -20,6 +20,17 @@ GRID_SIZE = 41
 _GRID = np.linspace(-2.5, 2.5, GRID_SIZE)
 
 
+def best_floor(errors: Array, variances: Array) -> float:
+    """What to add to the variances so that, scaled, they fit the errors best; nothing, unless that gains clearly."""
+
+    def loss(floor: float) -> float:  # negative log density at its best factor, up to a constant
+        v = variances + floor
+        return float(np.log(v).mean() + np.log(np.mean(errors * errors / v)))
+
+    floor = min(_FLOORS, key=loss)
+    return floor if loss(0.0) - loss(floor) >= _CLEAR else 0.0
+
+
 @dataclass(frozen=True, eq=False)
 class Calibration:
     """The factor of all standard deviations, and the quantiles of z in the scaled deviations at ndtr(-2.5 .. 2.5).
@@ -37,15 +48,9 @@ class Calibration:
     def of(cls, errors: Array, variances: Array) -> Calibration:
         """From the errors at rows left out, and the variances that were foretold for them."""
 
-        def loss(floor: float) -> float:  # negative log density at its best factor, up to a constant
-            v = variances + floor
-            return float(np.log(v).mean() + np.log(np.mean(errors * errors / v)))
-
         if not (np.isfinite(errors).all() and errors.any()):
             return cls()
-        floor = min(_FLOORS, key=loss)
-        if loss(0.0) - loss(floor) < _CLEAR:
-            floor = 0.0
+        floor = best_floor(errors, variances)
         z = errors / np.sqrt(variances + floor)
         deviation = float(np.sqrt(np.mean(z * z)))
         return cls(deviation, floor, np.quantile(z / deviation, ndtr(_GRID)), len(z))

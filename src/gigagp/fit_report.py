@@ -71,6 +71,12 @@ class FitReport:
         return not self.stages or self.stages[-1].converged
 
     @property
+    def choosing(self) -> float:
+        """The share of the fit that went into choosing what was left open."""
+        spent = sum(seconds for stage, seconds in self.seconds.items() if stage.startswith("choice of "))
+        return spent / max(sum(self.seconds.values()), 1e-9)
+
+    @property
     def message(self) -> str:
         return self.stages[-1].message if self.stages else "the target is constant: nothing to learn"
 
@@ -92,7 +98,8 @@ class FitReport:
             f"{s.evidence_per_point:>16.4f}"
             for s in self.stages
         ]
-        lines.append("  seconds: " + ", ".join(f"{name} {value:.2f}" for name, value in self.seconds.items()))
+        spent = ", ".join(f"{name} {value:.2f}" for name, value in self.seconds.items())
+        lines.append(f"  seconds: {spent}" + (f"; {self.choosing:.0%} to choose" if self.choosing else ""))
         values = ", ".join(f"{n}={v:.3g}" for n, v in zip(self.names, np.exp(self.theta), strict=True))
         lines.append(f"  theta: {values}")
         jitter = f"{self.jitter:.1g} in {self.jittered_experts} experts" if self.jitter else "none"

@@ -252,25 +252,27 @@ def first_asked(route: Route) -> Array:
 def gather(visits: Visits, route: Route, replies: Iterable[Reply]) -> tuple[Message, Array]:
     """The sum of each query's messages, and the mean of its experts' scales: geometric, the near weighing more."""
     n, k = route.experts.shape
-    collected: list[Array] = []
-    log_scales: list[Array | None] = []
-    own = np.zeros((n, k))  # log of the experts' own scales
+    terms, log_scales = np.empty((0, 0)), None
+    own = np.empty(n * k)  # log of the experts' own scales
     for visit, reply in enumerate(replies):
-        message = reply.message
-        _, rows, slots = visits[visit]
-        if not collected:
-            collected = [np.zeros((len(message.terms), n), message.terms.dtype) for _ in range(k)]
-            log_scales = [None if message.log_scale is None else np.zeros(n) for _ in range(k)]
-        own[rows, slots] = np.log(reply.scale)
-        for slot in range(k):
-            here = slots == slot
-            collected[slot][:, rows[here]] = message.terms[:, here]
-            scale = log_scales[slot]
-            if scale is not None and message.log_scale is not None:
-                scale[rows[here]] = message.log_scale[here]
-    total = Message(collected[0], log_scales[0])
+        message, here = reply.message, visits.span(visit)
+        if visit == 0:
+            terms = np.empty((len(message.terms), n * k), message.terms.dtype)
+            log_scales = None if message.log_scale is None else np.empty(n * k)
+        terms[:, here] = message.terms
+        own[here] = np.log(reply.scale)
+        if log_scales is not None and message.log_scale is not None:
+            log_scales[here] = message.log_scale
+    place = visits.places(k)
+
+    def by_slot(slot: int) -> Message:
+        asked = place[slot::k]
+        return Message(terms[:, asked], None if log_scales is None else log_scales[asked])
+
+    total = by_slot(0)
     for slot in range(1, k):  # the nearest first, whichever worker answered
-        total = total + Message(collected[slot], log_scales[slot])
+        total = total + by_slot(slot)
+    own = own[place].reshape(n, k)
     return total, mean_scale(own, route.closeness)
 
 
@@ -297,8 +299,18 @@ class Visits:
     def __len__(self) -> int:
         return len(self.leaves)
 
+    def span(self, visit: int) -> slice:
+        """Where the questions of one visit stand among all."""
+        return slice(self._starts[visit], self._starts[visit + 1])
+
+    def places(self, k: int) -> Array:
+        """Where each question of each query stands among all: slot j of query i is number i k + j."""
+        found = np.empty(len(self._rows), np.int64)
+        found[self._rows * k + self._slots] = np.arange(len(self._rows))
+        return found
+
     def __getitem__(self, visit: int) -> tuple[int, Array, Array]:
-        here = slice(self._starts[visit], self._starts[visit + 1])
+        here = self.span(visit)
         return int(self.leaves[visit]), self._rows[here], self._slots[here]
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from gigagp import expert
 from gigagp.arrays import Array
+from gigagp.calibration import best_floor
 from gigagp.combine import Opinion, Rule
 from gigagp.engines import Engine
 from gigagp.inference import Committee, Visits, bounded, first_asked, mean_scale
@@ -41,9 +42,17 @@ class Said:
         return np.asarray((self.y - self.mean) / np.sqrt(self.variance))
 
     @property
+    def losses(self) -> Array:
+        """Negative log density of each row at the floor and factor of all variances that fit best, up to a constant."""
+        squares = (self.y - self.mean) ** 2
+        variance = self.variance + best_floor(self.y - self.mean, self.variance)
+        variance = variance * np.mean(squares / variance)
+        return np.asarray(0.5 * np.log(variance) + 0.5 * (squares / variance - 1))
+
+    @property
     def score(self) -> float:
-        """Mean negative log density after scaling all variances to fit, up to a constant."""
-        return float(0.5 * np.log(self.variance).mean() + 0.5 * np.log(np.mean(self.z**2)))
+        """The mean of the losses."""
+        return float(self.losses.mean())
 
     def at(self, which: slice | Array) -> Said:
         return Said(self.y[which], self.mean[which], self.variance[which])

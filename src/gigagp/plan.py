@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
+from gigagp import expert
 from gigagp.arrays import Array
 from gigagp.combine import Rule
 from gigagp.kernels.base import Kernel
@@ -36,6 +37,11 @@ class Plan:
     @property
     def start(self) -> Array:
         return np.append(self.kernel.theta, np.log(self.noise_start))
+
+    @property
+    def dof(self) -> float:
+        """By how many degrees of freedom the scale of an expert is known; infinite where all have one."""
+        return expert.STUDENT_DOF if self.student else np.inf
 
     @property
     def bounds(self) -> Array:

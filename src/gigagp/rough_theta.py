@@ -63,8 +63,7 @@ def _look_closer(
     cells = Runs(starts)
     store = ExpertStore(frozen(X[order]), frozen(y[order]))
     some = np.sort(rng.permutation(len(cells))[: max(1, int(TRIAL_POINTS / cells.sizes.mean()))])
-    dof = expert.STUDENT_DOF if plan.student else np.inf
-    evidence = log.recorded(summed_evidence(plan.kernel, store, cells, Tree.balanced(len(cells)), engine, dof))
+    evidence = log.recorded(summed_evidence(plan.kernel, store, cells, Tree.balanced(len(cells)), engine, plan.dof))
     return maximise("rough theta", evidence, some, theta, plan.bounds, trace, ROUGH, MORE_ITERATIONS)
 
 

@@ -1,8 +1,8 @@
 """What the user leaves open is chosen from the data: kernel, sharing, rule, and how many experts answer a query.
 
 Candidates are judged by rows left out in closed form (`left_out`), the same rows for all, so that small differences
-show. The same rows tell how errors are distributed (`calibration`). All of it is seeded, and done on so few experts
-that it takes a small part of the fit.
+show. The same rows tell how errors are distributed (`calibration`). All of it is seeded. Choosing is done on so few
+experts that it takes less than a third of a fit (`FitReport.choosing`; measured in docs/accuracy.md).
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ AUTO_RULE, AUTO_NEAREST = "healed_blend", 4  # where nothing speaks for others
 _RULES = ("blend", "healed")  # those others
 _MORE_NEAREST = 8
 SHARING = (2.0, 4.0, 8.0)
-_ALIKE = 0.006  # nats a row by which kernels must differ for the rougher to be taken
-_FEW_ROWS = 50_000  # up to which sharing is at least 4, and beyond which at most
+_ALIKE = 0.003  # nats a row by which kernels must differ for the rougher to be taken
+FEW_ROWS = 50_000  # up to which leaf size is chosen, and sharing is at least 4; beyond, it is at most 4
 _GAIN_FEW, _GAIN = 0.005, 0.02  # nats a row, for which sharing is doubled: a prediction then costs 4 to 8 times as much
+_MUCH, _UNSEEN = 0.03, 1.5  # nats a row for which sharing is raised once more, by this factor, without a trial
 _CHEAP = 2.0  # sharing at which many experts can be asked
 _SIGNIFICANT, _WORTHWHILE = 2.0, 0.005  # standard errors, and nats a row, by which another rule must be better
-_CELLS, _SHARING_CELLS = 16, 10  # whose own experts are asked, to choose the kernel, and sharing
-_ROWS = 64  # of a cell that are asked
-_PLACES, _TOGETHER = 64, 32  # where the whole committee is asked, and rows that lie together there
+_CELLS, _SHARING_CELLS = 24, 4  # whose own experts are asked, to choose the kernel, and sharing
+_ROWS = 128  # of a cell that are asked
+_PLACES, _TOGETHER = 64, 64  # where the whole committee is asked, and rows that lie together there
 _ENOUGH = 1000  # rows to calibrate by
 _WORK = 9e10  # multiplications that one use may cost
+_ALL = 1e12  # and those of all experts, each asked once: ten seconds on two cores
 
 
 def chosen_among(candidates: list[Candidate]) -> list[Candidate]:
@@ -111,18 +113,31 @@ def _affordable(committee: Committee) -> int:
     return int(min(len(committee.experts), _WORK / (points**3 / 3 + points**2 * _ROWS)))
 
 
-def score_family(jury: Jury, sharing: float | None) -> float:
-    """How well experts with a kernel predict rows of their own cells, left out."""
-    said = jury.own(min(sharing or SHARING[1], SHARING[1])) or jury.own(1.0, least=1)
-    return Said.joined(said).score
+def own_cells(jury: Jury, sharing: float | None) -> list[Said]:
+    """What experts with little sharing say of rows of their own cells, left out."""
+    return jury.own(min(sharing or _CHEAP, _CHEAP)) or jury.own(1.0, least=1)
 
 
-def choose_sharing(jury: Jury, rows: int) -> tuple[float, list[Candidate]]:
-    """Sharing is doubled as long as that pays."""
-    least, most = SHARING[rows <= _FEW_ROWS], SHARING[-1 if rows <= _FEW_ROWS else -2]
-    gain = _GAIN_FEW if rows <= _FEW_ROWS else _GAIN
-    chosen, candidates = least, []
-    for sharing in (s for s in SHARING if least <= s <= most):
+def clearly_better(said: list[Said], usual: list[Said]) -> bool:
+    """Whether the same rows, cell by cell, are better foretold: by enough, and by more than chance."""
+    gain, error = _gain(Said.joined(said), Said.joined(usual), [len(each.y) for each in said])
+    return gain > max(_WORTHWHILE, _SIGNIFICANT * error)
+
+
+def choose_sharing(jury: Jury, rows: int, unit: float = 1.0) -> tuple[float, list[Candidate]]:
+    """Sharing is doubled as long as that pays, and all experts together do not become too much work.
+
+    Where the last doubling has gained much, half as much again is taken without a trial, if it is little work.
+
+    unit : of sharing; less where leaves are larger than usual
+    """
+    few = rows <= FEW_ROWS
+    usual, gain = (SHARING[1:], _GAIN_FEW) if few else (SHARING[:2], _GAIN)
+    work = float((jury.cells.sizes.astype(float) ** 3).sum()) / 3
+    steps = tuple(s * unit for s in usual if work * (s * unit) ** 3 <= _ALL) or (1.0,)
+    chosen = steps[0]
+    candidates: list[Candidate] = []
+    for sharing in steps:
         said = jury.own(sharing, _SHARING_CELLS)
         if len(said) < min(_SHARING_CELLS, len(jury.order)):
             break  # too large to be judged by the same cells
@@ -130,14 +145,18 @@ def choose_sharing(jury: Jury, rows: int) -> tuple[float, list[Candidate]]:
         if len(candidates) > 1 and candidates[-2].score - candidates[-1].score < gain:
             break
         chosen = sharing
-    return chosen, [replace(c, chosen=c.name == f"{chosen:g}") for c in candidates]
+    candidates = [replace(c, chosen=c.name == f"{chosen:g}") for c in candidates]
+    much = len(candidates) > 1 and candidates[-1].chosen and candidates[-2].score - candidates[-1].score > _MUCH
+    if much and work * (_UNSEEN * chosen) ** 3 <= _ALL / 2:
+        candidates[-1] = replace(candidates[-1], name=f"{chosen:g}, raised to {_UNSEEN * chosen:g}")
+        chosen *= _UNSEEN
+    return chosen, candidates
 
 
 def judge(jury: Jury, sharing: float, rule: Rule | None, k: int | None, calibrate: bool) -> Verdict:
     """Which rule and how many experts, where these are left open (None), and how errors are distributed.
 
-    The committee is asked where experts are small, and many can be afforded; what more sharing does to the errors is
-    learnt from few experts.
+    Rules are compared where experts are small, and the committee can be asked at many places.
     """
     usual = Verdict(AUTO_RULE, k or AUTO_NEAREST)
     for cheap in (max(sharing / 2, min(sharing, _CHEAP)), min(sharing, _CHEAP), 1.0):
@@ -154,13 +173,23 @@ def judge(jury: Jury, sharing: float, rule: Rule | None, k: int | None, calibrat
     verdict, said = _choose_rule(opinions, [len(rows) for rows in places], rule, k)
     if not calibrate:
         return verdict
-    variance = said.variance
-    more = jury.own(sharing, _SHARING_CELLS) if sharing > cheap else []
-    if more:
-        fewer = jury.own(cheap, len(more))
-        ratio = np.abs(Said.joined(more).z).mean() / np.abs(Said.joined(fewer).z).mean()
-        variance = variance / ratio**2
-    return replace(verdict, calibration=Calibration.of(said.y - said.mean, variance))
+    if sharing > cheap:
+        said = _with_more(jury, said, cheap, sharing, rule or RULES[verdict.rule](), verdict.nearest)
+    return replace(verdict, calibration=Calibration.of(said.y - said.mean, said.variance))
+
+
+def _with_more(jury: Jury, said: Said, cheap: float, sharing: float, rule: Rule, k: int) -> Said:
+    """What the committee says with more sharing, or, where that is too much work, its guess by a few experts."""
+    committee = jury.shared(sharing)
+    places = jury.places(committee)
+    if sum(map(len, places)) >= _ENOUGH:
+        return ask_nearest(committee, np.concatenate(places), k, jury.engine).combined(rule, k)
+    more = jury.own(sharing, _SHARING_CELLS)
+    if not more:
+        return said
+    fewer = jury.own(cheap, len(more))
+    ratio = np.abs(Said.joined(more).z).mean() / np.abs(Said.joined(fewer).z).mean()
+    return replace(said, variance=said.variance / ratio**2)
 
 
 def _choose_rule(opinions: Opinions, sizes: list[int], rule: Rule | None, k: int | None) -> tuple[Verdict, Said]:
@@ -175,11 +204,9 @@ def _choose_rule(opinions: Opinions, sizes: list[int], rule: Rule | None, k: int
     said = [opinions.combined(rule or RULES[name](), nearest) for name, nearest in tries]
     best, best_gain = 0, _WORTHWHILE
     for i in range(1, len(tries)):
-        rows = _losses(said[0]) - _losses(said[i])
-        gains = np.array([part.mean() for part in np.split(rows, np.cumsum(sizes)[:-1])])
-        error = gains.std(ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else np.inf
-        if gains.mean() > max(best_gain, _SIGNIFICANT * error):
-            best, best_gain = i, float(gains.mean())
+        gain, error = _gain(said[i], said[0], sizes)
+        if gain > max(best_gain, _SIGNIFICANT * error):
+            best, best_gain = i, gain
     names = [f"{nearest} experts" if rule is not None else f"{name} of {nearest}" for name, nearest in tries]
     candidates = [
         Candidate("rule", name, each.score, i == best) for i, (name, each) in enumerate(zip(names, said, strict=True))
@@ -187,7 +214,8 @@ def _choose_rule(opinions: Opinions, sizes: list[int], rule: Rule | None, k: int
     return Verdict(*tries[best], choices=tuple(candidates) if len(tries) > 1 else ()), said[best]
 
 
-def _losses(said: Said) -> Array:
-    """Negative log density of each row after scaling the variances to fit, up to a constant."""
-    variance = said.variance * np.mean(said.z**2)
-    return np.asarray(0.5 * np.log(variance) + 0.5 * (said.y - said.mean) ** 2 / variance)
+def _gain(said: Said, usual: Said, sizes: list[int]) -> tuple[float, float]:
+    """Nats a row by which the first is better, and the error of that, from the means of groups of these sizes."""
+    rows = usual.losses - said.losses
+    gains = np.array([part.mean() for part in np.split(rows, np.cumsum(sizes)[:-1])])
+    return float(gains.mean()), float(gains.std(ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else np.inf

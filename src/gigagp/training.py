@@ -31,10 +31,9 @@ from gigagp.tree import Tree
 # theta, leaves (None: all) -> summed evidence of those leaves
 Objective = Callable[[Array, Array | None], Evidence]
 
-NEGLIGIBLE = 2e-4  # evidence per point, in nats, that a batch may expect to lose
+NEGLIGIBLE = 1e-3  # evidence per point, in nats, that a batch may expect to lose
 _FIRST_POINTS = 8192  # points in the first batch
 _FIRST_EXPERTS = 8
-_BATCH = (1e-7, 1e-3)  # a batch's own optimum is worth no more precision than this (change, slope)
 _ITERATIONS = 200
 _AT_BOUND = 1e-3  # a log-parameter this near to a bound has hit it
 _ENDLESS = 100.0  # a length-scale of so many deviations of a column says that the column does not matter
@@ -77,6 +76,14 @@ class Precision:
     @classmethod
     def of(cls, dtype: str) -> Precision:
         return cls() if dtype == "float64" else cls(1e-6, 1e-3)
+
+    def no_finer(self, than: Precision) -> Precision:
+        return Precision(max(self.change, than.change), max(self.slope, than.slope))
+
+
+NEAR = Precision(
+    1e-7, 1e-3
+)  # as precise as is worth while: predictions of many experts do not tell it from the optimum
 
 
 @dataclass(eq=False)
@@ -187,7 +194,7 @@ def train_progressive(
         batch = np.sort(shuffled[:count])
         whole = count >= len(sizes)
         name, leaves = ("all experts", None) if whole else ("batch", batch)
-        stop = precision if whole else Precision(max(precision.change, _BATCH[0]), max(precision.slope, _BATCH[1]))
+        stop = precision if whole else precision.no_finer(NEAR)
         best = maximise(name, evidence, leaves, theta, bounds, trace, stop)
         theta = best.theta
         stages.append(best.stage)

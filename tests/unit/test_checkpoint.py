@@ -468,7 +468,7 @@ def test_a_completed_checkpoint_is_not_computed_again(memory, rows, source, smal
     first = answers(model(memory=memory).fit(source, "t", **how), Z)
     files = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     with monkeypatch.context() as patch:
-        forbid(patch, "gigagp.estimator.scan", "gigagp.fitting.expert.evidence")
+        forbid(patch, "gigagp.estimator.scan", "gigagp.training.expert.evidence")
         if memory is not None:
             forbid(patch, "gigagp.data.sources.rows.Rows.blocks")
         again = model(memory=memory).fit(source, "t", **how)

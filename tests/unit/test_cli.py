@@ -677,7 +677,7 @@ def shown(raw, columns):
 
 
 SLOW = ["--partition", "random", "--leaf-size", "500", "--training", "full"]  # seconds of training
-STAGES = ["scan", "store", "partition and store", "training", "choice of experts"]
+STAGES = ["scan", "store", "partition and store", "training", "calibration"]
 
 
 @pytest.fixture(scope="module")

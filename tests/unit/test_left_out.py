@@ -66,13 +66,15 @@ def test_the_committee_says_what_it_says_without_the_row(name, student, k):
         assert said.variance[i] == pytest.approx((wanted.variance[0] + 0.2) * scale, rel=1e-9)
 
 
-def test_the_score_is_the_density_at_its_best_scale():
+def test_the_score_is_the_density_at_its_best_floor_and_scale():
     rng = np.random.default_rng(0)
     said = Said(rng.standard_normal(50), rng.standard_normal(50), rng.uniform(0.1, 3, 50))
 
-    def density(scale):
-        v = said.variance * scale
+    def density(floor, scale):
+        v = (said.variance + floor) * scale
         return np.mean(0.5 * (said.y - said.mean) ** 2 / v + 0.5 * np.log(v)) - 0.5
 
     scales = np.exp(np.linspace(-3, 3, 2001))
-    assert said.score == pytest.approx(min(map(density, scales)), abs=1e-5)
+    floors = (0.0, *10.0 ** np.arange(-6, 0.1, 0.5))
+    assert said.score == pytest.approx(min(density(f, s) for f in floors for s in scales), abs=1e-5)
+    assert said.score == pytest.approx(said.losses.mean(), rel=1e-12)

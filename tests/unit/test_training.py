@@ -327,7 +327,7 @@ def test_the_report_counts_what_was_done(mode, small_batches):
     assert report.theta_trace.shape[1] == len(report.names) == 4
     assert report.names == ("variance", "lengthscale[0]", "lengthscale[1]", "noise_variance")
     np.testing.assert_array_equal(report.theta, model.theta_)
-    assert {"partition and store", "training", "choice of experts"} <= set(report.seconds)
+    assert {"partition and store", "training", "calibration"} <= set(report.seconds)
     assert 0 < sum(report.seconds.values()) <= took
     assert min(report.seconds.values()) >= 0
     assert report.jitter == 0
@@ -345,7 +345,7 @@ def test_the_report_reads_well(small_batches):
     X, y = data(300)
     text = repr(HGPRegressor(leaf_size=7, training="progressive", random_state=0).fit(X, y).report_)
     lines = text.splitlines()
-    assert lines[0] == "FitReport: 300 rows, 43 leaves of 6 to 7 points (experts predict from 48 to 56)"
+    assert lines[0] == "FitReport: 300 rows, 43 leaves of 6 to 7 points (experts predict from 24 to 28)"
     for words in ("rough theta", "batch", "seconds: ", "training", "noise_variance=", "jitter: none; converged"):
         assert words in text
     assert max(len(line) for line in lines) < 120

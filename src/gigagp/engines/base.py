@@ -77,7 +77,7 @@ class Engine(ABC):
     def map(self, function: Callable[[T, Workspace], R], tasks: Iterable[T], together: int = 1) -> Iterator[R]:
         """function(task, workspace) for each task, in order; the workspace belongs to the worker that runs it.
 
-        `together`: tasks are so short that workers far away should get so many at a time.
+        `together`: tasks are so short that workers should get so many at a time.
         """
 
     def sum(self, tree: Tree, leaf_value: Callable[[int, Workspace], V]) -> V:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from typing import Any, TypeVar
 
 from gigagp.engines.base import Engine, own_workspace
@@ -24,15 +25,16 @@ class ThreadsEngine(Engine):
         self._team = Team(workers)
 
     def map(self, function: Callable[[T, Workspace], R], tasks: Iterable[T], together: int = 1) -> Iterator[R]:
-        """Results in order; only a few tasks ahead of the reader are under way, so results do not pile up."""
-        ahead: deque[Future[R]] = deque()
+        """Results in order; only a few bundles ahead of the reader are under way, so results do not pile up."""
+        ahead: deque[Future[list[R]]] = deque()
+        waiting = iter(tasks)
         try:
-            for task in tasks:
-                ahead.append(self._pool.submit(self._run, function, task))
+            while bundle := list(islice(waiting, together)):
+                ahead.append(self._pool.submit(self._run, function, bundle))
                 if len(ahead) > 2 * self.workers:
-                    yield ahead.popleft().result()
+                    yield from ahead.popleft().result()
             while ahead:
-                yield ahead.popleft().result()
+                yield from ahead.popleft().result()
         finally:
             for future in ahead:
                 future.cancel()
@@ -44,8 +46,8 @@ class ThreadsEngine(Engine):
         self._pool.shutdown()
         self._team.close()
 
-    def _run(self, function: Callable[[T, Workspace], R], task: T) -> R:
+    def _run(self, function: Callable[[T, Workspace], R], bundle: list[T]) -> list[R]:
         work = own_workspace()
         work.team = self._team
         with self._team.at_work():
-            return function(task, work)
+            return [function(task, work) for task in bundle]

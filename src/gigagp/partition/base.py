@@ -115,6 +115,11 @@ class Shape:
     leaf_size: int | None = None
     sharing: float | None = None
 
+    @property
+    def free(self) -> bool:
+        """Whether the size of leaves is left open."""
+        return self.levels is None and self.leaf_size is None
+
     def __post_init__(self) -> None:
         for name, least in (("levels", 1), ("branching", 2), ("leaf_size", 2)):
             value = getattr(self, name)

@@ -12,8 +12,9 @@ class Event:
     """How far a stage has come.
 
     Stages of a fit: "scan", "store" and "sort" count rows (read, put into memory or dealt into buckets, sorted on
-    disk); "rough theta", "choice of kernel" and "training" count evaluations of the evidence; "partition and store"
-    and "choice of experts" only end. Stages of others: "prediction", "evaluation" and "making", which count rows.
+    disk); "rough theta", "choice of kernel", "choice of leaf size" and "training" count evaluations of the evidence;
+    "partition and store", "choice of sharing" and "calibration" only end. Stages of others: "prediction", "evaluation"
+    and "making", which count rows.
     """
 
     stage: str
