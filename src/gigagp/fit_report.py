@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from textwrap import fill
 
 import numpy as np
 
@@ -98,8 +99,9 @@ class FitReport:
             f"{s.evidence_per_point:>16.4f}"
             for s in self.stages
         ]
-        spent = ", ".join(f"{name} {value:.2f}" for name, value in self.seconds.items())
-        lines.append(f"  seconds: {spent}" + (f"; {self.choosing:.0%} to choose" if self.choosing else ""))
+        spent = [f"{name} {value:.2f}" for name, value in self.seconds.items()]
+        spent += [f"{self.choosing:.0%} of them to choose"] if self.choosing else []
+        lines += fill(", ".join(spent), 110, initial_indent="  seconds: ", subsequent_indent=" " * 11).splitlines()
         values = ", ".join(f"{n}={v:.3g}" for n, v in zip(self.names, np.exp(self.theta), strict=True))
         lines.append(f"  theta: {values}")
         jitter = f"{self.jitter:.1g} in {self.jittered_experts} experts" if self.jitter else "none"

@@ -677,7 +677,7 @@ def shown(raw, columns):
 
 
 SLOW = ["--partition", "random", "--leaf-size", "500", "--training", "full"]  # seconds of training
-STAGES = ["scan", "store", "partition and store", "training", "calibration"]
+STAGES = ["scan", "store", "partition and store", "training"]
 
 
 @pytest.fixture(scope="module")

@@ -327,7 +327,9 @@ def test_the_report_counts_what_was_done(mode, small_batches):
     assert report.theta_trace.shape[1] == len(report.names) == 4
     assert report.names == ("variance", "lengthscale[0]", "lengthscale[1]", "noise_variance")
     np.testing.assert_array_equal(report.theta, model.theta_)
-    assert {"partition and store", "training", "calibration"} <= set(report.seconds)
+    chosen = set() if "partition" in mode else {"choice of kernel", "choice of sharing", "calibration"}
+    assert {"partition and store", "training", *chosen} <= set(report.seconds)
+    assert (report.choosing > 0) == bool(chosen)
     assert 0 < sum(report.seconds.values()) <= took
     assert min(report.seconds.values()) >= 0
     assert report.jitter == 0
