@@ -75,14 +75,16 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         How rows are divided among experts. "local": cells of a KD-tree, neighbours together. "stratified": the
         paper's, every expert sees all regions. "random".
     leaf_size : int
-        Points in a leaf. Default 256 for local, 512 for the others.
+        Points in a leaf. Default for local 256, or 512 where, with 12,000 to 50,000 rows, rows left out are then
+        predicted clearly better; 512 for the others.
     levels, branching : int
         Instead of leaf_size: a tree of `levels` levels, `branching` children (default 4) each.
     sharing : number
         How many experts read a row. Random and stratified: each row of a node goes to `sharing` of its children
         (a whole number, default 1). Local: an expert predicts from `sharing` times its cell: the cell and the outside
-        points nearest to it. By default 2, doubled as long as rows left out are then predicted clearly better, up to 8
-        (4 from 50,000 rows on).
+        points nearest to it. By default 4, doubled once if rows left out are then predicted clearly better (from
+        50,000 rows on 2, doubled likewise; 1 from some 6 million rows on, where all experts
+        would be too much work).
     combine : "auto", a name in gigagp.combine.RULES, or a Rule
         How experts' predictions are combined. "auto": for local healed_blend, unless rows left out speak clearly for
         blend or healed; healed for the others.
@@ -97,7 +99,8 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         Scale deviations, and place quantiles, by the errors at rows left out (local experts, from 1,000 such rows on).
     training : {"auto", "full", "progressive"}
         "full": every expert at every evaluation. "progressive": growing random batches of experts, until the
-        expected loss is negligible. "auto" picks by the size of the work.
+        expected loss is negligible. "auto" picks by the size of the work and, with several experts, ends where no
+        log-parameter promises a thousandth of a nat per point.
     engine : {"threads", "serial", "processes", "dask"}, address of a Dask scheduler, Dask client, or Engine
         Where experts are computed. Results do not depend on it. "dask" starts a cluster on this machine.
     n_jobs : int

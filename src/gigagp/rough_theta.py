@@ -23,13 +23,16 @@ TRIAL_POINTS, MORE_ITERATIONS = 4096, 12  # of some cells, from a theta that is 
 _ROWS, _ITERATIONS = 1000, 30  # of the sample, for the very first
 _CLOSER_ROWS, _ROUNDS = 1 << 16, 4  # of the sample, divided into cells again and again
 _WILD = 20.0  # kurtosis of a target with heavy tails
+_NOTHING = 0.01  # nats a row by which a model must beat plain noise to have found anything
+_SHORTER = (0.3, 0.1, 0.03, 0.01)  # times the length-scales that training starts from, for another look
 _STEADY = 0.3  # change of log-parameters at which that ends
 
 
 def rough_theta(
     plan: Plan, sample: Sample, engine: Engine, log: Log, trace: Trace, rng: np.random.Generator
 ) -> list[Optimum]:
-    """From a few rows; where the target has wild values, then from cells of the sample, cut anew until theta stays.
+    """From a few rows, with more starts where all seems noise; where the target has wild values, then from cells of the
+    sample, cut anew until theta stays.
 
     Of scattered rows with heavy tails one sees little but noise; without them a theta of few rows cuts better cells
     (measured on all development sets: docs/decisions/better-experts.md).
@@ -37,11 +40,21 @@ def rough_theta(
     X, y = sample.first(_ROWS)
     evidence = log.recorded(_one_expert(plan.kernel, frozen(X), frozen(y), engine))
     climbs = [maximise("rough theta", evidence, None, plan.start, plan.bounds, trace, ROUGH, _ITERATIONS)]
+    if _nothing(climbs[-1], y):
+        starts = [plan.start + np.log(s) * np.array(["lengthscale" in name for name in plan.names]) for s in _SHORTER]
+        climbs += (maximise("rough theta", evidence, None, s, plan.bounds, trace, ROUGH, _ITERATIONS) for s in starts)
+        climbs.sort(key=lambda climb: climb.stage.evidence_per_point)
     for _ in range(_ROUNDS if _kurtosis(sample.y) > _WILD else 0):
         climbs.append(_look_closer(plan, climbs[-1].theta, sample, engine, log, trace, rng))
         if np.abs(climbs[-1].theta - climbs[-2].theta).max() < _STEADY:
             break
     return climbs
+
+
+def _nothing(found: Optimum, y: Array) -> bool:
+    """Whether the evidence is no better than that of noise alone, of the best variance."""
+    variance = max(float(np.mean(np.square(y.astype(float)))), float(np.finfo(float).tiny))
+    return bool(found.stage.evidence_per_point < -0.5 * np.log(2 * np.pi * np.e * variance) + _NOTHING)
 
 
 def _kurtosis(y: Array) -> float:

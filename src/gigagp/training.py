@@ -37,6 +37,7 @@ _FIRST_EXPERTS = 8
 _ITERATIONS = 200
 _AT_BOUND = 1e-3  # a log-parameter this near to a bound has hit it
 _ENDLESS = 100.0  # a length-scale of so many deviations of a column says that the column does not matter
+_NO_LENGTH = 0.01  # and one of so few, that its values are names
 _ROUNDING = 100  # a line search that fails where the slope is below so many times the tolerance met only rounding
 
 
@@ -249,5 +250,7 @@ def bound_warnings(theta: Array, bounds: Array, names: tuple[str, ...]) -> list[
                 meaning = "widen the bound if that value is plausible"
                 if side == "upper" and "lengthscale[" in name and np.exp(bound) >= _ENDLESS:
                     meaning = "the model ignores that column"
+                if side == "lower" and "lengthscale[" in name and np.exp(bound) <= _NO_LENGTH:
+                    meaning = "rows that differ in that column at all tell nothing of each other, as if it were a name"
                 said.append(f"{name} ended at its {side} bound {np.exp(bound):.3g}; {meaning}")
     return said

@@ -273,6 +273,24 @@ def test_bound_warnings_name_the_parameter():
     assert said[1].startswith("lengthscale[0] ended at its upper bound 10")
 
 
+def test_a_length_scale_of_nothing_is_told_in_words():
+    bounds = np.log([[0.1, 10], [1e-3, 1e3]])
+    (said,) = bound_warnings(np.log([1.0, 1e-3]), bounds, ("variance", "lengthscale[2]"))
+    assert said.startswith("lengthscale[2] ended at its lower bound 0.001; rows that differ in that column at all")
+
+
+@pytest.mark.parametrize("waves", [3, 40, 80])
+def test_fast_waves_are_not_taken_for_noise(waves):
+    """From length-scales as long as the data, the evidence shows nothing but noise; more starts are then tried."""
+    rng = np.random.default_rng(0)
+    X = rng.random((3000, 1))
+    y = np.sin(2 * np.pi * waves * X[:, 0])
+    model = HGPRegressor(random_state=0).fit(X[:2500], y[:2500] + 0.1 * rng.standard_normal(2500))
+    starts = sum(stage.name == "rough theta" for stage in model.report_.stages)
+    assert (starts > 1) == (waves > 3)
+    assert np.sqrt(np.mean((model.predict(X[2500:]) - y[2500:]) ** 2)) < 0.1
+
+
 def test_a_column_without_meaning_is_named():
     X, _ = data(150)
     y = np.sin(2 * X[:, 0]) + 0.1 * np.random.default_rng(9).standard_normal(150)
