@@ -99,7 +99,7 @@ def main() -> None:
                 f"predict {got['predict_seconds']:.1f} s",
                 flush=True,
             )
-    save("experiments", {"split": SPLIT, "rows": found, "bars": []})
+        save("experiments", {"split": SPLIT, "rows": found, "bars": []})
 
 
 if __name__ == "__main__":
