@@ -33,7 +33,9 @@ _CHEAP = 2.0  # sharing at which many experts can be asked
 _SIGNIFICANT, _WORTHWHILE = 2.0, 0.005  # standard errors, and nats a row, by which another rule must be better
 _CELLS, _SHARING_CELLS = 24, 4  # whose own experts are asked, to choose the kernel, and sharing
 _ROWS = 128  # of a cell that are asked
-_PLACES, _TOGETHER = 64, 64  # where the whole committee is asked, and rows that lie together there
+_PLACES, _FEWEST, _MOST = 256, 16, 64  # where the whole committee is asked, and how many rows lie together there
+_SOME = 64  # cells of which rows are asked, where all experts can be
+_RATIO_CELLS = 12  # whose own experts tell what more sharing does
 _ENOUGH = 1000  # rows to calibrate by
 _WORK = 9e10  # multiplications that one use may cost
 _ALL = 1e12  # and those of all experts, each asked once: ten seconds on two cores
@@ -94,16 +96,16 @@ class Jury:
         """Rows of many cells: any, if all experts can be asked; else such as lie together and ask the same few."""
         affordable = _affordable(committee)
         if affordable == len(committee.experts):
-            return [self._some(leaf) for leaf in self.order[:_PLACES].tolist()]
-        return [
-            self._near(leaf, committee) for leaf in self.order[: min(_PLACES, affordable // _MORE_NEAREST)].tolist()
-        ]
+            return [self._some(leaf) for leaf in self.order[:_SOME].tolist()]
+        places = min(_PLACES, affordable // _MORE_NEAREST)
+        together = max(_FEWEST, min(_MOST, _FEWEST * _PLACES // max(places, 1)))
+        return [self._near(leaf, committee, together) for leaf in self.order[:places].tolist()]
 
-    def _near(self, leaf: int, committee: Committee) -> Array:
+    def _near(self, leaf: int, committee: Committee, together: int) -> Array:
         rows = self.cells[leaf]
         points = committee.store.gather(rows)[0] * committee.router.metric
         middle = points[np.random.default_rng([self.seed, leaf]).integers(len(rows))]
-        near = np.argsort(((points - middle) ** 2).sum(axis=1), kind="stable")[:_TOGETHER]
+        near = np.argsort(((points - middle) ** 2).sum(axis=1), kind="stable")[:together]
         return np.sort(rows[near])
 
 
@@ -191,7 +193,7 @@ def _shrinkage(jury: Jury, committee: Committee, cheap: float, sharing: float, r
         rows = np.concatenate(places)
         after, before = (ask_nearest(each, rows, k, jury.engine).combined(rule, k) for each in (more, committee))
     else:
-        own = jury.own(sharing, _SHARING_CELLS)
+        own = jury.own(sharing, _RATIO_CELLS)
         if not own:
             return 1.0
         after, before = Said.joined(own), Said.joined(jury.own(cheap, len(own)))
