@@ -82,9 +82,9 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     sharing : number
         How many experts read a row. Random and stratified: each row of a node goes to `sharing` of its children
         (a whole number, default 1). Local: an expert predicts from `sharing` times its cell: the cell and the outside
-        points nearest to it. By default 4, doubled once if rows left out are then predicted clearly better (from
-        50,000 rows on 2, doubled likewise; 1 from some 6 million rows on, where all experts
-        would be too much work).
+        points nearest to it. By default 4, doubled if rows left out are then predicted clearly better, and 12 where
+        that gained much and rows are few; from 50,000 rows on 2, doubled likewise; from some 6 million rows on 1, since
+        all experts would be too much work.
     combine : "auto", a name in gigagp.combine.RULES, or a Rule
         How experts' predictions are combined. "auto": for local healed_blend, unless rows left out speak clearly for
         blend or healed; healed for the others.

@@ -1,7 +1,7 @@
 """Local experts: the cells of a KD-tree, in the metric of a first rough theta.
 
 Evidence comes from the disjoint cells alone; for prediction an expert reads its whole cell and, with sharing, the
-outside points nearest to its centre (see `sharing`). (Evidence from overlapping cells counts points twice and was
+outside points nearest to its box (see `sharing`). (Evidence from overlapping cells counts points twice and was
 measured to give a worse theta; see docs/architecture.md.)
 """
 
