@@ -12,7 +12,7 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.linalg.compiled import compiled
 
-_GROUP = 8  # cells below the lowest node
+GROUP = 8  # cells below the lowest node
 BY_CENTRE = 1e-9  # of the squared distance to the centre, in widths of the box: decides where several hold a query
 
 
@@ -39,7 +39,7 @@ def _grow(lows: Array, highs: Array, node_lows: Array, node_highs: Array) -> Non
     lowest = len(node_lows) // 2
     columns = lows.shape[1]
     for cell in range(len(lows)):
-        node = lowest + cell // _GROUP
+        node = lowest + cell // GROUP
         for d in range(columns):
             node_lows[node, d] = min(node_lows[node, d], lows[cell, d])
             node_highs[node, d] = max(node_highs[node, d], highs[cell, d])
@@ -100,8 +100,8 @@ def _search(
                 nodes[waiting + 1], bounds[waiting + 1] = near, a
                 waiting += 2
                 continue
-            first = (node - lowest) * _GROUP
-            for cell in range(first, min(first + _GROUP, len(lows))):
+            first = (node - lowest) * GROUP
+            for cell in range(first, min(first + GROUP, len(lows))):
                 square = apart(a_low, a_high, lows[cell], highs[cell])
                 if square >= value[wanted - 1]:
                     continue
@@ -120,11 +120,11 @@ class Boxes:
 
     def __init__(self, lows: Array, highs: Array, centres: Array) -> None:
         self.lows, self.highs, self._centres = lows, highs, centres
-        groups = -(-len(lows) // _GROUP)
+        groups = -(-len(lows) // GROUP)
         lowest = 1 << (groups - 1).bit_length()
         shape = (2 * lowest - 1, lows.shape[1])
-        self._node_lows, self._node_highs = np.full(shape, np.inf), np.full(shape, -np.inf)
-        _grow(lows, highs, self._node_lows, self._node_highs)
+        self.node_lows, self.node_highs = np.full(shape, np.inf), np.full(shape, -np.inf)
+        _grow(lows, highs, self.node_lows, self.node_highs)
 
     def nearest(self, points: Array, count: int) -> tuple[Array, Array]:
         """Distances to the nearest cells of each point, and which they are, the nearest first."""
@@ -140,6 +140,6 @@ class Boxes:
 
     def _nearest(self, lows: Array, highs: Array, points: Array, count: int) -> tuple[Array, Array]:
         cells, squares = np.empty((len(points), count), np.int64), np.empty((len(points), count))
-        tree = (self.lows, self.highs, self._centres, self._node_lows, self._node_highs)
+        tree = (self.lows, self.highs, self._centres, self.node_lows, self.node_highs)
         _search(lows, highs, points, *tree, cells, squares)
         return np.sqrt(squares), cells

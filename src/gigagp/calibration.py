@@ -1,94 +1,210 @@
-"""Calibration: how far errors really lie, in the deviations that the model foretold.
+"""Calibration: the distribution of y, given what a Gaussian process says of f, learnt from held-out predictions.
 
-The distribution of z = error / deviation at rows left out says by what to scale the deviations, and where the
-quantiles lie: tails are often heavier than Gaussian, and the middle narrower.
+With v the variance of f at a query, s^2 the noise, t the variance of the target and k that of the prior,
+
+    v'  = 1 / (1 / v + 1 / (t - s^2) - 1 / k)         the variance of f if the prior's were the target's
+    rho = v' / (t - s^2)                              from 0 at the data to 1 far from them
+    ln(variance / (v' + s^2)) = (1 - rho) (c_0 + c_1 ln misfit + c_2 ln(v' / s^2))
+
+and a floor, times 1 - rho, is added. The misfit says how large the errors near the query are in predicted deviations
+(`linalg.neighbourhood`). Far from all data the variance of y is thus that of the target, whatever the noise of the
+nearest rows, and the transition is continuous. The shape of the errors is common to all queries (`distribution`).
+Coefficients are found by maximum likelihood under a Student-t, then the shape by expectation maximisation.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.optimize import minimize
+from scipy.special import digamma, gammaln
+from scipy.stats import chi2
 
 from gigagp.arrays import Array
+from gigagp.distribution import Shape
+from gigagp.neighbourhood import Answers
 
-# Levels whose quantiles are kept: even steps of the Gaussian's own quantiles, as far as some thousand rows can tell.
-_FLOORS = (0.0, *10.0 ** np.arange(-6, 0.1, 0.5))
-_CLEAR = 0.002  # nats (twice those of a row) that a floor must gain
-GRID_SIZE = 41
-_GRID = np.linspace(-2.5, 2.5, GRID_SIZE)
+LEAST_ROWS = 50  # held-out rows from which a calibration is learnt
+_WIDTHS = 2.0 ** np.arange(-4, 7.5, 0.5)  # of the mixture's components, in deviations
+_PRIOR_ROWS = 20.0  # the Student-t counts as so many rows when the mixture's weights are learnt
+_LEAST_PRIOR_DOF = 4.0  # heavier tails must be seen in the held-out rows: the prior would make the deviation arbitrary
+_EM_STEPS = 200
+_ROUNDS = 3  # of alternately learning the shape and the common factor
+_SMALLEST = 1e-6  # added to a misfit or a ratio before its logarithm is taken
+_LEAST_SHARE = 0.05  # of the target's variance that is left for f when nearly all of it is noise
+# Priors of the coefficients c_0, c_1, c_2: means and deviations.
+_COEFFICIENTS = np.array([0.0, 1.0, 0.0])
+_SPREADS = np.array([3.0, 1.0, 0.3])
+_TAIL_MEAN = 1.5  # prior of ln(degrees of freedom - 2)
+_TAIL_SPREAD = 1.5
+_BOUNDS = [(-20.0, 20.0), (-5.0, 5.0), (-2.0, 2.0), (-20.0, 1.0), (-4.0, 5.0)]
+_START_FLOOR = -9.0  # ln of the floor, in units of the target's variance
 
 
-def best_floor(errors: Array, variances: Array) -> float:
-    """What to add to the variances so that, scaled, they fit the errors best; nothing, unless that gains clearly."""
+@dataclass(frozen=True)
+class Setting:
+    """What a calibration must know of the model: variances of noise, prior and target, in the model's units."""
 
-    def loss(floor: float) -> float:  # negative log density at its best factor, up to a constant
-        v = variances + floor
-        return float(np.log(v).mean() + np.log(np.mean(errors * errors / v)))
+    noise: float
+    prior: float | None  # None for a kernel that is not stationary: it has no distance from the data
+    target: float = 1.0
 
-    floor = min(_FLOORS, key=loss)
-    return floor if loss(0.0) - loss(floor) >= _CLEAR else 0.0
+    @property
+    def signal(self) -> float:
+        """The part of the target's variance that is not noise."""
+        return max(self.target - self.noise, _LEAST_SHARE * self.target)
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """The factor of all standard deviations, and the quantiles of z in the scaled deviations at ndtr(-2.5 .. 2.5).
+    """How the variance of y follows from an answer, and the shape of its distribution.
 
-    floor is a variance added before that, in standardised units. It matters where the noise was trained away though the
-    same inputs come with other targets: a query that repeats an input would be held to be certain.
+    Without rows nothing has been learnt: the variance of y is (variance + noise) misfit^2, and y is Gaussian.
     """
 
-    deviation: float = 1.0
-    floor: float = 0.0
-    quantiles: Array | None = None  # None: the Gaussian's
-    rows: int = 0  # left out to learn it
+    coefficients: Array
+    floor: float
+    shape: Shape
+    setting: Setting | None
+    rows: int = 0  # held-out rows that it was learnt from
+    score: float = np.nan  # mean negative log density of these rows
 
     @classmethod
-    def of(cls, errors: Array, variances: Array) -> Calibration:
-        """From the errors at rows left out, and the variances that were foretold for them."""
+    def none(cls) -> Calibration:
+        return cls(_COEFFICIENTS * 0, 0.0, Shape.gaussian(), None)
 
-        if not (np.isfinite(errors).all() and errors.any()):
-            return cls()
-        floor = best_floor(errors, variances)
-        z = errors / np.sqrt(variances + floor)
-        deviation = float(np.sqrt(np.mean(z * z)))
-        return cls(deviation, floor, np.quantile(z / deviation, ndtr(_GRID)), len(z))
+    @classmethod
+    def learnt(cls, answers: Answers, y: Array, setting: Setting) -> Calibration:
+        """From held-out predictions and the targets of these rows."""
+        errors = y - answers.mean
+        if len(y) < LEAST_ROWS or not (np.isfinite(errors).all() and errors.any()):
+            return cls.none()
+        base, rho, F = _features(answers, setting)
+        coefficients, floor, dof = _student(errors, base, rho, F, setting)
+        known = cls(coefficients, floor, Shape.gaussian(), setting, len(y))
+        weights = _student_weights(max(dof, _LEAST_PRIOR_DOF))
+        for _ in range(_ROUNDS):
+            z = errors / np.sqrt(known.variance(answers))
+            learnt = _mixture_weights(z, weights)
+            excess = float(np.sum(learnt * _WIDTHS**2))
+            known = replace(known, coefficients=known.coefficients + np.array([np.log(excess), 0.0, 0.0]))
+        z = errors / np.sqrt(known.variance(answers))
+        kept = (learnt := _mixture_weights(z, weights)) > 1e-9
+        known = replace(known, shape=Shape.of(learnt[kept] / learnt[kept].sum(), _WIDTHS[kept]))
+        return replace(known, score=float(known.losses(answers, y).mean()))
 
-    def calibrated(self, variance: Array) -> Array:
-        """The variance of y, in standardised units."""
-        return (variance + self.floor) * self.deviation**2
+    def variance(self, answers: Answers, latent: bool = False) -> Array:
+        """The variance of y at each query, or with `latent` that of f."""
+        assert answers.variance is not None
+        assert answers.misfit is not None
+        assert self.setting is not None
+        base, rho, F = _features(answers, self.setting)
+        total = base * np.exp((1 - rho) * (F @ self.coefficients))
+        if latent:
+            return np.asarray(total * (base - self.setting.noise) / base)
+        return np.asarray(total + (1 - rho) * self.floor)
 
-    def quantile(self, levels: Array) -> Array:
-        """How many scaled deviations from the mean the quantiles lie; beyond the grid they go on as a Gaussian's would.
-
-        That is the one as wide as the grid's quantiles.
-        """
-        x = ndtri(np.asarray(levels, dtype=float))
-        if self.quantiles is None:
-            return np.asarray(x)
-        width = (self.quantiles[-1] - self.quantiles[0]) / (_GRID[-1] - _GRID[0])
-        beyond = x - np.clip(x, _GRID[0], _GRID[-1])
-        return np.asarray(np.interp(x, _GRID, self.quantiles) + width * beyond)
+    def losses(self, answers: Answers, y: Array) -> Array:
+        """The negative log density of each target."""
+        deviation = np.sqrt(self.variance(answers))
+        return np.asarray(np.log(deviation) - self.shape.log_density((y - answers.mean) / deviation))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Calibration):
             return NotImplemented
-        same = (self.deviation, self.floor, self.rows) == (other.deviation, other.floor, other.rows)
-        return same and np.array_equal(self.quantiles, other.quantiles)  # type: ignore[arg-type]
+        arrays = ((c.coefficients, c.shape.weights, c.shape.widths) for c in (self, other))
+        same = all(np.array_equal(a, b) for a, b in zip(*arrays, strict=True))
+        return same and (self.floor, self.setting, self.rows) == (other.floor, other.setting, other.rows)
 
     def __hash__(self) -> int:
-        return hash((self.deviation, self.rows))
+        return hash((self.floor, self.rows))
 
     def __repr__(self) -> str:
         if not self.rows:
             return "none"
-        inside = float(np.diff(self.quantile(np.array([0.025, 0.975])))[0]) / (2 * 1.96)
+        c0, c1, c2 = self.coefficients
+        wide = float(self.shape.quantile(np.array([0.975]))[0]) / 1.96
         return (
-            f"deviations times {self.deviation:.3g}{f', floor {self.floor:.3g}' if self.floor else ''}, "
-            f"from {self.rows:,} rows left out; "
-            f"95% intervals {inside:.3g} times as wide as a Gaussian's"
+            f"from {self.rows:,} held-out rows, NLPD {self.score:.3f}: variance times {np.exp(c0):.3g} "
+            f"misfit^{c1:.2f} (v/noise)^{c2:.2f}, 95% intervals {wide:.3g} times as wide as a Gaussian's of equal deviation"
         )
 
 
-NONE = Calibration()
+def _features(answers: Answers, setting: Setting) -> tuple[Array, Array, Array]:
+    """v' + noise, rho and the columns that the coefficients multiply."""
+    assert answers.variance is not None
+    assert answers.misfit is not None
+    signal = setting.signal
+    if setting.prior is None:
+        v, rho = answers.variance, np.zeros_like(answers.variance)
+    else:
+        v = 1 / (1 / np.clip(answers.variance, _SMALLEST**2 * signal, setting.prior) + (1 / signal - 1 / setting.prior))
+        rho = np.clip(v / signal, 0.0, 1.0)
+    ratio = np.log(v / setting.noise + _SMALLEST)
+    misfit = 2 * np.log(answers.misfit + _SMALLEST)
+    # Far away the variance is the target's: the noise is part of it.
+    base = v + setting.noise + rho * (setting.target - setting.noise - signal)
+    return base, rho, np.column_stack([np.ones_like(v), misfit, ratio])
+
+
+def _student(
+    errors: Array, base: Array, rho: Array, F: Array, setting: Setting
+) -> tuple[Array, float, float]:
+    """Coefficients, floor and degrees of freedom that maximise the posterior density under a Student-t of the errors."""
+    n, squares = len(errors), errors**2
+    scale = setting.target
+
+    def loss(p: Array) -> tuple[float, Array]:
+        c, floor, tail = p[:3], scale * np.exp(p[3]), np.exp(p[4])
+        dof = 2 + tail
+        main = base * np.exp(np.clip((1 - rho) * (F @ c), -60, 60))
+        total = main + (1 - rho) * floor
+        shrink = tail / dof  # from the variance to the squared scale of the t
+        t = squares / (dof * shrink * total)  # = squares / (tail * total)
+        value = 0.5 * np.log(total * tail * np.pi) + 0.5 * (dof + 1) * np.log1p(t) + gammaln(dof / 2) - gammaln((dof + 1) / 2)
+        by_log_total = 0.5 - 0.5 * (dof + 1) * t / (1 + t)
+        by_main = by_log_total * main / total * (1 - rho)
+        by_floor = by_log_total * (1 - rho) * floor / total
+        by_tail = tail * (
+            0.5 / tail
+            + 0.5 * np.log1p(t)
+            - 0.5 * (dof + 1) * t / (1 + t) / tail
+            + 0.5 * digamma(dof / 2)
+            - 0.5 * digamma((dof + 1) / 2)
+        )
+        away = (c - _COEFFICIENTS) / _SPREADS
+        strange = (p[4] - _TAIL_MEAN) / _TAIL_SPREAD
+        penalty = 0.5 * (np.sum(away**2) + strange**2) / n
+        gradient = np.append(F.T @ by_main, [by_floor.sum(), by_tail.sum()]) / n
+        gradient += np.append(away / _SPREADS, [0.0, strange / _TAIL_SPREAD]) / n
+        return float(value.mean() + penalty), gradient
+
+    starts = [np.append(_COEFFICIENTS, [_START_FLOOR, tail]) for tail in (_TAIL_MEAN, -1.0)]
+    ends = [minimize(loss, s, jac=True, method="L-BFGS-B", bounds=_BOUNDS) for s in starts]
+    best = min(ends, key=lambda end: float(end.fun)).x
+    return best[:3], float(scale * np.exp(best[3])), float(2 + np.exp(best[4]))
+
+
+def _student_weights(dof: float) -> Array:
+    """The Student-t of variance one as a mixture of Gaussians of these widths: dof / width^2 is chi-squared."""
+    edges = np.sqrt(_WIDTHS[1:] * _WIDTHS[:-1])
+    scaled = (dof - 2) / edges**2
+    above = np.concatenate([[1.0], chi2.cdf(scaled, dof), [0.0]])  # the share of widths beyond each edge
+    return np.maximum(-np.diff(above), 0.0)
+
+
+def _mixture_weights(z: Array, prior: Array) -> Array:
+    """Weights of the components by expectation maximisation; the prior counts as _PRIOR_ROWS rows."""
+    logs = -0.5 * (z[:, None] / _WIDTHS) ** 2 - np.log(_WIDTHS)
+    densities = np.exp(logs - logs.max(axis=1, keepdims=True))
+    weights = prior + 1e-6
+    weights /= weights.sum()
+    for _ in range(_EM_STEPS):
+        share = 1 / (densities @ weights)
+        following = weights * (densities.T @ share) + _PRIOR_ROWS * prior
+        following /= following.sum()
+        if np.abs(following - weights).max() < 1e-7:
+            return np.asarray(following)
+        weights = following
+    return np.asarray(weights)

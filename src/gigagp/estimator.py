@@ -16,9 +16,9 @@ from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from gigagp import fitting, inference, memory, settings
+from gigagp import fitting, inference, memory, neighbourhood, settings
 from gigagp.arrays import Array
-from gigagp.calibration import NONE, Calibration
+from gigagp.calibration import Calibration
 from gigagp.checkpoint import Checkpoint, described
 from gigagp.combine import Rule, rule
 from gigagp.data.folders import TemporaryFolder
@@ -30,10 +30,12 @@ from gigagp.data.validation import check_columns, check_finite, check_target
 from gigagp.engines import Engine, Place, check_workers, is_client, one_blas_thread, open_engine
 from gigagp.errors import InvalidInput, InvalidParameter, choose
 from gigagp.evaluation import Evaluation, Hearer, evaluate
-from gigagp.factor_cache import BUDGET as FACTORS
+from gigagp.distribution import PredictiveDistribution
+from gigagp.distribution import Shape as ErrorShape
 from gigagp.factor_cache import FactorCache
 from gigagp.fit_report import FitReport
 from gigagp.kernels import Kernel, SquaredExponential
+from gigagp.neighbourhood import Answers
 from gigagp.partition import Partitioner, Shape, partitioner
 from gigagp.persistence import FittedModel, load_model, save_model
 from gigagp.placing import DiskRoom, MemoryRoom, Room
@@ -95,8 +97,19 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         "gaussian": all experts have the same variances, as in the paper. "student": each has a scale of its own, which
         training integrates out and prediction learns from the expert's points, so that noise may differ from place to
         place and a few wild leaves do not spoil theta. "auto": student for local.
+    method : {"auto", "neighbourhood", "committee"}
+        How a query is answered. "neighbourhood": by an exact GP on the training rows nearest to it, in the metric of the
+        trained kernel. "committee": by the experts, whose predictions are combined. "auto": whichever predicts held-out
+        rows better; the committee where one of its settings (sharing, combine, experts_per_query) is given, and for
+        kernels and partitions without a metric.
+    neighbours : "auto" or int
+        Rows that answer a query. "auto": doubled from 32 to 256 as long as held-out rows are predicted better.
+    exact_neighbours : bool
+        True to search until the nearest rows are found for certain. By default the search ends after comparing 128 rows
+        per neighbour, taken from the nearest cells; docs/choosing.md says how near to exact that is.
     calibrate : bool
-        Scale deviations, and place quantiles, by the errors at rows left out (local experts, from 1,000 such rows on).
+        Learn the distribution of errors from held-out predictions (local partition, from 100 rows on). False for the
+        plain Gaussian process.
     training : {"auto", "full", "progressive"}
         "full": every expert at every evaluation. "progressive": growing random batches of experts, until the
         expected loss is negligible. "auto" picks by the size of the work and, with several experts, ends where no
@@ -152,6 +165,9 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         combine: str | Rule = "auto",
         experts_per_query: int | str | None = "auto",
         experts: str = "auto",
+        method: str = "auto",
+        neighbours: int | str = "auto",
+        exact_neighbours: bool = False,
         calibrate: bool = True,
         training: str = "auto",
         engine: Place = "threads",
@@ -173,6 +189,9 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.combine = combine
         self.experts_per_query = experts_per_query
         self.experts = experts
+        self.method = method
+        self.neighbours = neighbours
+        self.exact_neighbours = exact_neighbours
         self.calibrate = calibrate
         self.training = training
         self.engine = engine
@@ -283,8 +302,8 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         except BaseException:
             room.discard()  # at once: whoever keeps the traceback keeps all that it refers to
             raise
-        report, verdict = replace(fitted.report, calibration=fitted.verdict.calibration), fitted.verdict
-        committee = replace(fitted.committee, cache=FactorCache(min(FACTORS, budget // 4)))
+        report = fitted.report
+        committee = replace(fitted.committee, cache=FactorCache(budget // 4))
         # All at once, at the end: a fit that fails leaves the model as it was.
         if encoding is not None:
             self.n_features_in_ = rows.n_features
@@ -292,7 +311,8 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             if rows.source.named:
                 self.feature_names_in_ = np.array(rows.feature_names, dtype=object)
         self._committee, self._cells, self._local, self._encoding = committee, fitted.cells, parts.local, encoding
-        self._auto: tuple[str, int | None] = (verdict.rule, verdict.nearest) if parts.local else ("healed", None)
+        self._neighbourhood = fitted.neighbourhood
+        self._auto: tuple[str, int | None] = (AUTO_RULE, AUTO_NEAREST) if parts.local else ("healed", None)
         self._target_scaling, self._input_scaling = target, inputs
         self._target_name = rows.target.column if rows.target and not rows.target.beside else None
         self.report_: FitReport = replace(report, dropped=found.dropped)
@@ -363,8 +383,26 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             One number a query.
 
         """
-        said, deviation = self._predict(X, return_std, latent)
-        return (said, deviation) if return_std else said
+        mean, deviation = self._predict(X, return_std, latent)
+        return (mean, deviation) if return_std else mean
+
+    def predict_distribution(self, X: Any) -> PredictiveDistribution:
+        """The predictive distribution of y at each query, as one object.
+
+        Parameters
+        ----------
+        X : array, table or path
+            Queries, with the columns of the fit.
+
+        Returns
+        -------
+        distribution : PredictiveDistribution
+            Its mean, std, quantile(q), interval(level), pdf(y), cdf(y), crps(y) and sample(n, random_state).
+
+        """
+        mean, deviation = self._predict(X, True, False)
+        assert deviation is not None
+        return PredictiveDistribution(mean, deviation, self._calibration().shape)
 
     def predict_quantiles(self, X: Any, q: Any) -> Array:
         """Quantiles of the predictive distribution of y.
@@ -383,9 +421,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
         """
         levels = settings.levels("q", q)
-        mean, deviation = self._predict(X, True, False)
-        assert deviation is not None
-        return np.asarray(mean[:, None] + deviation[:, None] * self._calibration().quantile(levels))
+        return self.predict_distribution(X).quantile(levels)
 
     def predict_file(
         self, data: Any, output: str | os.PathLike[str], *, quantiles: Any = (), keep: Any = (), latent: bool = False,
@@ -430,9 +466,9 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
                 assert deviation is not None
                 return mean, deviation
 
-            quantile = (NONE if latent else self._calibration()).quantile
+            shape = ErrorShape.gaussian() if latent else self._calibration().shape
             task = streaming.Task(
-                rows, answer, quantile, levels, bool(latent), model, at_once, teller(self.verbose, progress)
+                rows, answer, shape.quantile, levels, bool(latent), model, at_once, teller(self.verbose, progress)
             )
             return streaming.predict_file(task, data, output, overwrite)
 
@@ -470,26 +506,16 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
                 assert deviation is not None
                 return mean, deviation
 
-            quantile, at_once = self._calibration().quantile, self._queries_at_once(_SCORED)
-            return evaluate(rows, answer, quantile, at_once, teller(self.verbose, progress), each)
+            shape, at_once = self._calibration().shape, self._queries_at_once(_SCORED)
+            return evaluate(rows, answer, shape, at_once, teller(self.verbose, progress), each)
 
     def _shape_of_answers(self) -> Iterator[Array | str]:
-        """All that an answer depends on, but for the training inputs themselves, of which the cells' centres tell."""
-        c = self._committee
+        """Everything that determines predictions; cell centres stand in for the inputs."""
+        c, n = self._committee, self._neighbourhood
         calibration = self._calibration()
-        yield described(
-            (
-                self._rule(),
-                self._asked(),
-                c.kernel,
-                c.store.X.shape,
-                c.student,
-                calibration.deviation,
-                calibration.floor,
-            )
-        )
-        if calibration.quantiles is not None:
-            yield calibration.quantiles
+        way = (self._rule(), self._asked(), c.student) if n is None else (n.neighbours, n.exact)
+        yield described((way, c.kernel, c.store.X.shape, calibration.floor, calibration.setting))
+        yield from (calibration.coefficients, calibration.shape.weights, calibration.shape.widths)
         yield described(type(c.experts).__name__)
         yield from (c.theta, c.router.centres, c.router.metric, c.experts.sizes, self._cells.sizes, c.store.y)
         if c.router.by_cells:
@@ -501,7 +527,9 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         c.store.release()
 
     def log_marginal_likelihood(self, theta: Array | None = None, eval_gradient: bool = False) -> Any:
-        """The experts' summed log marginal likelihood (eq. 5) of the standardised target.
+        """The experts' summed log marginal likelihood (eq. 5) of the standardised target: what training maximises.
+
+        Where each expert has a scale of its own, that scale is integrated out.
 
         Parameters
         ----------
@@ -517,7 +545,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             raise InvalidParameter(f"theta must have {len(self.theta_)} log-parameters; got shape {theta.shape}")
         c = self._committee
         with self._at_work() as engine:
-            evidence = summed_evidence(c.kernel, c.store, self._cells, c.tree, engine)
+            evidence = summed_evidence(c.kernel, c.store, self._cells, c.tree, engine, c.dof)
             total = evidence(theta, None)
         return (total.value, total.gradient.copy()) if eval_gradient else total.value
 
@@ -537,6 +565,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         model = FittedModel(
             settings=self.get_params(deep=False),
             committee=self._committee,
+            neighbourhood=self._neighbourhood,
             cells=self._cells,
             local=self._local,
             inputs=self._input_scaling,
@@ -571,7 +600,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         model._committee, model._cells, model._local = held.committee, held.cells, held.local
         model._input_scaling, model._target_scaling = held.inputs, held.target
         model._encoding, model.report_, model._target_name = held.encoding, held.report, held.target_name
-        model._auto = held.auto
+        model._auto, model._neighbourhood = held.auto, held.neighbourhood
         model.n_features_in_ = held.committee.store.X.shape[1]
         if held.feature_names is not None:
             model.feature_names_in_ = np.array(held.feature_names, dtype=object)
@@ -606,6 +635,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         nearest = settings.experts_per_query(self.experts_per_query)
         student = choose("experts", self.experts, {"auto": parts.local, "gaussian": False, "student": True})
         calibrate = settings.switch("calibrate", self.calibrate)
+        method = self._method(parts)
         choose("training", self.training, dict.fromkeys(("auto", "full", "progressive")))
         restarts = settings.count("n_restarts", self.n_restarts)
         spread = 1.0 if settings.switch("standardize", self.standardize) else settings.variance(found.target)
@@ -632,8 +662,23 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             nearest=nearest,
             calibrate=calibrate,
             families=settings.families(kernel) if self.kernel is None and parts.local else (),
+            method=method,
+            neighbours=settings.neighbours(self.neighbours),
+            exact_search=settings.switch("exact_neighbours", self.exact_neighbours),
+            target_variance=spread,
             train=varies,
         )
+
+    def _method(self, parts: Partitioner) -> str:
+        """How queries are answered: settings of the committee ask for it."""
+        methods = dict.fromkeys(("auto", "neighbourhood", "committee"))
+        choose("method", self.method, methods)
+        if self.method == "auto":
+            plain = self.sharing is None and self.combine == "auto" and self.experts_per_query == "auto"
+            return "auto" if plain and parts.local else "committee"
+        if self.method == "neighbourhood" and not parts.local:
+            raise InvalidParameter('method="neighbourhood" needs partition="local", which keeps neighbours together')
+        return self.method
 
     def _start_kernel(self, inputs: Moments, spread: float) -> Kernel:
         """The user's kernel, or a squared exponential of the target's variance whose length-scales span the data."""
@@ -652,7 +697,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _calibration(self) -> Calibration:
         """What is used: what the fit has found, unless the user has turned it off."""
-        return self.report_.calibration if settings.switch("calibrate", self.calibrate) else NONE
+        return self.report_.calibration if settings.switch("calibrate", self.calibrate) else Calibration.none()
 
     def _predict(self, X: Any, with_variance: bool, latent: bool) -> tuple[Array, Array | None]:
         """Mean and deviation in the user's units."""
@@ -709,28 +754,36 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _answer(self, X: Array, with_variance: bool, latent: bool, engine: Engine) -> tuple[Array, Array | None]:
         """Mean and deviation of checked queries."""
-        chosen = self._rule()
-        asked = self._asked()
-        if chosen.needs_communication and self._committee.communication is None:
-            raise InvalidParameter(f"{chosen!r} needs a communication expert; set combine before fit, and fit again")
         Z = self._input_scaling.apply(X, self._committee.store.X.dtype)
-        said = inference.predict(self._committee, Z, chosen, asked, engine, with_variance)
-        scale = float(self._target_scaling.scale[0])
-        mean = said.mean.astype(float) * scale + float(self._target_scaling.centre[0])
-        if said.variance is None:
+        answers = self._answers(Z, with_variance, engine)
+        scale, centre = float(self._target_scaling.scale[0]), float(self._target_scaling.centre[0])
+        mean = answers.mean.astype(float) * scale + centre
+        if answers.variance is None or answers.misfit is None:
             return mean, None
-        noise = self._committee.noise
-        variance = said.variance.astype(float)
-        if chosen.target == "f" and not latent:
-            variance = variance + noise
-        elif chosen.target == "y" and latent:
-            variance = np.maximum(variance - noise, 0.0)  # a product over y may fall below the noise
-        if said.scale is not None:
-            variance = variance * said.scale
         calibration = self._calibration()
-        if latent:
-            calibration = replace(calibration, floor=0.0)
-        return mean, np.sqrt(calibration.calibrated(variance)) * scale
+        if calibration.rows:
+            variance = calibration.variance(answers, latent)
+        else:
+            variance = answers.variance + (0.0 if latent else self._committee.noise)
+            if self._neighbourhood is None:
+                variance = variance * answers.misfit**2
+        return mean, np.sqrt(variance) * scale
+
+    def _answers(self, Z: Array, with_variance: bool, engine: Engine) -> Answers:
+        """Mean and variance of f at scaled queries, by the neighbours of each or by the committee."""
+        if self._neighbourhood is not None:
+            return neighbourhood.predict(self._neighbourhood, Z, engine, with_variance)
+        rule = self._rule()
+        if rule.needs_communication and self._committee.communication is None:
+            raise InvalidParameter(f"{rule!r} needs a communication expert; set combine before fit, and fit again")
+        combined = inference.predict(self._committee, Z, rule, self._asked(), engine, with_variance)
+        if combined.variance is None:
+            return Answers(combined.mean, None, None)
+        variance = combined.variance.astype(float)
+        if rule.target == "y":  # a product over y may fall below the noise
+            variance = np.maximum(variance - self._committee.noise, 0.0)
+        misfit = np.ones(len(Z)) if combined.scale is None else np.sqrt(combined.scale)
+        return Answers(combined.mean, variance, misfit)
 
     def _warn(self, report: FitReport) -> None:
         if report.warnings:

@@ -11,6 +11,7 @@ import numpy as np
 from gigagp import metrics
 from gigagp.arrays import Array
 from gigagp.data.sources import Rows
+from gigagp.distribution import PredictiveDistribution, Shape
 from gigagp.progress import Counter, Listener, silent
 
 LEVELS = (0.5, 0.8, 0.95)
@@ -42,16 +43,15 @@ class Evaluation:
 def evaluate(
     rows: Rows,
     answer: Callable[[Array], tuple[Array, Array]],
-    quantile: Callable[[Array], Array],
+    shape: Shape,
     at_once: int,
     tell: Listener = silent,
     each: Hearer | None = None,
 ) -> Evaluation:
-    """Compare what `answer` says (mean and standard deviation) with the targets, `at_once` rows at a time.
+    """Compare predictions (`answer`: mean and standard deviation) with the targets, `at_once` rows at a time.
 
-    quantile : where the quantiles of a level lie, in standard deviations from the mean
+    shape : the distribution of (y - mean) / std
     """
-    ends = [quantile(np.array([0.5 - level / 2, 0.5 + level / 2])) for level in LEVELS]
     begun = time.perf_counter()
     count = Counter("evaluation", rows.n_rows, tell)
     seen, sums = 0, np.zeros(3 + len(LEVELS))
@@ -62,8 +62,9 @@ def evaluate(
         mean, std = answer(block.X)
         if each is not None:
             each(block.X, y, mean, std)
-        covered = (metrics.inside(y, mean + low * std, mean + high * std) for low, high in ends)
-        scores = (np.mean((y - mean) ** 2), metrics.nlpd(y, mean, std), metrics.crps(y, mean, std), *covered)
+        predicted = PredictiveDistribution(mean, std, shape)
+        covered = (metrics.inside(y, *predicted.interval(level)) for level in LEVELS)
+        scores = (np.mean((y - mean) ** 2), -predicted.log_pdf(y).mean(), predicted.crps(y).mean(), *covered)
         n = len(y)
         sums += n * np.array(scores)
         # Chan, Golub & LeVeque (1983), eq. 1.5

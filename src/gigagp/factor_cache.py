@@ -8,42 +8,67 @@ from typing import Any
 
 from gigagp.expert import Factor
 
-BUDGET = 512 << 20  # bytes
+
+
+DEFAULT_BUDGET = 512 << 20  # bytes
 
 
 class FactorCache:
-    """The factors used last, as many as the budget holds. May be used from several threads."""
+    """Factors of experts, as many as the budget holds. May be used from several threads.
 
-    def __init__(self, budget: int = BUDGET) -> None:
+    Factors that the current call needs are not evicted for others that it needs too: if not all fit, some stay and the
+    rest are formed again in each call. Factors of earlier calls make room first.
+    """
+
+    def __init__(self, budget: int = DEFAULT_BUDGET) -> None:
         self.budget = budget
-        self._held: OrderedDict[int, Factor] = OrderedDict()
-        self._bytes = 0
+        self._factors: OrderedDict[int, Factor] = OrderedDict()  # the most recently used last
+        self._used_in: dict[int, int] = {}  # the call that used each factor last
+        self._call, self._bytes = 0, 0
         self._lock = threading.Lock()
 
-    def holds(self, bytes_needed: int) -> bool:
-        """Whether factors of that size in all are worth keeping: what does not fit would only push itself out."""
-        return bytes_needed <= self.budget
+    def begin(self) -> None:
+        """A new call of predict begins: what only earlier calls used may be evicted."""
+        with self._lock:
+            self._call += 1
 
     def get(self, leaf: int) -> Factor | None:
         with self._lock:
-            found = self._held.get(leaf)
-            if found is not None:
-                self._held.move_to_end(leaf)
-            return found
+            factor = self._factors.get(leaf)
+            if factor is not None:
+                self._factors.move_to_end(leaf)
+                self._used_in[leaf] = self._call
+            return factor
+
+    def has_room(self, size: int) -> bool:
+        """Whether a factor of so many bytes could be kept."""
+        with self._lock:
+            return self._evictable(size)
 
     def put(self, leaf: int, factor: Factor) -> None:
-        """Keep a factor that lives in memory of its own; the ones used longest ago make room."""
+        """Keep a factor that lives in memory of its own, if there is room or if older factors can make room."""
+        size = size_of(factor)
         with self._lock:
-            if leaf in self._held:
+            if leaf in self._factors or not self._evictable(size):
                 return
-            self._held[leaf] = factor
-            self._bytes += size_of(factor)
-            while self._bytes > self.budget and len(self._held) > 1:
-                _, dropped = self._held.popitem(last=False)
+            while self._bytes + size > self.budget:
+                oldest, dropped = self._factors.popitem(last=False)
+                del self._used_in[oldest]
                 self._bytes -= size_of(dropped)
+            self._factors[leaf], self._used_in[leaf] = factor, self._call
+            self._bytes += size
+
+    def _evictable(self, size: int) -> bool:
+        """Whether `size` bytes are free or held by factors that this call has not used."""
+        free = self.budget - self._bytes
+        for leaf, factor in self._factors.items():
+            if free >= size or self._used_in[leaf] == self._call:
+                break
+            free += size_of(factor)
+        return free >= size
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._factors)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FactorCache, (self.budget,)  # a pickled model begins with an empty cache

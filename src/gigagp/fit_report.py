@@ -8,7 +8,7 @@ from textwrap import fill
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.calibration import NONE, Calibration
+from gigagp.calibration import Calibration
 from gigagp.markup import Html, notebook, table, tag
 
 _SHOWN = 5  # warnings in a notebook
@@ -30,7 +30,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A choice that was tried: its score is the negative log density of rows left out, after scaling the variances."""
+    """A candidate; its score is the mean negative log density of held-out rows in the model's units."""
 
     what: str
     name: str
@@ -57,7 +57,7 @@ class FitReport:
     warnings: tuple[str, ...] = field(default=())
     dropped: int = 0  # rows left out for missing values
     choices: tuple[Candidate, ...] = ()  # what was tried where nothing was asked for
-    calibration: Calibration = NONE  # what rows left out say of the deviations
+    calibration: Calibration = field(default_factory=Calibration.none)  # the distribution of errors
 
     @property
     def iterations(self) -> int:
@@ -112,7 +112,7 @@ class FitReport:
             scores = (
                 f"{c.name} {c.score:.4f}{' (chosen)' if c.chosen else ''}" for c in self.choices if c.what == what
             )
-            lines.append(f"  choice of {what}, by rows left out: " + ", ".join(scores))
+            lines.append(f"  choice of {what}, by held-out rows: " + ", ".join(scores))
         if self.calibration.rows:
             lines.append(f"  calibration: {self.calibration}")
         lines += [f"  warning: {w}" for w in self.warnings]

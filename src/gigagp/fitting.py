@@ -10,18 +10,29 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.calibration import Calibration
 from gigagp.committees import Extents, committees
 from gigagp.data.scaled import ScaledRows
 from gigagp.data.scan import Sample
 from gigagp.engines import Engine
 from gigagp.fit_report import Candidate, FitReport, Stage
 from gigagp.inference import Committee
-from gigagp.partition.base import RowLists
+from gigagp.kernels.base import Kernel
+from gigagp.neighbourhood import Neighbourhood
+from gigagp.partition.base import RowLists, Runs
 from gigagp.placing import Placed, Room, place
 from gigagp.plan import Log, Plan, Seeds
 from gigagp.progress import Event, Listener
 from gigagp.rough_theta import rough_theta
-from gigagp.selection import AUTO_NEAREST, AUTO_RULE, FEW_ROWS, SHARING, Jury, Verdict, choose_sharing, judge
+from gigagp.selection import (
+    DEFAULT_NEIGHBOURS,
+    SHARING,
+    Choice,
+    CommitteeScorer,
+    Scorer,
+    can_be_held_out,
+    choose_answer,
+)
 from gigagp.training import (
     NEAR,
     Objective,
@@ -33,12 +44,11 @@ from gigagp.training import (
     train_full,
     train_progressive,
 )
-from gigagp.trials import Bench, merged
+from gigagp.trials import try_kernels
 
 _FULL_WORK = 5e9  # flops of one evaluation up to which "auto" trains on every expert every time
 _RESTART_EXPERTS = 16
 _ENOUGH_TO_CHOOSE = 100  # rows from which a family of kernels is chosen
-_LEAST_TO_CHOOSE = 12_000  # from which the size of leaves is: fits of fewer rows are too short for the trial
 _RESTART_SPREAD = 1.5  # standard deviation of restarts around the start, in log-parameters
 
 
@@ -63,19 +73,19 @@ class _Record:
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """The committee, what happened, the cells its evidence is of, and what was learnt by leaving rows out."""
+    """The committee, how queries are answered, what happened, and the cells that the evidence is of."""
 
     committee: Committee
+    neighbourhood: Neighbourhood | None  # None where the committee answers
     report: FitReport
     cells: RowLists
-    verdict: Verdict
 
 
 def fit(
     data: ScaledRows, sample: Sample, plan: Plan, engine: Engine, seeds: Seeds, room: Room, log: Log,
     tell: Listener,
 ) -> Fitted:  # fmt: skip
-    """Rough theta, partition, store, trials, training, choice of sharing, calibration: a committee ready to answer."""
+    """Rough theta, partition, store, choice of kernel, training, choice of prediction and calibration."""
     record = _Record(tell, Trace(tell=tell))
     theta = plan.start
     if plan.partitioner.local and plan.train and data.rows > (plan.shape.leaf_size or 0):
@@ -91,16 +101,24 @@ def fit(
 
         del data, sample  # from here on the store is all there is
     plan = replace(plan, student=plan.student and len(placed.cells) > 1)
-    usual_leaves = len(placed.cells)
+    extents = Extents.of(placed.store, placed.experts)
+    answering = _answering(plan, placed, extents)
+    scorer = Scorer.drawn(rows, plan.target_variance, engine, seeds.choice)
     if plan.train and plan.families and rows >= _ENOUGH_TO_CHOOSE:
-        plan, placed, theta = _try(plan, placed, theta, rows, engine, log, record, seeds.choice)
+        with record.stage("choice of kernel"):
+            trials = try_kernels(
+                plan, placed, theta, answering, scorer, engine, log, record.trace, seeds.choice
+            )  # fmt: skip
+            best = next(trial for trial in trials if trial.candidate.chosen)
+            record.stages.extend(trial.optimum.stage for trial in trials)
+            record.choices.extend(trial.candidate for trial in trials)
+        plan, theta = replace(plan, kernel=best.kernel), best.optimum.theta
     if plan.train:
         with record.stage("training"):
             theta = _trained(plan, placed, theta, engine, log, record, seeds)
-    shared = committees(plan, placed, Extents.of(placed.store, placed.experts), theta)
-    unit = round(2 * len(placed.cells) / usual_leaves) / 2  # of sharing: less where leaves have become larger
-    sharing, verdict = _judged(plan, shared, placed.cells, rows, unit, engine, record, seeds.choice)
-    committee, cells = shared(sharing), placed.cells
+    shared = committees(plan, placed, extents, theta)
+    choice = _choose(plan, placed, lambda: answering(plan.kernel, theta), shared, rows, scorer, record, seeds.choice)
+    committee, cells = shared(choice.sharing), placed.cells
     experts = committee.experts
     if plan.rule is not None and plan.rule.needs_communication:
         committee = replace(committee, communication=_communication_rows(experts, rows, seeds.batches))
@@ -113,38 +131,37 @@ def fit(
         stages=tuple(record.stages),
         seconds=record.seconds,
         evidence_trace=tuple(trace.evidence),
-        theta_trace=np.array(trace.theta).reshape(len(trace.theta), len(theta)),
+        theta_trace=_same_length(trace.theta, len(theta)),
         names=plan.names,
         theta=theta,
         jitter=trace.jitter,
         jittered_experts=trace.jittered,
         warnings=tuple(bound_warnings(theta, plan.bounds, plan.names) if plan.train else []),
         choices=tuple(record.choices),
+        calibration=choice.calibration,
     )
-    return Fitted(committee, report, cells, verdict)
+    return Fitted(committee, choice.neighbourhood, report, cells)
 
 
-def _try(
-    plan: Plan, placed: Placed, theta: Array, rows: int, engine: Engine, log: Log, record: _Record,
-    rng: np.random.Generator,
-) -> tuple[Plan, Placed, Array]:  # fmt: skip
-    """The family of kernels and the size of leaves that predict best, and the theta found on the way."""
-    bench = Bench.drawn(plan, placed, engine, log, record.trace, rng)
-    with record.stage("choice of kernel"):
-        kernels = bench.try_kernels(theta)
-        best = next(each for each in kernels if each.candidate.chosen)
-        record.stages.extend(each.found.stage for each in kernels)
-        record.choices.extend(each.candidate for each in kernels)
-    plan = replace(plan, kernel=best.kernel)
-    if not plan.shape.free or not _LEAST_TO_CHOOSE <= rows <= FEW_ROWS:
-        return plan, placed, best.found.theta
-    with record.stage("choice of leaf size"):
-        usual, twice = bench.try_leaves(best)
-        record.stages.append(twice.found.stage)
-        record.choices.extend((usual.candidate, twice.candidate))
-    if twice.candidate.chosen:
-        return plan, merged(placed), twice.found.theta
-    return plan, placed, best.found.theta
+def _same_length(thetas: list[Array], length: int) -> Array:
+    """All thetas as one array; those of candidates with another number of parameters are NaN."""
+    table = np.full((len(thetas), length), np.nan)
+    for row, theta in zip(table, thetas, strict=True):
+        if len(theta) == length:
+            row[:] = theta
+    return table
+
+
+def _answering(plan: Plan, placed: Placed, extents: Extents) -> Callable[[Kernel, Array], Neighbourhood]:
+    """The neighbourhood model of any kernel and theta."""
+
+    def model(kernel: Kernel, theta: Array) -> Neighbourhood:
+        router = extents.router(replace(plan, kernel=kernel).metric(theta, placed.store.X.shape[1]), True)
+        assert isinstance(placed.cells, Runs)
+        count = plan.neighbours or DEFAULT_NEIGHBOURS
+        return Neighbourhood(kernel, theta, placed.store, placed.cells, router, count, plan.exact_search)
+
+    return model
 
 
 def _trained(
@@ -160,26 +177,28 @@ def _trained(
     return trained.theta
 
 
-def _judged(
-    plan: Plan, shared: Callable[[float], Committee], cells: RowLists, rows: int, unit: float, engine: Engine,
-    record: _Record, rng: np.random.Generator,
-) -> tuple[float, Verdict]:  # fmt: skip
-    """Sharing, rule and how many experts answer, where these are left open; how errors are distributed."""
-    sharing, k = plan.shape.sharing or SHARING[1], _nearest(plan, cells)
-    usual = Verdict(AUTO_RULE, k or AUTO_NEAREST)
-    if not (plan.partitioner.local and plan.train and rows >= _ENOUGH_TO_CHOOSE and len(cells) > 1):
-        return sharing, usual
-    jury = Jury.drawn(shared, cells, engine, rng)
-    if plan.shape.sharing is None:
-        with record.stage("choice of sharing"):
-            sharing, candidates = choose_sharing(jury, rows, unit)
-            record.choices.extend(candidates)
-    if not (plan.calibrate or plan.rule is None or k is None):
-        return sharing, usual
-    with record.stage("calibration"):
-        verdict = judge(jury, sharing, plan.rule, k, plan.calibrate)
-        record.choices.extend(verdict.choices)
-    return sharing, verdict
+def _choose(
+    plan: Plan, placed: Placed, model: Callable[[], Neighbourhood], shared: Callable[[float], Committee], rows: int,
+    scorer: Scorer, record: _Record, rng: np.random.Generator,
+) -> Choice:  # fmt: skip
+    """How queries are answered, and the distribution of errors."""
+    open_choice = Choice(None, plan.shape.sharing or SHARING[1], Calibration.none())
+    if not plan.partitioner.local:
+        return open_choice
+    near = None if plan.method == "committee" or plan.kernel.metric(plan.kernel.theta) is None else model()
+    if not plan.train or rows < _ENOUGH_TO_CHOOSE:
+        return replace(open_choice, neighbourhood=near if plan.method == "neighbourhood" else None)
+    with record.stage("choice of prediction"):
+        committees = CommitteeScorer.drawn(shared, placed.cells, scorer, rng)
+        allowed = plan.method != "neighbourhood" and can_be_held_out(plan.rule)
+        if near is None and not allowed:
+            return open_choice
+        choice = choose_answer(
+            scorer, near, committees, plan.shape.sharing, plan.rule, _nearest(plan, placed.cells), plan.neighbours,
+            allowed,
+        )  # fmt: skip
+        record.choices.extend(choice.candidates)
+    return choice if plan.calibrate else replace(choice, calibration=Calibration.none())
 
 
 def _nearest(plan: Plan, cells: RowLists) -> int | None:

@@ -47,10 +47,15 @@ class Committee:
     def noise(self) -> float:
         return float(np.exp(self.theta[-1]))
 
+    @property
+    def dof(self) -> float:
+        """Degrees of freedom of an expert's own scale; infinite where all experts have one scale."""
+        return expert.STUDENT_DOF if self.student else np.inf
+
     def factor(self, leaf: int, work: Workspace, rule: Rule, keep: bool) -> expert.Factor:
         """The factor of one leaf, with the communication expert's rows added where the rule wants them.
 
-        With `keep` it is taken from the cache, or put there.
+        It is taken from the cache; with `keep` it is put there if there is room.
         """
         if rule.needs_communication and self.communication is not None:
             rows = np.union1d(self.experts[leaf], self.communication)
@@ -59,15 +64,11 @@ class Committee:
         if known is not None:
             return known
         X, y = self.store.read(self.experts, leaf)
+        keep = keep and self.cache.has_room(len(y) * (len(y) + 64) * self.store.X.itemsize)
         made = expert.factor(self.kernel, self.theta, X, y, work, leaf, keep)
         if keep:
             self.cache.put(leaf, made)
         return made
-
-    def fits_cache(self, leaves: Array) -> bool:
-        """Whether the factors of all these leaves can be kept."""
-        sizes = self.experts.sizes[leaves].astype(float)
-        return self.cache.holds(int((sizes * (sizes + 64)).sum() * self.store.X.itemsize))
 
 
 def predict(
@@ -86,6 +87,7 @@ def predict(
     k = n if experts_per_query is None else min(experts_per_query, n)
     held = Z.shape[1] + 8 * (k if k < n or isinstance(rule, NPAE) else 1)
     at_once = max(1, min(QUERIES_AT_ONCE, _NUMBERS_AT_ONCE // held))
+    committee.cache.begin()
     parts = [
         _predict_chunk(committee, Z[start : start + at_once], rule, k, engine, with_variance)
         for start in range(0, len(Z), at_once)
@@ -213,8 +215,8 @@ class _Ask:
     communication: Prediction | None
     only_means: bool
 
-    def answer(self, leaves: Array) -> Answer:
-        return Answer(self.committee, self.rule, self.only_means, self.committee.fits_cache(leaves))
+    def answer(self) -> Answer:
+        return Answer(self.committee, self.rule, self.only_means, True)
 
     def question(self, leaf: int, rows: Array, closeness: Array, first: Array) -> Question:
         common = self.communication
@@ -225,7 +227,7 @@ class _Ask:
 
 def _ask_all(ask: _Ask, engine: Engine) -> Message:
     """Every expert answers every query; messages add up the tree (section 3.3)."""
-    answer = ask.answer(np.arange(len(ask.committee.experts)))
+    answer = ask.answer()
     return engine.sum(ask.committee.tree, _AnswerAll(answer, ask.Z, ask.prior, ask.communication))
 
 
@@ -240,7 +242,7 @@ def _ask_nearest(ask: _Ask, k: int, engine: Engine) -> tuple[Message, Array | No
         for leaf, rows, slots in map(visits.__getitem__, range(len(visits)))
     )
     together = max(1, min(_TOGETHER, len(visits) // _LEAST_BUNDLES))
-    total, scale = gather(visits, route, engine.map(ask.answer(visits.leaves), questions, together))
+    total, scale = gather(visits, route, engine.map(ask.answer(), questions, together))
     return total, scale if ask.committee.student and not ask.only_means else None
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from gigagp import memory
 from gigagp.arrays import Array
-from gigagp.calibration import GRID_SIZE, Calibration
+from gigagp.calibration import Calibration, Setting
 from gigagp.combine import RULES, Rule
 from gigagp.data import folders
 from gigagp.data.array_files import ArrayFiles, write_array, write_lists
@@ -29,12 +29,14 @@ from gigagp.data.folders import damaged
 from gigagp.data.scaling import Scaling
 from gigagp.data.sources.encoding import Encoding
 from gigagp.data.store import DTYPES, ExpertStore, read_rows, write_rows
+from gigagp.distribution import Shape
 from gigagp.engines import Engine, SerialEngine, is_client
 from gigagp.errors import InvalidInput, InvalidParameter
-from gigagp.factor_cache import BUDGET, FactorCache
+from gigagp.factor_cache import FactorCache
 from gigagp.fit_report import Candidate, FitReport, Stage
 from gigagp.inference import Committee
 from gigagp.kernels import Kernel
+from gigagp.neighbourhood import Neighbourhood
 from gigagp.partition import Groups, Partitioner
 from gigagp.partition.base import RowLists, Runs
 from gigagp.plain_values import (
@@ -52,7 +54,7 @@ from gigagp.routing import Router
 from gigagp.sharing import Neighbourhoods
 from gigagp.tree import Tree
 
-FORMAT, VERSION = "gigagp-model", 3
+FORMAT, VERSION = "gigagp-model", 4
 _Plain = TypeVar("_Plain")
 _MANIFEST = "manifest.json"
 _ARRAYS = (
@@ -71,6 +73,7 @@ class FittedModel:
 
     settings: dict[str, Any]  # what the constructor was given
     committee: Committee
+    neighbourhood: Neighbourhood | None  # None where the committee answers
     cells: RowLists
     local: bool
     inputs: Scaling
@@ -187,6 +190,7 @@ def _content(model: FittedModel, settings: dict[str, Any]) -> dict[str, Any]:
         "student": bool(c.student),
         "auto": {"rule": model.auto[0], "nearest": model.auto[1] or 0},
         "experts": _kind_of_experts(model),
+        "neighbourhood": _described_neighbourhood(model.neighbourhood),
         "communication": 0 if c.communication is None else len(c.communication),
         "kernel": to_plain("kernel", c.kernel),
         "encoding": None if model.encoding is None else model.encoding.to_dict(),
@@ -200,19 +204,27 @@ def _content(model: FittedModel, settings: dict[str, Any]) -> dict[str, Any]:
             "jittered_experts": int(report.jittered_experts),
             "warnings": list(report.warnings),
             "dropped": int(report.dropped),
-            "calibration": {
-                "deviation": to_number(report.calibration.deviation),
-                "floor": to_number(report.calibration.floor),
-                "rows": int(report.calibration.rows),
-                "quantiles": _numbers(report.calibration.quantiles),
-            },
+            "calibration": _described_calibration(report.calibration),
             "choices": [{**asdict(choice), "score": to_number(choice.score)} for choice in report.choices],
         },
     }
 
 
-def _numbers(array: Array | None) -> list[float]:
-    return [] if array is None else [float(each) for each in array]
+def _described_calibration(calibration: Calibration) -> dict[str, Any]:
+    known = calibration.setting
+    return {
+        "rows": int(calibration.rows),
+        "score": to_number(calibration.score),
+        "floor": to_number(calibration.floor),
+        "coefficients": calibration.coefficients.tolist(),
+        "weights": calibration.shape.weights.tolist(),
+        "widths": calibration.shape.widths.tolist(),
+        "setting": None if known is None else [known.noise, known.prior, known.target],
+    }
+
+
+def _described_neighbourhood(model: Neighbourhood | None) -> dict[str, Any] | None:
+    return None if model is None else {"neighbours": int(model.neighbours), "exact": bool(model.exact)}
 
 
 def _setting(name: str, value: Any) -> Any:
@@ -274,6 +286,11 @@ def _size(model: FittedModel) -> int:
 
 def _read(folder: Path, registry: Registry, verify: bool) -> FittedModel:
     manifest = folders.read_manifest(folder / _MANIFEST, FORMAT, VERSION)
+    if manifest["version"] < VERSION:
+        raise InvalidInput(
+            f"{folder} was saved by gigagp 0.1, whose predictive distribution this version does not have; fit the model "
+            "again on its data, or load it with gigagp 0.1"
+        )
     files = ArrayFiles(folder, manifest.get("files"))
     with _blaming(folder / _MANIFEST):
         rows, columns, leaves = (count(manifest, name, 1) for name in ("rows", "columns", "leaves"))
@@ -288,13 +305,15 @@ def _read(folder: Path, registry: Registry, verify: bool) -> FittedModel:
         cells = files.lists("cells", leaves, rows, verify)
         router = _router(files, leaves, columns)
         experts = _experts(files, manifest, cells, store, router, verify)
+        near = _neighbourhood(manifest.get("neighbourhood"), kernel, theta, store, cells, router)
         return FittedModel(
             settings=settings,
             committee=Committee(
                 kernel, theta, store, experts, _tree(files, manifest, leaves), router,
                 _communication(files, manifest, rows), field(manifest, "student", bool),
-                FactorCache(min(BUDGET, memory.budget(settings.get("memory")) // 4)),
+                FactorCache(memory.budget(settings.get("memory")) // 4),
             ),
+            neighbourhood=near,
             cells=cells,
             local=field(manifest, "local", bool),
             inputs=_scaling(files, "inputs", columns),
@@ -368,16 +387,42 @@ def _auto(said: dict[str, Any]) -> tuple[str, int | None]:
     return name, count(said, "nearest") or None
 
 
-def _calibration(said: dict[str, Any]) -> Calibration:
-    deviation, quantiles = number(said, "deviation"), field(said, "quantiles", list)
-    floor = number(said, "floor")
-    require(np.isfinite(deviation) and deviation > 0 and 0 <= floor < np.inf, "its calibration is none")
-    if not quantiles:
-        return Calibration(deviation, floor, None, count(said, "rows"))
-    require(len(quantiles) == GRID_SIZE and all(isinstance(q, float) for q in quantiles), "its calibration is none")
-    array = np.array(quantiles)
-    require(bool(np.isfinite(array).all() and (np.diff(array) >= 0).all()), "its quantiles are not in order")
-    return Calibration(deviation, floor, array, count(said, "rows"))
+def _neighbourhood(
+    content: Any, kernel: Kernel, theta: Array, store: ExpertStore, cells: RowLists, router: Router
+) -> Neighbourhood | None:
+    if content is None:
+        return None
+    count_, exact = count(content, "neighbours", 1), field(content, "exact", bool)
+    require(isinstance(cells, Runs) and router.by_cells, "it predicts from neighbours, but its rows are not in cells")
+    assert isinstance(cells, Runs)
+    return Neighbourhood(kernel, theta, store, cells, router, count_, exact)
+
+
+def _floats(content: dict[str, Any], name: str) -> Array:
+    values = field(content, name, list)
+    require(bool(values) and all(isinstance(v, float | int) for v in values), f"its {name} are not numbers")
+    array = np.array(values, float)
+    require(bool(np.isfinite(array).all()), f"its {name} are not finite")
+    return array
+
+
+def _calibration(content: dict[str, Any]) -> Calibration:
+    coefficients, weights, widths = (_floats(content, name) for name in ("coefficients", "weights", "widths"))
+    floor = number(content, "floor")
+    require(len(coefficients) == len(Calibration.none().coefficients), "its calibration has other coefficients")
+    require(len(weights) == len(widths) and 0 <= floor < np.inf, "its calibration is not valid")
+    require(bool((weights > 0).all() and (widths > 0).all()), "its calibration is not valid")
+    known = content.get("setting")
+    setting = None
+    if known is not None:
+        require(isinstance(known, list) and len(known) == 3, "its calibration is not valid")
+        noise, prior, target = known
+        for value in (noise, target, 1.0 if prior is None else prior):
+            require(isinstance(value, float | int) and 0 < value < np.inf, "its calibration is not valid")
+        setting = Setting(float(noise), None if prior is None else float(prior), float(target))
+    rows = count(content, "rows")
+    require((rows == 0) == (setting is None), "its calibration is not valid")
+    return Calibration(coefficients, floor, Shape(weights, widths), setting, rows, number(content, "score"))
 
 
 def _theta(files: ArrayFiles, kernel: Kernel) -> Array:

@@ -16,6 +16,22 @@ from gigagp.training import Objective, Precision
 
 
 @dataclass(frozen=True, eq=False)
+class Family:
+    """A family of kernels to choose from, and how its length-scales compare with the squared exponential's."""
+
+    kernel: Kernel
+    stretch: float = 1.0
+
+    def start(self, theta: Array) -> Array:
+        """Where training starts, from a theta of the squared exponential with the same columns."""
+        *parameters, noise = theta
+        own = self.kernel.theta.copy()
+        own[: len(parameters)] = parameters
+        own[1 : len(parameters)] += np.log(self.stretch)
+        return np.append(own, noise)
+
+
+@dataclass(frozen=True, eq=False)
 class Plan:
     """What a fit is asked to do, all names resolved."""
 
@@ -31,7 +47,11 @@ class Plan:
     rule: Rule | None = None  # None: to be chosen
     nearest: int | str | None = "auto"
     calibrate: bool = True
-    families: tuple[Kernel, ...] = ()  # kernels to choose from, of the same parameters; () where the user chose
+    families: tuple[Family, ...] = ()  # kernels to choose from; () where the user chose
+    method: str = "auto"  # how queries are answered: "neighbourhood", "committee" or whichever predicts better
+    neighbours: int | None = None  # None: to be chosen
+    exact_search: bool = False
+    target_variance: float = 1.0  # in the units of the model
     train: bool = True  # False where the target is constant: there is nothing to learn
 
     @property

@@ -10,12 +10,19 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.data.scaling import Moments
 from gigagp.errors import InvalidInput, InvalidParameter, choose
-from gigagp.kernels import Kernel, Matern32, Matern52
+from gigagp.kernels import Kernel, Matern12, Matern32, Matern52, RationalQuadratic
+from gigagp.plan import Family
+
+# Rough kernels fit the same data with longer length-scales than the squared exponential.
+_STRETCHES = {Matern52: 1.1, Matern32: 1.3, Matern12: 3.0}
 
 
-def families(kernel: Kernel) -> tuple[Kernel, ...]:
-    """The squared exponential and rougher kernels with its start values and bounds."""
-    return kernel, *(family()._with(kernel.parameters) for family in (Matern52, Matern32))
+def families(kernel: Kernel) -> tuple[Family, ...]:
+    """The kernels to choose from, smooth ones first, with the bounds and start values of a squared exponential."""
+    shared = kernel.parameters
+    matern = [Family(family()._with(shared), stretch) for family, stretch in _STRETCHES.items()]
+    quadratic = RationalQuadratic()
+    return Family(kernel), *matern, Family(quadratic._with((*shared, quadratic.parameters[-1])))
 
 
 def levels(name: str, given: Any) -> Array:
@@ -76,6 +83,15 @@ def experts_per_query(k: Any) -> int | str | None:
     if not (k is None or k == "auto" or whole):
         raise InvalidParameter(f"experts_per_query must be 'auto', None (all) or a positive whole number; got {k!r}")
     return int(k) if whole else k
+
+
+def neighbours(m: Any) -> int | None:
+    """How many rows a prediction uses: "auto" (None) or a whole number."""
+    if isinstance(m, str) and m == "auto":
+        return None
+    if isinstance(m, int | np.integer) and not isinstance(m, bool) and m >= 1:
+        return int(m)
+    raise InvalidParameter(f"neighbours must be 'auto' or a positive whole number; got {m!r}")
 
 
 def switch(name: str, value: Any) -> bool:

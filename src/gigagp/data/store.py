@@ -97,6 +97,13 @@ class ExpertStore:
                 self.release()
         return X, y
 
+    def touched(self, rows: int) -> None:
+        """Account for rows that compiled code has read directly; their pages are given back when they are many."""
+        if self._maps:
+            self._touched += rows * (self.X.shape[1] + 1) * self.X.itemsize
+            if self._touched > self._limit:
+                self.release()
+
     def blocks(self) -> Iterator[tuple[Array, Array]]:
         """All rows, some MB at a time; of mapped ones no more than that is in memory."""
         step = max(1, _BLOCK // (self.X.itemsize * (self.X.shape[1] + 1)))

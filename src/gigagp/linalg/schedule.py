@@ -235,6 +235,14 @@ def inverting(p: int, width: int) -> Schedule:
 
 
 @lru_cache(maxsize=512)
+def inverting_factor(p: int, width: int) -> Array:
+    """T := L^-1, from U above A's diagonal and D."""
+    writer = _Writer(width)
+    writer.invert_lower(0, p)
+    return writer.listed()
+
+
+@lru_cache(maxsize=512)
 def solving(p: int, width: int, transposed: bool) -> Array:
     """B := L^-1 B, or L^-T B."""
     writer = _Writer(width)

@@ -63,7 +63,7 @@ def _distances(x: Array, i: int, z: Array, row: Array, n: int) -> None:
 
 
 @compiled
-def _profile(kind: int, row: Array, n: int, variance: float, shape: float) -> None:
+def profile(kind: int, row: Array, n: int, variance: float, shape: float) -> None:
     """row[:n] := variance * f(r^2), from r^2."""
     whole_registers()
     v, far = row.dtype.type(variance), row.dtype.type(_FAR)
@@ -121,7 +121,7 @@ def gram(kind: int, x: Array, variance: float, shape: float, K: Array) -> None:
     for i in range(p):
         row, n = K[i], min(-(-i // _SWEEP) * _SWEEP, p)
         _distances(x, i, x, row, n)
-        _profile(kind, row, n, variance, shape)
+        profile(kind, row, n, variance, shape)
         row[i] = variance
 
 
@@ -132,7 +132,7 @@ def cross(kind: int, x: Array, z: Array, variance: float, shape: float, K: Array
     for i in range(x.shape[1]):
         row = K[i]
         _distances(x, i, z, row, q)
-        _profile(kind, row, q, variance, shape)
+        profile(kind, row, q, variance, shape)
 
 
 @compiled

@@ -1,0 +1,138 @@
+"""An exact GP on the few rows around one query, in one compiled call.
+
+The noise of neighbour i is divided by w_i = (1 - d_i^2 / d^2)^(1/2), where d is the distance of the first row that is no
+longer a neighbour. A row therefore enters and leaves the neighbourhood with weight zero, and the prediction is a
+continuous function of the query. Everything is computed in float64, whatever the precision of the stored rows is.
+"""
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.linalg import stationary
+from gigagp.linalg.cholesky import follow, solve_vector
+from gigagp.linalg.compiled import compiled, compiled_strict
+from gigagp.linalg.jitter import turn_up
+
+MEAN, VARIANCE, MISFIT = 0, 1, 2  # columns of a result
+RESULTS = 3
+_GAUSSIAN_ERROR = (2 / np.pi) ** 0.5  # mean absolute value of a standard Gaussian
+_LEAST_WEIGHT = 1e-6  # of a neighbour; its noise stays finite
+_FIRST_JITTER = 1e-12  # relative to the prior variance and the noise
+_LARGEST_JITTER = 1e-5
+_SMALLEST_VARIANCE = 1e-12  # of the prior variance: what rounding leaves of it at a noise-free row
+
+
+@compiled_strict
+def taper(squares: Array, size: int, count: int, weights: Array) -> None:
+    """Weights of the first `count` rows; `size` counts the rows whose distances are known.
+
+    If no row lies beyond the neighbours, or if it lies at the query itself, all weights are one.
+    """
+    reach = squares[count] if size > count else np.inf
+    for i in range(count):
+        weights[i] = 1.0
+        if 0 < reach < np.inf:
+            weights[i] = max(np.sqrt(max(1 - squares[i] / reach, 0.0)), _LEAST_WEIGHT)
+
+
+@compiled
+def gather(X: Array, y: Array, rows: Array, count: int, scales: Array, x: Array, targets: Array) -> None:
+    """x (D, m) := the scaled inputs of the first `count` rows, transposed; targets := their targets."""
+    for i in range(count):
+        row = X[rows[i]]
+        targets[i] = y[rows[i]]
+        for d in range(len(scales)):
+            x[d, i] = row[d] * scales[d]
+    for i in range(count, x.shape[1]):
+        targets[i] = 0
+        for d in range(len(scales)):
+            x[d, i] = 0
+
+
+@compiled
+def covariances(
+    kind: int, variance: float, shape: float, x: Array, squares: Array, count: int, K: Array, k: Array
+) -> None:
+    """K := covariances among the neighbours, lower triangle; k := with the query, from its squared distances.
+
+    Places from `count` on stand for rows that do not exist: they are independent of everything.
+    """
+    stationary.gram(kind, x, variance, shape, K)
+    for i in range(count):
+        k[i] = squares[i]
+    stationary.profile(kind, k, count, variance, shape)
+    for i in range(count, len(k)):
+        k[i] = 0
+        for j in range(i):
+            K[i, j] = 0
+
+
+@compiled
+def _factored(
+    K: Array, noise: float, weights: Array, count: int, operations: Array, A: Array, T: Array, S: Array, D: Array
+) -> bool:
+    """Factor K + diag(noise / weights); jitter is added only after a failure."""
+    p, jitter = len(weights), 0.0
+    while True:
+        turn_up(K, A, p, jitter * (K[0, 0] + noise))
+        for i in range(count):
+            A[i, i] += noise / weights[i]
+        if follow(operations, (A, T, S, D, A), 0) == 0:
+            return True
+        jitter = max(_FIRST_JITTER, 10 * jitter)
+        if jitter > _LARGEST_JITTER:
+            return False
+
+
+@compiled
+def mean_only(
+    K: Array, k: Array, y: Array, noise: float, weights: Array, count: int, factoring: Array,
+    A: Array, T: Array, S: Array, D: Array, result: Array,
+) -> bool:  # fmt: skip
+    """The mean k^T (K + N)^-1 y; nothing is computed for the variance. `y` is overwritten."""
+    if not _factored(K, noise, weights, count, factoring, A, T, S, D):
+        return False
+    solve_vector(A, y, len(weights))
+    mean = 0.0
+    for i in range(count):
+        mean += k[i] * y[i]
+    result[MEAN] = mean
+    return True
+
+
+@compiled
+def posterior(
+    K: Array, k: Array, y: Array, noise: float, weights: Array, count: int, prior: float, factoring: Array,
+    inverting: Array, A: Array, T: Array, S: Array, D: Array, alpha: Array, precision: Array, result: Array,
+) -> bool:  # fmt: skip
+    """Mean and variance of f at the query, and how large the neighbours' own held-out errors are.
+
+    With C = (K + N)^-1 and alpha = C y, neighbour i predicted by the others has the error alpha_i / C_ii and the
+    variance 1 / C_ii (Rasmussen & Williams 2006, eq. 5.12). The misfit is the weighted mean absolute error in predicted
+    standard deviations, relative to that of a Gaussian: it is one where the model's deviations are right.
+    """
+    if not _factored(K, noise, weights, count, factoring, A, T, S, D):
+        return False
+    follow(inverting, (A, T, S, D, A), 0)
+    for i in range(count):
+        alpha[i], precision[i] = 0, 0
+    mean, reduction = 0.0, 0.0
+    for i in range(count):
+        row = T[i]
+        a, b = 0.0, 0.0
+        for j in range(i + 1):
+            a += row[j] * k[j]
+            b += row[j] * y[j]
+        for j in range(i + 1):
+            alpha[j] += b * row[j]
+            precision[j] += row[j] * row[j]
+        mean += a * b
+        reduction += a * a
+    misfit, total = 0.0, 0.0
+    for i in range(count):
+        misfit += weights[i] * abs(alpha[i]) / np.sqrt(precision[i])
+        total += weights[i]
+    result[MEAN] = mean
+    result[VARIANCE] = max(prior - reduction, _SMALLEST_VARIANCE * prior)
+    result[MISFIT] = misfit / (_GAUSSIAN_ERROR * total) if count > 0 else 1.0
+    return True

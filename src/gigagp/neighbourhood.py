@@ -1,0 +1,259 @@
+"""Prediction by an exact GP on the rows nearest to each query, in the metric of the trained kernel.
+
+Nothing is factored in advance and no query depends on another: the answer is the same whatever the batch, the engine
+or the number of workers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.boxes import Boxes
+from gigagp.data.store import ExpertStore
+from gigagp.engines import Engine
+from gigagp.errors import NotPositiveDefinite
+from gigagp.kernels.base import Kernel
+from gigagp.linalg import cholesky, leaf, neighbourhood, schedule
+from gigagp.linalg.compiled import compiled
+from gigagp.linalg.jitter import largest_jitter
+from gigagp.linalg.tiny import tiny_is_zero
+from gigagp.linalg.workspace import Workspace
+from gigagp.neighbours import NO_ROW, UNLIMITED, nearest
+from gigagp.partition.base import Runs
+from gigagp.routing import Router
+
+_COMPARED = 128  # rows compared per neighbour wanted, unless the search is exact
+_CHUNK_WORK = 2e8  # multiplications per task of an engine
+_LARGEST_CHUNK = 4096  # queries per task
+_SORT_FROM = 4096  # queries from which they are answered in the order of their cells, for the caches
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """Mean and variance of f per query, and how large the errors near it are, in predicted deviations."""
+
+    mean: Array
+    variance: Array | None
+    misfit: Array | None
+
+    def at(self, rows: Array) -> Answers:
+        """The answers of some queries."""
+        variance, misfit = (None if a is None else a[rows] for a in (self.variance, self.misfit))
+        return Answers(self.mean[rows], variance, misfit)
+
+    @classmethod
+    def joined(cls, parts: list[Answers]) -> Answers:
+        """One after the other."""
+        mean = np.concatenate([p.mean for p in parts])
+        if parts[0].variance is None:
+            return cls(mean, None, None)
+        return cls(
+            mean,
+            np.concatenate([p.variance for p in parts if p.variance is not None]),
+            np.concatenate([p.misfit for p in parts if p.misfit is not None]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbourhood:
+    """Everything needed to predict from the rows nearest to a query."""
+
+    travels_once = True  # to each worker
+
+    kernel: Kernel
+    theta: Array
+    store: ExpertStore
+    cells: Runs
+    router: Router
+    neighbours: int
+    exact: bool = False  # whether the search must find the nearest rows, however long that takes
+
+    @property
+    def noise(self) -> float:
+        return float(np.exp(self.theta[-1]))
+
+    @property
+    def count(self) -> int:
+        """The number of neighbours; all rows where there are fewer."""
+        return min(self.neighbours, len(self.store.y))
+
+    @property
+    def limit(self) -> int:
+        """Rows that the search for one query may compare."""
+        return UNLIMITED if self.exact else _COMPARED * self.count
+
+    @property
+    def work(self) -> float:
+        """About how many multiplications one query takes."""
+        m, columns = self.count, self.store.X.shape[1]
+        compared = min(self.limit, len(self.store.y))
+        return 0.7 * m**3 + m * m * (columns + 20) + compared * (columns + 2)
+
+
+def predict(
+    model: Neighbourhood, Z: Array, engine: Engine, with_variance: bool = True, held_out: Array | None = None
+) -> Answers:
+    """Mean, variance of f and misfit at scaled queries Z.
+
+    held_out : for each query the row of the store that it is, which is then ignored together with its exact copies
+    """
+    if len(Z) == 0:
+        empty = np.empty(0)
+        return Answers(empty, empty if with_variance else None, empty if with_variance else None)
+    rows = np.full(len(Z), NO_ROW) if held_out is None else np.asarray(held_out, np.int64)
+    order = _by_cell(model, Z) if len(Z) >= _SORT_FROM or model.store.mapped else np.arange(len(Z))
+    size = int(np.clip(_CHUNK_WORK / model.work, 1, min(_LARGEST_CHUNK, -(-len(Z) // 8))))
+    chunks = [order[i : i + size] for i in range(0, len(Z), size)]
+    parts = engine.map(_Answer(model, with_variance), ((Z[chunk], rows[chunk]) for chunk in chunks))
+    results = np.empty((len(Z), neighbourhood.RESULTS))
+    for chunk, part in zip(chunks, parts, strict=True):
+        results[chunk] = part
+    mean, variance, misfit = np.ascontiguousarray(results.T)
+    return Answers(mean, variance if with_variance else None, misfit if with_variance else None)
+
+
+def _by_cell(model: Neighbourhood, Z: Array) -> Array:
+    """An order in which queries of the same cell follow each other, so that they find its rows in the caches."""
+    _, cells = model.router.boxes.nearest(Z.astype(float) * model.router.metric, 1)
+    return np.argsort(cells[:, 0], kind="stable")
+
+
+@dataclass(frozen=True, eq=False)
+class _Answer:
+    """The results of some queries: one row per query, with the columns of `linalg.neighbourhood`."""
+
+    model: Neighbourhood
+    with_variance: bool
+
+    name = "neighbourhood"
+
+    def __call__(self, task: tuple[Array, Array], work: Workspace) -> Array:
+        Z, held_out = task
+        model = self.model
+        profile = model.kernel.profile(model.theta[:-1], Z.shape[1])
+        if profile is None:
+            results = _with_any_kernel(model, Z, held_out, self.with_variance, work)
+        else:
+            results = _with_profile(model, profile, Z, held_out, self.with_variance, work)
+        if np.isnan(results[:, neighbourhood.MEAN]).any():
+            names = (*model.kernel.names, "noise_variance")
+            values = dict(zip(names, (float(v) for v in np.exp(model.theta)), strict=True))
+            raise NotPositiveDefinite(None, values, largest_jitter("float64"), "float64")
+        model.store.touched(len(Z) * model.limit)
+        return results
+
+
+def _search_arguments(model: Neighbourhood) -> tuple[Any, ...]:
+    boxes: Boxes = model.router.boxes
+    store = model.store
+    return (
+        store.X, store.y, model.cells.starts, boxes.lows, boxes.highs, boxes.node_lows, boxes.node_highs,
+        model.router.metric,
+    )  # fmt: skip
+
+
+def _operations(p: int) -> tuple[Array, Array]:
+    return schedule.factoring(p, cholesky.WIDTH).operations, schedule.inverting_factor(p, cholesky.WIDTH)
+
+
+@tiny_is_zero
+def _with_profile(
+    model: Neighbourhood, profile: leaf.Profile, Z: Array, held_out: Array, with_variance: bool, work: Workspace
+) -> Array:
+    """For kernels of the scaled distance: all in one compiled call."""
+    p = model.count
+    buffers = leaf.buffers(p, np.dtype(float), work)
+    results = np.empty((len(Z), neighbourhood.RESULTS))
+    _answer_all(
+        *profile[:4], model.noise, with_variance, *_search_arguments(model), Z, held_out, model.limit,
+        *_operations(p), *buffers, results,
+    )  # fmt: skip
+    return results
+
+
+@compiled
+def _answer_all(
+    kind: int, variance: float, scales: Array, shape: float, noise: float, with_variance: bool,
+    X: Array, y: Array, starts: Array, lows: Array, highs: Array, node_lows: Array, node_highs: Array, metric: Array,
+    Z: Array, held_out: Array, limit: int, factoring: Array, inverting: Array,
+    K: Array, A: Array, T: Array, S: Array, D: Array, results: Array,
+) -> None:  # fmt: skip
+    p, columns = len(K), X.shape[1]
+    places = len(lows) + len(node_lows)
+    bounds, queue = np.empty(places), np.empty(places, np.int64)
+    squares, rows = np.empty(p + 1), np.empty(p + 1, np.int64)
+    point, x, targets = np.empty(columns), np.empty((columns, p)), np.empty(p)
+    weights, k, alpha, precision = np.ones(p), np.empty(p), np.empty(p), np.empty(p)
+    for q in range(len(Z)):
+        for d in range(columns):
+            point[d] = Z[q, d] * metric[d]
+        size = nearest(
+            X, y, starts, lows, highs, node_lows, node_highs, metric, point, held_out[q], limit, bounds, queue,
+            squares, rows,
+        )  # fmt: skip
+        count = min(size, p)
+        neighbourhood.taper(squares, size, count, weights)
+        neighbourhood.gather(X, y, rows, count, scales, x, targets)
+        neighbourhood.covariances(kind, variance, shape, x, squares, count, K, k)
+        if with_variance:
+            good = neighbourhood.posterior(
+                K, k, targets, noise, weights, count, variance, factoring, inverting, A, T, S, D, alpha, precision,
+                results[q],
+            )  # fmt: skip
+        else:
+            good = neighbourhood.mean_only(K, k, targets, noise, weights, count, factoring, A, T, S, D, results[q])
+        if not good:
+            results[q, 0] = np.nan
+
+
+@compiled
+def _search(
+    X: Array, y: Array, starts: Array, lows: Array, highs: Array, node_lows: Array, node_highs: Array, metric: Array,
+    point: Array, held_out: int, limit: int, squares: Array, rows: Array,
+) -> int:  # fmt: skip
+    places = len(lows) + len(node_lows)
+    bounds, queue = np.empty(places), np.empty(places, np.int64)
+    return nearest(  # type: ignore[no-any-return]
+        X, y, starts, lows, highs, node_lows, node_highs, metric, point, held_out, limit, bounds, queue, squares, rows
+    )
+
+
+@tiny_is_zero
+def _with_any_kernel(
+    model: Neighbourhood, Z: Array, held_out: Array, with_variance: bool, work: Workspace
+) -> Array:
+    """For composed kernels and kernels that users have written: Python calls the kernel once per query."""
+    p, theta = model.count, model.theta[:-1]
+    factoring, inverting = _operations(p)
+    K, A, T, S, D = leaf.buffers(p, np.dtype(float), work)
+    squares, rows, weights = np.empty(p + 1), np.empty(p + 1, np.int64), np.ones(p)
+    results = np.empty((len(Z), neighbourhood.RESULTS))
+    search = _search_arguments(model)
+    for q, z in enumerate(Z.astype(float)):
+        point = z * model.router.metric
+        size = _search(*search, point, held_out[q], model.limit, squares, rows)
+        count = min(size, p)
+        neighbourhood.taper(squares, size, count, weights)
+        X, y = (np.asarray(a, float) for a in model.store.gather(rows[:count]))
+        k, targets = np.zeros(p), np.zeros(p)
+        targets[:count] = y
+        K[:p, :p] = np.eye(p)
+        K[:count, :count] = np.asarray(model.kernel.gram(theta, X))[:count, :count]
+        k[:count] = np.asarray(model.kernel.cross(theta, X, z[None, :]))[:count, 0]
+        if with_variance:
+            prior = float(model.kernel.diagonal(theta, z[None, :])[0])
+            good = neighbourhood.posterior(
+                K, k, targets, model.noise, weights, count, prior, factoring, inverting, A, T, S, D, np.empty(p),
+                np.empty(p), results[q],
+            )  # fmt: skip
+        else:
+            good = neighbourhood.mean_only(
+                K, k, targets, model.noise, weights, count, factoring, A, T, S, D, results[q]
+            )
+        if not good:
+            results[q, 0] = np.nan
+    return results
