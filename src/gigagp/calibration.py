@@ -127,7 +127,7 @@ class Calibration:
         wide = float(self.shape.quantile(np.array([0.975]))[0]) / 1.96
         return (
             f"from {self.rows:,} held-out rows, NLPD {self.score:.3f}: variance times {np.exp(c0):.3g} "
-            f"misfit^{c1:.2f} (v/noise)^{c2:.2f}, 95% intervals {wide:.3g} times as wide as a Gaussian's of equal deviation"
+            f"misfit^{2 * c1:.2f} (v/noise)^{c2:.2f}, 95% intervals {wide:.3g} times as wide as a Gaussian's"
         )
 
 
@@ -148,10 +148,8 @@ def _features(answers: Answers, setting: Setting) -> tuple[Array, Array, Array]:
     return base, rho, np.column_stack([np.ones_like(v), misfit, ratio])
 
 
-def _student(
-    errors: Array, base: Array, rho: Array, F: Array, setting: Setting
-) -> tuple[Array, float, float]:
-    """Coefficients, floor and degrees of freedom that maximise the posterior density under a Student-t of the errors."""
+def _student(errors: Array, base: Array, rho: Array, F: Array, setting: Setting) -> tuple[Array, float, float]:
+    """Coefficients, floor and degrees of freedom by maximum a posteriori, with Student-t errors."""
     n, squares = len(errors), errors**2
     scale = setting.target
 
@@ -160,9 +158,13 @@ def _student(
         dof = 2 + tail
         main = base * np.exp(np.clip((1 - rho) * (F @ c), -60, 60))
         total = main + (1 - rho) * floor
-        shrink = tail / dof  # from the variance to the squared scale of the t
-        t = squares / (dof * shrink * total)  # = squares / (tail * total)
-        value = 0.5 * np.log(total * tail * np.pi) + 0.5 * (dof + 1) * np.log1p(t) + gammaln(dof / 2) - gammaln((dof + 1) / 2)
+        t = squares / (tail * total)  # the squared scale of the t is total * tail / dof
+        value = (
+            0.5 * np.log(total * tail * np.pi)
+            + 0.5 * (dof + 1) * np.log1p(t)
+            + gammaln(dof / 2)
+            - gammaln((dof + 1) / 2)
+        )
         by_log_total = 0.5 - 0.5 * (dof + 1) * t / (1 + t)
         by_main = by_log_total * main / total * (1 - rho)
         by_floor = by_log_total * (1 - rho) * floor / total

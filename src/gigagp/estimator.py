@@ -27,11 +27,11 @@ from gigagp.data.scaling import BLOCK, Moments, Scaling
 from gigagp.data.scan import Sample, Scan, scan
 from gigagp.data.sources import Encoding, Feature, Rows, Share, open_rows
 from gigagp.data.validation import check_columns, check_finite, check_target
+from gigagp.distribution import PredictiveDistribution
+from gigagp.distribution import Shape as ErrorShape
 from gigagp.engines import Engine, Place, check_workers, is_client, one_blas_thread, open_engine
 from gigagp.errors import InvalidInput, InvalidParameter, choose
 from gigagp.evaluation import Evaluation, Hearer, evaluate
-from gigagp.distribution import PredictiveDistribution
-from gigagp.distribution import Shape as ErrorShape
 from gigagp.factor_cache import FactorCache
 from gigagp.fit_report import FitReport
 from gigagp.kernels import Kernel, SquaredExponential
@@ -98,10 +98,10 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         training integrates out and prediction learns from the expert's points, so that noise may differ from place to
         place and a few wild leaves do not spoil theta. "auto": student for local.
     method : {"auto", "neighbourhood", "committee"}
-        How a query is answered. "neighbourhood": by an exact GP on the training rows nearest to it, in the metric of the
-        trained kernel. "committee": by the experts, whose predictions are combined. "auto": whichever predicts held-out
-        rows better; the committee where one of its settings (sharing, combine, experts_per_query) is given, and for
-        kernels and partitions without a metric.
+        How a query is answered. "neighbourhood": by an exact GP on the training rows nearest to it, in the metric of
+        the trained kernel. "committee": by the experts, whose predictions are combined. "auto": whichever predicts
+        held-out rows better; the committee where one of its settings (sharing, combine, experts_per_query) is given,
+        and for kernels and partitions without a metric.
     neighbours : "auto" or int
         Rows that answer a query. "auto": doubled from 32 to 256 as long as held-out rows are predicted better.
     exact_neighbours : bool
@@ -755,7 +755,10 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def _answer(self, X: Array, with_variance: bool, latent: bool, engine: Engine) -> tuple[Array, Array | None]:
         """Mean and deviation of checked queries."""
         Z = self._input_scaling.apply(X, self._committee.store.X.dtype)
-        answers = self._answers(Z, with_variance, engine)
+        return self._in_units(self._answers(Z, with_variance, engine), latent)
+
+    def _in_units(self, answers: Answers, latent: bool) -> tuple[Array, Array | None]:
+        """Mean and deviation of y, or with `latent` of f, in the user's units."""
         scale, centre = float(self._target_scaling.scale[0]), float(self._target_scaling.centre[0])
         mean = answers.mean.astype(float) * scale + centre
         if answers.variance is None or answers.misfit is None:

@@ -8,8 +8,6 @@ from typing import Any
 
 from gigagp.expert import Factor
 
-
-
 DEFAULT_BUDGET = 512 << 20  # bytes
 
 

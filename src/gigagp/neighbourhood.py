@@ -91,7 +91,7 @@ class Neighbourhood:
         """About how many multiplications one query takes."""
         m, columns = self.count, self.store.X.shape[1]
         compared = min(self.limit, len(self.store.y))
-        return 0.7 * m**3 + m * m * (columns + 20) + compared * (columns + 2)
+        return float(0.7 * m**3 + m * m * (columns + 20) + compared * (columns + 2))
 
 
 def predict(
@@ -168,7 +168,7 @@ def _with_profile(
     p = model.count
     buffers = leaf.buffers(p, np.dtype(float), work)
     results = np.empty((len(Z), neighbourhood.RESULTS))
-    _answer_all(
+    _answer_all(  # type: ignore[call-arg]
         *profile[:4], model.noise, with_variance, *_search_arguments(model), Z, held_out, model.limit,
         *_operations(p), *buffers, results,
     )  # fmt: skip
@@ -223,9 +223,7 @@ def _search(
 
 
 @tiny_is_zero
-def _with_any_kernel(
-    model: Neighbourhood, Z: Array, held_out: Array, with_variance: bool, work: Workspace
-) -> Array:
+def _with_any_kernel(model: Neighbourhood, Z: Array, held_out: Array, with_variance: bool, work: Workspace) -> Array:
     """For composed kernels and kernels that users have written: Python calls the kernel once per query."""
     p, theta = model.count, model.theta[:-1]
     factoring, inverting = _operations(p)
@@ -235,7 +233,7 @@ def _with_any_kernel(
     search = _search_arguments(model)
     for q, z in enumerate(Z.astype(float)):
         point = z * model.router.metric
-        size = _search(*search, point, held_out[q], model.limit, squares, rows)
+        size = _search(*search, point, held_out[q], model.limit, squares, rows)  # type: ignore[call-arg]
         count = min(size, p)
         neighbourhood.taper(squares, size, count, weights)
         X, y = (np.asarray(a, float) for a in model.store.gather(rows[:count]))

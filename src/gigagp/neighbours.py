@@ -118,7 +118,7 @@ def _is_copy(X: Array, y: Array, row: int, other: int) -> bool:
 
 
 @compiled
-def nearest(
+def nearest(  # noqa: PLR0912 one loop over nodes, groups of cells and rows
     X: Array, y: Array, starts: Array, lows: Array, highs: Array, node_lows: Array, node_highs: Array, metric: Array,
     point: Array, held_out: int, limit: int, bounds: Array, queue: Array, squares: Array, rows: Array,
 ) -> int:  # fmt: skip

@@ -288,8 +288,8 @@ def _read(folder: Path, registry: Registry, verify: bool) -> FittedModel:
     manifest = folders.read_manifest(folder / _MANIFEST, FORMAT, VERSION)
     if manifest["version"] < VERSION:
         raise InvalidInput(
-            f"{folder} was saved by gigagp 0.1, whose predictive distribution this version does not have; fit the model "
-            "again on its data, or load it with gigagp 0.1"
+            f"{folder} was saved by gigagp 0.1, whose predictive distribution this version does not have; fit the "
+            "model again on its data, or load it with gigagp 0.1"
         )
     files = ArrayFiles(folder, manifest.get("files"))
     with _blaming(folder / _MANIFEST):

@@ -31,13 +31,14 @@ SHARING = (2.0, 4.0, 8.0)
 _MOST_ROWS = 8192  # held-out rows of one candidate
 _FEWEST_ROWS = 512
 _WORK = 1.2e10  # multiplications that the held-out rows of one candidate may cost
-_NEGLIGIBLE = 0.003  # nats per row below which the cheaper candidate is taken
+_NEGLIGIBLE = 0.003  # nats per row below which the neighbours answer
+_STANDARD_ERRORS = 2.0  # by which a gain must exceed zero
 _DOUBLING_GAIN = 0.005  # nats per row for which neighbours, or sharing, are doubled
 _LARGE_GAIN = 0.02  # nats per row: where the last doubling gained so much, still more rows would help
 _COMMITTEE_WORK = 3e10  # multiplications that held-out rows of a committee may cost
 _COMMITTEE_ROWS = 2048  # held-out rows of a committee
 _MOST_PLACES = 64  # at which these rows lie
-_FEWEST_PLACES = 12
+_FEWEST_PLACES = 6
 _MOST_ROWS_PER_PLACE = 128
 _FEWEST_ROWS_PER_PLACE = 32
 _SHARING_CELLS = 4  # whose own experts tell how much sharing pays
@@ -64,10 +65,22 @@ class Scored:
         return self.calibration.losses(self.answers.at(first), self.y[first])
 
 
-def gain(better: Scored, usual: Scored) -> float:
-    """Nats per row by which the first predicts the rows that both have predicted better than the second."""
-    count = min(len(better.y), len(usual.y))
-    return float(np.mean(usual.losses(count) - better.losses(count)))
+@dataclass(frozen=True)
+class Gain:
+    """Nats per row by which one candidate predicts the same rows better than another, and its standard error."""
+
+    value: float
+    error: float
+
+    @classmethod
+    def of(cls, better: Scored, usual: Scored) -> Gain:
+        count = min(len(better.y), len(usual.y))
+        difference = usual.losses(count) - better.losses(count)
+        return cls(float(difference.mean()), float(difference.std() / np.sqrt(count)))
+
+    def exceeds(self, least: float) -> bool:
+        """Whether the gain is worth while and not likely to be chance."""
+        return self.value > max(least, _STANDARD_ERRORS * self.error)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,10 +108,10 @@ class Scorer:
         answers = neighbourhood.predict(model, np.ascontiguousarray(X), self.engine, held_out=rows)
         return self.calibrated(rows, y, answers, model)
 
-    def gain_over(self, committee: Scored, model: Neighbourhood) -> float:
+    def gain_over(self, committee: Scored, model: Neighbourhood) -> Gain:
         """Nats per row by which a committee predicts its held-out rows better than their neighbours do."""
         few = int(max(_FEWEST_ROWS, min(_WORK / model.work, len(committee.rows))))
-        return gain(committee, self.scored_by(model, committee.rows[:few]))
+        return Gain.of(committee, self.scored_by(model, committee.rows[:few]))
 
     def calibrated(self, rows: Array, y: Array, answers: Answers, model: Neighbourhood | Committee) -> Scored:
         """With the calibration that these held-out predictions give."""
@@ -114,27 +127,28 @@ def setting(model: Neighbourhood | Committee, target: float) -> Setting:
     return Setting(model.noise, prior, target)
 
 
-def choose_neighbours(scorer: Scorer, model: Neighbourhood) -> tuple[Neighbourhood, Scored, list[Candidate], float]:
-    """Neighbours are doubled as long as that gains; returns also what the last doubling gained."""
+def choose_neighbours(scorer: Scorer, model: Neighbourhood) -> tuple[Neighbourhood, Scored, list[Candidate], bool]:
+    """Neighbours are doubled as long as that gains; says also whether the last doubling still gained much."""
     tried: list[tuple[Neighbourhood, Scored]] = []
-    last = 0.0
+    much = False
     for count in NEIGHBOURS:
-        if tried and count >= len(model.store.y):
+        if tried and count >= 2 * len(model.store.y):
             break
         candidate = replace(model, neighbours=count)
-        tried.append((candidate, scorer.score(candidate)))
+        scored = scorer.score(candidate)
+        tried.append((candidate, scored))
         if len(tried) > 1:
-            last = gain(tried[-1][1], tried[-2][1])
-            if last < _DOUBLING_GAIN and len(tried) > 2:
+            gain = Gain.of(scored, tried[-2][1])
+            much = gain.exceeds(_LARGE_GAIN)
+            if not gain.exceeds(_DOUBLING_GAIN):
                 break
     best = len(tried) - 1
-    while best > 0 and gain(tried[best][1], tried[best - 1][1]) < _NEGLIGIBLE:
+    if len(tried) > 1 and not Gain.of(tried[-1][1], tried[-2][1]).exceeds(_DOUBLING_GAIN):
         best -= 1
     candidates = [
         Candidate("neighbours", str(each.neighbours), scored.score, i == best) for i, (each, scored) in enumerate(tried)
     ]
-    chosen, scored = tried[best]
-    return chosen, scored, candidates, last if best == len(tried) - 1 else 0.0
+    return *tried[best], candidates, much
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,20 +170,42 @@ class CommitteeScorer:
     ) -> CommitteeScorer:
         return cls(shared, cells, scorer, rng.permutation(len(cells)), int(rng.integers(2**32)))
 
-    def score(self, sharing: float, rule: Rule, k: int) -> Scored | None:
-        """Held-out predictions at random places; None where these have too few rows."""
+    def score(self, sharing: float, rule: Rule, k: int, rows: Array | None = None) -> Scored | None:
+        """Held-out predictions of these rows, by default at random places; None where there are too few."""
         committee = self.shared(sharing)
         k = min(k, len(committee.experts))
+        rows = self._rows(committee, k) if rows is None else rows
+        if len(rows) < LEAST_ROWS:
+            return None
+        answers = by_committee(committee, rows, rule, k, self.scorer.engine)
+        return self.scorer.calibrated(rows, committee.store.gather(rows)[1], answers, committee)
+
+    def _rows(self, committee: Committee, k: int) -> Array:
+        """Rows at as many places as can be afforded."""
         points = float(committee.experts.sizes.mean())
         affordable = int(_COMMITTEE_WORK / ((k + 2) * (points**3 / 3 + points**2 * _MOST_ROWS_PER_PLACE)))
         places = min(len(self.order), max(_FEWEST_PLACES, min(_MOST_PLACES, affordable)))
         together = int(np.clip(_COMMITTEE_ROWS // places, _FEWEST_ROWS_PER_PLACE, _MOST_ROWS_PER_PLACE))
         rows = np.concatenate([self._near_one(cell, committee, together) for cell in self.order[:places].tolist()])
-        if len(rows) < LEAST_ROWS:
-            return None
-        rows = np.random.default_rng(self.seed).permutation(rows)
-        answers = by_committee(committee, rows, rule, k, self.scorer.engine)
-        return self.scorer.calibrated(rows, committee.store.gather(rows)[1], answers, committee)
+        return np.random.default_rng(self.seed).permutation(rows)
+
+    def at_more_sharing(self, cheap: Scored, first: float, chosen: float, rule: Rule, k: int) -> Scored:
+        """Held-out predictions at more sharing, of as few rows as it allows.
+
+        How errors are distributed is learnt from the many rows of the cheap committee; what more sharing does to them
+        is a common factor, read from rows that both have predicted.
+        """
+        after = self.score(chosen, rule, k)
+        if after is None or len(after.y) >= len(cheap.y):
+            return after or cheap
+        before = self.score(first, rule, k, after.rows)
+        assert before is not None
+        known = cheap.calibration
+        sizes = [np.abs(each.y - each.answers.mean) / np.sqrt(known.variance(each.answers)) for each in (after, before)]
+        shift = 2 * np.log(sizes[0].mean() / sizes[1].mean())
+        known = replace(known, coefficients=known.coefficients + np.array([shift, 0.0, 0.0]))
+        known = replace(known, score=float(known.losses(after.answers, after.y).mean()))
+        return replace(after, calibration=known)
 
     def by_own_experts(self, sharing: float) -> Scored:
         """Rows of a few cells, predicted by the experts of these cells alone."""
@@ -180,13 +216,21 @@ class CommitteeScorer:
         return self.scorer.calibrated(rows, committee.store.gather(rows)[1], answers, committee)
 
     def _some(self, cell: int) -> Array:
-        rows = self.cells[cell]
+        rows = self._without_copies(cell)
         rng = np.random.default_rng([self.seed, cell])
         return np.sort(rng.choice(rows, min(_ROWS_PER_CELL, len(rows)), replace=False))
 
+    def _without_copies(self, cell: int) -> Array:
+        """Rows of a cell of which no exact copy is there: an expert that holds a copy has not left the row out."""
+        rows = self.cells[cell]
+        X, y = self.shared(1.0).store.gather(rows)
+        _, first, counts = np.unique(np.column_stack([X, y]), axis=0, return_index=True, return_counts=True)
+        single = np.sort(first[counts == 1])
+        return rows[single] if len(single) else rows
+
     def _near_one(self, cell: int, committee: Committee, count: int) -> Array:
         """Rows of a cell around one of them."""
-        rows = self.cells[cell]
+        rows = self._without_copies(cell)
         points = committee.store.gather(rows)[0] * committee.router.metric
         middle = points[np.random.default_rng([self.seed, cell]).integers(len(rows))]
         nearest = np.argsort(((points - middle) ** 2).sum(axis=1), kind="stable")[:count]
@@ -200,7 +244,7 @@ def choose_sharing(scorer: CommitteeScorer) -> tuple[float, list[Candidate]]:
     tried: list[Scored] = []
     for sharing in steps:
         tried.append(scorer.by_own_experts(sharing))
-        if len(tried) > 1 and gain(tried[-1], tried[-2]) < _DOUBLING_GAIN:
+        if len(tried) > 1 and not Gain.of(tried[-1], tried[-2]).exceeds(_DOUBLING_GAIN):
             tried.pop()
             break
     best = len(tried) - 1
@@ -239,24 +283,30 @@ def choose_answer(
     unfinished = True  # whether more neighbours would still help
     if model is not None:
         if neighbours is None:
-            model, near, tried, last = choose_neighbours(scorer, model)
+            model, near, tried, unfinished = choose_neighbours(scorer, model)
             candidates += tried
-            unfinished = last >= _LARGE_GAIN
         else:
             near = scorer.score(model)
         if not committee_allowed:
             return Choice(model, sharing or 1.0, near.calibration, tuple(candidates))
     rule, k = rule or RULES[AUTO_RULE](), k or AUTO_NEAREST
-    chosen = sharing or SHARING[0]
-    committee = committees.score(chosen, rule, k)
+    chosen = first = min(sharing or SHARING[0], SHARING[0])
+    committee = committees.score(first, rule, k)
     if committee is None:
         return Choice(model, sharing or SHARING[1], near.calibration if near else Calibration.none(), tuple(candidates))
-    if sharing is None and (model is None or unfinished or scorer.gain_over(committee, model) > -_LARGE_GAIN):
-        chosen, tried = choose_sharing(committees)
-        candidates += tried
-        committee = committees.score(chosen, rule, k) or committee
+    if model is None or unfinished or scorer.gain_over(committee, model).value > -_LARGE_GAIN:
+        if sharing is None:
+            chosen, tried = choose_sharing(committees)
+            candidates += tried
+        else:
+            chosen = sharing
+        if chosen > 2 * first:
+            first *= 2
+            committee = committees.score(first, rule, k) or committee
+        if chosen > first:
+            committee = committees.at_more_sharing(committee, first, chosen, rule, k)
     if model is not None and near is not None:
-        better = scorer.gain_over(committee, model) > _NEGLIGIBLE
+        better = scorer.gain_over(committee, model).exceeds(_NEGLIGIBLE)
         candidates += [
             Candidate("prediction", f"{model.neighbours} neighbours", near.score, not better),
             Candidate("prediction", "committee", committee.score, better),

@@ -1,7 +1,7 @@
 """An exact GP on the few rows around one query, in one compiled call.
 
-The noise of neighbour i is divided by w_i = (1 - d_i^2 / d^2)^(1/2), where d is the distance of the first row that is no
-longer a neighbour. A row therefore enters and leaves the neighbourhood with weight zero, and the prediction is a
+The noise of neighbour i is divided by w_i = (1 - d_i^2 / d^2)^(1/2), where d is the distance of the first row that is
+no longer a neighbour. A row therefore enters and leaves the neighbourhood with weight zero, and the prediction is a
 continuous function of the query. Everything is computed in float64, whatever the precision of the stored rows is.
 """
 

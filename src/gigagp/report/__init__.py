@@ -45,8 +45,8 @@ def write_report(
     """Write a page about a fitted model: warnings, scores, pictures, calibration by region, parameters, timing.
 
     path : of the page, which ends in .html; it is there when it is whole
-    data : rows whose target is known, of any size, as `HGPRegressor.evaluate` takes them. Without them some experts
-        predict their own rows, each left out in turn.
+    data : rows whose target is known, of any size, as `HGPRegressor.evaluate` takes them. Without them rows of
+        the model are predicted, each held out in turn.
     target, missing : as of `HGPRegressor.evaluate`
     overwrite : True to replace a page that is there
     title : default the name of the target
@@ -59,12 +59,8 @@ def write_report(
     check_room(final, _BYTES, "the report")
     scored, evaluation, remark = Scored(model, seed), None, ""
     if data is None:
-        experts = score_left_out(model, scored, seed)
-        source = f"{scored.rows:,} of the model's own rows, left out"
-        remark = (
-            f" {experts:,} of {model.n_leaves_:,} experts predict each of their rows from all their others. Give data "
-            "that the model has not seen for scores of the whole model."
-        )
+        remark = score_left_out(model, scored, seed)
+        source = f"{scored.rows:,} of the model's own rows, held out"
     else:
         evaluation = model.evaluate(data, target, missing=missing, progress=progress, each=scored)
         source = f"{scored.rows:,} rows of the data given"

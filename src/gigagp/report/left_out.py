@@ -1,31 +1,58 @@
-"""The model's own rows as experts predict them when they leave them out: scores without new data."""
+"""The model's own rows as it predicts them when they are held out: scores without new data."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from gigagp import neighbourhood
+from gigagp.arrays import Array
 from gigagp.estimator import HGPRegressor
-from gigagp.left_out import Asked, ask_one
+from gigagp.left_out import Rows, by_own_expert
 from gigagp.plotting.rows import unscaled_inputs, unscaled_target
 from gigagp.report.scored import Scored
 
-_WORK = 2e11  # flops spent on it
-_LEAST = 4  # experts
+_WORK = 2e11  # multiplications spent on it
+_LEAST_EXPERTS = 4
+_MOST_ROWS = 20_000
 
 
-def score_left_out(model: HGPRegressor, scored: Scored, seed: int) -> int:
-    """Score rows of some experts, picked at random; how many experts that were."""
+def score_left_out(model: HGPRegressor, scored: Scored, seed: int) -> str:
+    """Score rows of the model, picked at random; says how they were predicted."""
+    rng = np.random.default_rng(seed)
+    near = model._neighbourhood
+    if near is None:
+        return _by_experts(model, scored, rng)
+    rows_in_all = len(near.store.y)
+    count = int(min(rows_in_all, _MOST_ROWS, max(1_000, _WORK / near.work)))
+    rows = np.sort(rng.choice(rows_in_all, count, replace=False))
+    X, y = near.store.gather(rows)
+    with model._at_work() as engine:
+        answers = neighbourhood.predict(near, np.ascontiguousarray(X), engine, held_out=rows)
+    leaf = np.searchsorted(near.cells.starts, rows, side="right") - 1
+    _add(model, scored, X, y, *model._in_units(answers, latent=False), leaf)
+    return (
+        " Each row is predicted from its neighbours without itself, as a new query would be. Give data that the model "
+        "has not seen for scores that count copies and trends too."
+    )
+
+
+def _by_experts(model: HGPRegressor, scored: Scored, rng: np.random.Generator) -> str:
     committee = model._committee
     sizes = committee.experts.sizes.astype(float)
-    order = np.random.default_rng(seed).permutation(len(sizes))
+    order = rng.permutation(len(sizes))
     affordable = int(np.searchsorted(np.cumsum(sizes[order] ** 3), _WORK))
-    leaves = np.sort(order[: max(_LEAST, affordable)])
-    scale, calibration = float(model._target_scaling.scale[0]), model._calibration()
-    asked = [Asked(leaf, model._cells[leaf]) for leaf in leaves.tolist()]
+    leaves = np.sort(order[: max(_LEAST_EXPERTS, affordable)])
+    tasks = [Rows(leaf, model._cells[leaf]) for leaf in leaves.tolist()]
     with model._at_work() as engine:
-        for each, said in zip(asked, ask_one(committee, asked, engine), strict=True):
-            X, _ = committee.store.gather(each.rows)
-            std = np.sqrt(calibration.calibrated(said.variance)) * scale
-            truth, mean = unscaled_target(model, said.y), unscaled_target(model, said.mean)
-            scored.add(unscaled_inputs(model, X), truth, mean, std, np.full(len(truth), each.leaf))
-    return len(leaves)
+        for task, answers in zip(tasks, by_own_expert(committee, tasks, engine), strict=True):
+            X, y = committee.store.gather(task.rows)
+            _add(model, scored, X, y, *model._in_units(answers, latent=False), np.full(len(y), task.leaf))
+    return (
+        f" {len(leaves):,} of {model.n_leaves_:,} experts predict each of their rows from all their others. Give data "
+        "that the model has not seen for scores of the whole model."
+    )
+
+
+def _add(model: HGPRegressor, scored: Scored, X: Array, y: Array, mean: Array, std: Array | None, leaf: Array) -> None:
+    assert std is not None
+    scored.add(unscaled_inputs(model, X), unscaled_target(model, y.astype(float)), mean, std, leaf)

@@ -186,7 +186,6 @@ def _number(value: float) -> str:
 
 def _model(model: HGPRegressor) -> Html:
     report = model.report_
-    asked = model._asked()
     fallback = float(model._target_scaling.centre[0])
     about = [
         ["predicts", f"{model.units_.target}, with a distribution for each row"],
@@ -197,9 +196,8 @@ def _model(model: HGPRegressor) -> Html:
             "experts",
             f"cells of {span(report.points_per_leaf)} points, predicting from {span(report.points_per_expert)}",
         ],
-        ["a query asks", "all experts" if asked is None else f"the {min(asked, report.leaves)} nearest experts"],
-        ["combined by", repr(model._rule())],
-        ["far from all training rows", f"falls back to {fallback:.4g}, with wide intervals"],
+        ["a query is answered", _way_of_answering(model)],
+        ["far from all training rows", f"falls back to {fallback:.4g}, with the deviation of all targets"],
         ["settings", _settings(model) or "defaults"],
     ]
     learnt = model.units_.parameters(model.kernel_, model.noise_variance_)
@@ -213,6 +211,14 @@ def _model(model: HGPRegressor) -> Html:
             tag("div", *pictures.of_model(model), class_="figures"),
         ]
     )
+
+
+def _way_of_answering(model: HGPRegressor) -> str:
+    near, asked = model._neighbourhood, model._asked()
+    if near is not None:
+        return f"by an exact GP on the {near.count:,} training rows nearest to it"
+    experts = "all experts" if asked is None else f"the {min(asked, model.report_.leaves)} nearest experts"
+    return f"by {experts}, combined by {model._rule()!r}"
 
 
 def _settings(model: HGPRegressor) -> str:
@@ -229,7 +235,9 @@ def _training(facts: Facts) -> Html:
     parts.append(tag("div", *pictures.of_training(report), class_="figures"))
     if report.choices:
         parts += [tag("h3", "What was tried"), tag("div", report.choices_html(), class_="wide")]
-        parts.append(tag("p", "Scores are negative log densities of rows left out.", class_="quiet"))
+        parts.append(
+            tag("p", "Scores are mean negative log densities of held-out rows; lower is better.", class_="quiet")
+        )
     parts += [tag("h3", "Timing"), tag("div", report.timing_html(), class_="wide")]
     if facts.evaluation is not None:
         spent = f"Predicting {facts.evaluation.rows:,} rows for this page took {facts.evaluation.seconds:.1f} s."

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gigagp import metrics
 from gigagp.arrays import Array
 from gigagp.data.row_keys import row_keys
 from gigagp.data.scaling import Moments
+from gigagp.distribution import PredictiveDistribution
 from gigagp.estimator import HGPRegressor
 from gigagp.plotting.rows import TYPICAL, leaf_centre, most_relevant, training_rows
 
@@ -100,9 +100,10 @@ class Scored:
             self.inputs, self.target = Moments(X[0]), Moments(y[:1])
         self.inputs.add(X)
         self.target.add(y[:, None])
-        pit = metrics.pit(y, mean, std, self._model._calibration().quantile)
+        predicted = PredictiveDistribution(mean, std, self._model._calibration().shape)
+        pit = predicted.cdf(y)
         self.pit_counts += np.histogram(pit, _PIT_BINS, (0, 1))[0]
-        scores = _per_row(y, mean, std, pit)
+        scores = _per_row(y, predicted, pit)
         self._by_region.add(self.regions.of(X, leaf), scores, X)
         if self.regions.local:
             self._by_leaf.add(leaf, scores, X[:, :0])
@@ -113,13 +114,12 @@ class Scored:
     def far(self) -> int:
         """About how many rows the model knows little more of than before it saw any: so many as of a sample."""
         model, committee = self._model, self._model._committee
-        X, _, _, std = (part[:_FAR_SAMPLE] for part in self.sample())
+        Z = model._input_scaling.apply(self.sample()[0][:_FAR_SAMPLE], committee.store.X.dtype)
         with model._at_work() as engine:
-            _, latent = model._answer(X, True, True, engine)
-        assert latent is not None
-        prior = committee.kernel.diagonal(committee.theta[:-1], model._input_scaling.apply(X, np.dtype(float)))
-        known = np.square(std / latent) - 1  # noise over the variance of f, whatever both are scaled by
-        return round(self.rows * float(np.mean(committee.noise >= _FAR * prior * known)))
+            variance = model._answers(Z, True, engine).variance
+        assert variance is not None
+        prior = committee.kernel.diagonal(committee.theta[:-1], Z)
+        return round(self.rows * float(np.mean(variance >= _FAR * prior)))
 
     def _keep(self, block: tuple[Array, ...]) -> None:
         """The rows with the smallest keys are the sample, whatever the size of blocks."""
@@ -157,10 +157,10 @@ class Scored:
         ]
 
 
-def _per_row(y: Array, mean: Array, std: Array, pit: Array) -> Array:
-    z = (y - mean) / std
-    density = 0.5 * z**2 + np.log(std) + 0.5 * np.log(2 * np.pi)
-    return np.stack([np.ones(len(y)), (y - mean) ** 2, density, 2 * np.abs(pit - 0.5) <= LEVEL, z, z * z])
+def _per_row(y: Array, predicted: PredictiveDistribution, pit: Array) -> Array:
+    z = (y - predicted.mean) / predicted.std
+    loss = -predicted.log_pdf(y)
+    return np.stack([np.ones(len(y)), (y - predicted.mean) ** 2, loss, 2 * np.abs(pit - 0.5) <= LEVEL, z, z * z])
 
 
 class _Sums:
