@@ -383,7 +383,10 @@ def test_a_disk_without_room_is_found_before_writing(unharmed, temporary, tmp_pa
     free = shutil._ntuple_diskusage(10**12, 10**12, (64 << 20) + 1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: free)
     monkeypatch.setattr("gigagp.placing.FileBuckets", lambda *_: pytest.fail("something was written"))
-    match = r"the expert store needs 0\.00 GB on the disk of .* make room, or choose a folder on another disk"
+    match = (
+        r"the expert store needs \d+\.\d KiB on the disk of .* beside a reserve of 64 MiB that we leave free, but only "
+        r"64 MiB are free; make room for another \d+\.\d KiB, or choose a folder on another disk"
+    )
     kept = unharmed.fails(DiskFull, match)
     assert left(temporary) == []
     kept = unharmed.fails(DiskFull, match, store=tmp_path / "chosen")
