@@ -309,6 +309,7 @@ def test_options_are_read():
 # Errors
 
 ARM, MODEL = "../made/arm.parquet", "../made/model"
+NO_JOBS = "--jobs must be a positive number of workers, -1 for all cores, or None; got -5"
 FIT = ["fit", ARM, "--target", "distance", "-o"]
 PREDICT = ["predict", MODEL, ARM, "-o", "p.parquet"]
 MAKE = ["datasets", "make", "robot-arm", "-n", "9", "-o"]
@@ -386,6 +387,11 @@ WRONG = {
     "reproduce: empty data": (["reproduce", "airline", "--quick", "--data", "../made/unmasked"], "0 rows, fewer than"),
     "reproduce: no permission": (["reproduce", "blocks", "--out", "/proc/pages"], "choose another path"),
     "reproduce: name": (["reproduce", "kin8nm"], "kin40k, airline"),
+    "fit: workers": (["fit", ARM, "-t", "distance", "-o", "m", "--jobs", "-5"], NO_JOBS),
+    "predict: workers": (["predict", MODEL, ARM, "-o", "p.parquet", "--jobs", "-5"], NO_JOBS),
+    "evaluate: workers": (["evaluate", MODEL, ARM, "--jobs", "-5"], NO_JOBS),
+    "report: workers": (["report", MODEL, ARM, "-o", "page.html", "--jobs", "-5"], NO_JOBS),
+    "benchmark: workers": (["benchmark", "-n", "300", "--jobs", "-5"], NO_JOBS),
     "no such command": (["predikt"], "gigagp --help"),
     "no subcommand": (["datasets"], "gigagp datasets --help"),
 }  # fmt: skip

@@ -494,6 +494,8 @@ def test_copies_compute_in_the_same_place(client):
     model = HGPRegressor(engine=client)
     assert clone(model).engine is client
     assert pickle.loads(pickle.dumps(model)).engine == client.scheduler.address
+    with pytest.raises(InvalidParameter, match=r"n_jobs must be a positive number of workers, -1 .*; got -5"):
+        DaskEngine(client, n_jobs=-5)
     engine = DaskEngine(client, folder=tempfile.gettempdir(), n_jobs=3)
     assert clone(HGPRegressor(engine=engine)).engine is engine
     with pickle.loads(pickle.dumps(engine)) as other:
