@@ -245,7 +245,7 @@ def resumes(finished, rows, log):
     assert (folder / "evaluations.log").read_bytes() == whole
 
 
-several = settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+several = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @several

@@ -11,7 +11,7 @@ from multiprocessing import get_context
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_info, threadpool_limits
 
@@ -113,7 +113,6 @@ class Written:
 
 
 @each_engine
-@settings(max_examples=25)
 @given(
     tree=st.one_of(
         st.builds(Tree.balanced, st.integers(1, 1500)), st.builds(Tree.regular, st.integers(1, 5), st.just(4))

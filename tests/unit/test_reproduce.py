@@ -245,8 +245,8 @@ def test_the_timing_figure_has_every_curve(tmp_path, monkeypatch):
     assert "FITC was not run: torch is not installed" in paths.page.read_text()
 
 
+@pytest.mark.torch
 def test_fitc_with_all_rows_as_inducing_inputs_is_the_exact_gp():
-    pytest.importorskip("torch")
     X, y = timing.rows(60)
     value, gradient = fitc.evidence(X, y, share=1.0)(timing.THETA)
     kernel = SquaredExponential(1.0, 1.5).bind(timing.D)
