@@ -23,8 +23,15 @@ from gigagp.metrics import coverage, rmse
 
 
 @pytest.mark.filterwarnings("ignore")  # tiny and degenerate data sets end at bounds, and say so
-@parametrize_with_checks([HGPRegressor(random_state=0), HGPRegressor(partition="stratified", random_state=0)])
+@parametrize_with_checks([HGPRegressor(random_state=0)])
 def test_scikit_learn_conventions(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks([HGPRegressor(partition="stratified", random_state=0)])
+def test_scikit_learn_conventions_of_the_papers_partition(estimator, check):
     check(estimator)
 
 
@@ -44,7 +51,9 @@ def test_one_leaf_is_scikit_learns_gp(wave):
     np.testing.assert_allclose(ours.predict(Z, return_std=True), theirs.predict(Z, return_std=True), rtol=1e-7)
 
 
-@pytest.mark.parametrize("partition", ["local", "stratified", "random"])
+@pytest.mark.parametrize(
+    "partition", ["local", *(pytest.param(name, marks=pytest.mark.slow) for name in ("stratified", "random"))]
+)
 def test_learns_and_is_calibrated(partition):
     X, y = robot_arm(6000, seed=4)
     model = HGPRegressor(partition=partition, random_state=0).fit(X[:5000], y[:5000])
@@ -102,11 +111,10 @@ def test_the_papers_model_by_its_own_settings():
 @pytest.mark.parametrize("partition", ["local", "random"])
 def test_every_rule_with_every_way_to_ask(wave, combine, partition):
     X, y = wave
+    model = HGPRegressor(SquaredExponential(), partition=partition, leaf_size=100, combine=combine, random_state=0)
+    model.fit(X[:500], y[:500])
     for asked in (None, 2):
-        model = HGPRegressor(
-            partition=partition, leaf_size=100, combine=combine, experts_per_query=asked, random_state=0
-        )
-        mean, std = model.fit(X[:500], y[:500]).predict(X[500:], return_std=True)
+        mean, std = model.set_params(experts_per_query=asked).predict(X[500:], return_std=True)
         assert rmse(y[500:], mean) < 0.3
         assert np.isfinite(std).all()
         assert (std > 0).all()

@@ -491,7 +491,7 @@ model.save(sys.argv[2], overwrite=True)
 """
 
 
-@pytest.mark.parametrize("at", ["X.npy", "theta_trace.npy"])
+@pytest.mark.parametrize("at", ["X.npy", pytest.param("theta_trace.npy", marks=pytest.mark.slow)])
 def test_a_kill_while_saving_loses_nothing(saved, model, random_model, data, at, tmp_path):
     final = tmp_path / "final"
     random_model.save(final)
