@@ -15,6 +15,7 @@ import sys
 import tempfile
 import termios
 import time
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -88,12 +89,28 @@ def example(command):
 # Help and documents
 
 
+@pytest.fixture(scope="module")
+def folder_after(tmp_path_factory):
+    """The folder in which these lines have been pasted; examples that begin alike share what they begin with."""
+
+    @cache
+    def pasted(lines):
+        folder = tmp_path_factory.mktemp("pasted")
+        if len(lines) > 1:
+            shutil.copytree(pasted(lines[:-1]), folder, dirs_exist_ok=True)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            paste(lines[-1:])
+        return folder
+
+    return pasted
+
+
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_example_in_the_help_works_as_pasted(command, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_example_in_the_help_works_as_pasted(command, folder_after):
     lines = example(command)
     assert lines[-1].startswith(f"gigagp {command}")
-    paste(lines)
+    folder_after(tuple(lines))
 
 
 def test_the_document_names_every_command_and_option():
@@ -718,6 +735,7 @@ def test_on_a_terminal_a_fit_leaves_no_garbage(columns, many, here):
     assert not any("training " in line for line in left), "what moves is gone"
 
 
+@pytest.mark.slow
 def test_on_a_terminal_a_prediction_shows_its_pace(here, made):
     done("datasets", "make", "robot-arm", "-n", 60_000, "-o", "new.parquet")
     raw = on_a_terminal(["predict", str(made / "model"), "new.parquet", "-o", "p.parquet", "--memory", "64MiB"], 80)
