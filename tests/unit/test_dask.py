@@ -142,7 +142,9 @@ def test_meets_what_engines_promise(client):
         check_engine(engine)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ("local", "everyone") else pytest.mark.slow) for name in MODELS]
+)
 def test_the_same_bits_as_serial(client, name):
     assert answers(fitted(client, name)) == expected(name)
 

@@ -21,13 +21,17 @@ IN_DOCS = sorted(
 )  # `reproduce --quick` made those
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *IN_DOCS]
 WITH_CODE = [page for page in PAGES if {language for language, _ in transcript.blocks(page)} & transcript.RUN]
+LONG = {"clusters", "command-line", "pictures", "quick-start", "report"}  # more than ten seconds each
 
 
 def name(page):
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", WITH_CODE, ids=name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.slow if page.stem in LONG else (), id=name(page)) for page in WITH_CODE],
+)
 def test_a_page_works_as_pasted_from_top_to_bottom(page, tmp_path, monkeypatch):
     (tmp_path / "bin").mkdir()
     command = tmp_path / "bin" / "gigagp"

@@ -96,7 +96,9 @@ def test_meets_what_engines_promise(pool):
     check_engine(pool)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ("progressive", "npae") else pytest.mark.slow) for name in MODELS]
+)
 def test_the_same_bits_as_serial(pool, name, monkeypatch):
     monkeypatch.setattr("gigagp.training._FIRST_POINTS", 100)
     assert answers(fitted(pool, name)) == answers(fitted("serial", name))
