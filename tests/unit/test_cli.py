@@ -594,8 +594,8 @@ def test_warnings_are_lines_of_their_own(here):
 
 
 def test_ctrl_c_leaves_a_checkpoint_and_the_printed_command_goes_on_to_the_same_bits(here):
-    done("datasets", "make", "robot-arm", "-n", 2400, "-o", "a b.parquet")
-    words = ["fit", "a b.parquet", "--target", "distance", "--partition", "random", "--leaf-size", "800", "--jobs", "1"]
+    done("datasets", "make", "robot-arm", "-n", 1500, "-o", "a b.parquet")
+    words = ["fit", "a b.parquet", "--target", "distance", "--partition", "random", "--leaf-size", "500", "--jobs", "1"]
     begun = subprocess.Popen(
         [*MODULE, *words, "-o", "m", "--checkpoint", "run"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

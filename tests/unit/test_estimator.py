@@ -51,16 +51,14 @@ def test_one_leaf_is_scikit_learns_gp(wave):
     np.testing.assert_allclose(ours.predict(Z, return_std=True), theirs.predict(Z, return_std=True), rtol=1e-7)
 
 
-@pytest.mark.parametrize(
-    "partition", ["local", *(pytest.param(name, marks=pytest.mark.slow) for name in ("stratified", "random"))]
-)
+@pytest.mark.parametrize("partition", ["local", "stratified", "random"])
 def test_learns_and_is_calibrated(partition):
-    X, y = robot_arm(6000, seed=4)
-    model = HGPRegressor(partition=partition, random_state=0).fit(X[:5000], y[:5000])
-    mean, std = model.predict(X[5000:], return_std=True)
-    assert rmse(y[5000:], mean) < 0.35 * y.std()
-    assert 0.9 < coverage(y[5000:], mean, std) < 0.99
-    assert model.score(X[5000:], y[5000:]) > 0.87
+    X, y = robot_arm(3000, seed=4)
+    model = HGPRegressor(partition=partition, leaf_size=250, random_state=0).fit(X[:2500], y[:2500])
+    mean, std = model.predict(X[2500:], return_std=True)
+    assert rmse(y[2500:], mean) < 0.4 * y.std()
+    assert 0.9 < coverage(y[2500:], mean, std) < 0.99
+    assert model.score(X[2500:], y[2500:]) > 0.84
 
 
 def test_answers_are_in_the_users_units(wave):
@@ -94,16 +92,16 @@ def test_quantiles_are_the_normal_ones(wave):
 
 
 def test_the_papers_model_by_its_own_settings():
-    X, y = robot_arm(4000, seed=2)
+    X, y = robot_arm(2000, seed=2)
     paper = HGPRegressor(
         partition="stratified", levels=2, branching=4, sharing=2, combine=PoE(target="y"), experts_per_query=None,
         training="full", random_state=0,
     )  # fmt: skip
-    paper.fit(X[:3000], y[:3000])
+    paper.fit(X[:1600], y[:1600])
     assert paper.n_leaves_ == 16
-    assert paper.report_.points_per_leaf == (750, 750)
-    mean, std = paper.predict(X[3000:], return_std=True)
-    assert rmse(y[3000:], mean) < 0.5 * y.std()
+    assert paper.report_.points_per_leaf == (400, 400)
+    mean, std = paper.predict(X[1600:], return_std=True)
+    assert rmse(y[1600:], mean) < 0.5 * y.std()
     assert std.min() > 0
 
 
