@@ -17,8 +17,10 @@ test: lint types
 	@ls -d $(VENV)/compiled/* 2>/dev/null | grep -v "/$(STATE)$$" | xargs -r rm -rf
 	$(CACHE) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
+# Also runs every hypothesis test again, with many more examples.
 test-slow: $(VENV)/.dev
-	$(CACHE) $(BIN)/python -m pytest -m slow
+	@$(BIN)/python tests/install_needs.py
+	$(CACHE) $(BIN)/python -m pytest -m "slow or hypothesis" --hypothesis-profile long
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -1,4 +1,7 @@
-"""Shared by all tests: small data, and hypothesis without deadlines (the first call may compile)."""
+"""Shared by all tests: small data, hypothesis profiles, and tests that need what is not always installed."""
+
+import shutil
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -8,8 +11,33 @@ from gigagp import estimator, memory, placing
 from gigagp.data import scaled, scaling, scan
 from gigagp.engines import one_blas_thread
 
-settings.register_profile("gigagp", deadline=None, max_examples=40)
-settings.load_profile("gigagp")
+# No deadlines: the first call may compile. `make test-slow` runs every hypothesis test again with the long profile.
+settings.register_profile("short", deadline=None, max_examples=12)
+settings.register_profile("long", deadline=None, max_examples=80)
+settings.load_profile("short")
+
+NEEDS = {
+    "browser": ("chromium and chromedriver", lambda: all(map(shutil.which, ("chromium", "chromedriver")))),
+    "torch": ("torch==2.13.0", lambda: find_spec("torch") is not None),
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """A test that needs something special is slow, and is skipped where that is not installed."""
+    absent = {need for need, (_, installed) in NEEDS.items() if not installed()}
+    for item in items:
+        for need in NEEDS.keys() & {mark.name for mark in item.iter_markers()}:
+            item.add_marker(pytest.mark.slow)
+            if need in absent:
+                item.add_marker(pytest.mark.skip(reason=f"needs {NEEDS[need][0]}; make test-slow installs what it can"))
+
+
+def pytest_report_header(config):
+    """Say in one line what is left out."""
+    if "not slow" in config.getoption("markexpr"):
+        return "not run here: slow tests and those that need a browser or torch; `make test-slow` runs them"
+    return None
 
 
 @pytest.fixture(autouse=True, scope="session")

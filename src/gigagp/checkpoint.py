@@ -23,6 +23,7 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.data import folders
+from gigagp.data.folder_lock import LOCK, FolderLock
 from gigagp.data.scaling import Moments
 from gigagp.data.scan import Sample, Scan
 from gigagp.errors import InvalidInput
@@ -37,7 +38,7 @@ _SYNC_SECONDS = 1.0  # of work that a machine that dies may lose
 
 
 class Checkpoint:
-    """A folder that belongs to one fit: these data, these settings, this version.
+    """A folder that belongs to one fit: these data, these settings, this version; locked until `close`.
 
     `identity` says what the fit is of; a folder of another fit is refused. `seed` is kept, so that a fit without
     random_state goes on with its own numbers.
@@ -47,13 +48,22 @@ class Checkpoint:
         self.folder, self.store_folder = folder, folder / _STORE
         identity = {**identity, **_versions()}
         folders.make(folder)
-        manifest = folder / _MANIFEST
+        with self._writing():
+            self._lock = FolderLock(folder)
+        try:
+            self._open(identity, seed)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _open(self, identity: dict[str, str], seed: int) -> None:
+        folder, manifest = self.folder, self.folder / _MANIFEST
         if manifest.exists():
             known = folders.read_manifest(manifest, FORMAT, VERSION)
             _check_same(folder, known.get("identity"), identity)
             self.seed = int(known["seed"])
         else:
-            if any(p.name != f"{_MANIFEST}.partial" for p in folder.iterdir()):
+            if any(p.name not in (f"{_MANIFEST}.partial", LOCK) for p in folder.iterdir()):
                 raise InvalidInput(f"{folder} is neither empty nor a checkpoint of gigagp; choose another folder")
             self.seed = seed
             with self._writing():
@@ -87,6 +97,7 @@ class Checkpoint:
 
     def close(self) -> None:
         self.log.close()
+        self._lock.release()
 
 
 class EvaluationLog:

@@ -45,6 +45,10 @@ class DiskFull(GigaGPError, OSError):
     """What is to be written does not fit, or could not be written."""
 
 
+class FolderInUse(GigaGPError, RuntimeError):
+    """A folder belongs to another fit that is still running."""
+
+
 class WorkerLost(GigaGPError, RuntimeError):
     """Workers of an engine died, or cannot do what they are asked."""
 

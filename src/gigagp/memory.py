@@ -32,6 +32,18 @@ def budget(memory: str | int | None) -> int:
     return int(size)
 
 
+def size_text(size: int) -> str:
+    """A number of bytes as people read it: 900 bytes, 24.5 KiB, 64 MiB."""
+    if size < 1024:
+        return f"{size} bytes"
+    power, unit = next(
+        (power, unit)
+        for power, unit in ((10, "KiB"), (20, "MiB"), (30, "GiB"), (40, "TiB"))
+        if size < 999.95 * 2**power or unit == "TiB"  # One decimal would print more as 1000.0.
+    )
+    return f"{size / 2**power:.1f} {unit}".replace(".0 ", " ")
+
+
 def _available() -> int:
     """Memory of the machine, or of the container we are in if that is less."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

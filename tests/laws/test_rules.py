@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 from committees import LENGTHSCALE, NOISE, VARIANCE, committee, k, opinions, posterior
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gigagp import HGPRegressor, InvalidParameter
@@ -142,7 +142,6 @@ def random_opinions(experts, seed, smallest=1e-3, q=7):
 
 
 @pytest.mark.parametrize("chosen", [r for r in EVERY if r.name != "npae"], ids=repr)
-@settings(max_examples=60)
 @given(st.integers(1, 40), st.integers(0, 10_000))
 def test_rules_follow_their_formulas(chosen, experts, seed):
     given_ = random_opinions(experts, seed)
@@ -152,7 +151,6 @@ def test_rules_follow_their_formulas(chosen, experts, seed):
     np.testing.assert_allclose(said.variance, variance, rtol=1e-9)
 
 
-@settings(max_examples=60)
 @given(st.integers(1, 8), st.integers(0, 10_000))
 def test_npae_is_the_best_linear_combination(experts, seed):
     """mean a^T A^-1 m, variance kappa - a^T A^-1 a, for any covariance A with a on its diagonal."""

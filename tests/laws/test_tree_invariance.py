@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from committees import NOISE, committee, k, opinions
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gigagp import HGPRegressor
@@ -83,7 +83,6 @@ def trees_of_64(draw) -> Tree:
     return Tree((np.array([0, below]), *levels))
 
 
-@settings(max_examples=60)
 @given(tree=trees_of_64())
 def test_any_tree_at_all(tree, leaves):
     assert tree.n_leaves == 64

@@ -25,7 +25,6 @@ def results(tmp_path, monkeypatch):
 
 @pytest.fixture
 def exact_torch():
-    pytest.importorskip("torch")
     return import_module("exact_torch")
 
 
@@ -115,6 +114,7 @@ def test_rows_are_standardised_on_the_training_rows():
     assert set(rows.Z[:, 0]) == set(X[:50, 0])
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("family", ["squared exponential", "Matern 5/2", "Matern 3/2", "Matern 1/2"])
 def test_the_peers_exact_gp_is_scikit_learns(family, exact_torch):
     rng = np.random.default_rng(6)

@@ -202,6 +202,7 @@ def test_layout_does_not_matter_and_input_is_not_written(data):
         ({"engine": "gpu"}, "engine must be one of 'dask', 'processes', 'serial', 'threads'; got 'gpu'"),
         ({"dtype": "float16"}, "dtype must be one of 'float32', 'float64'; got 'float16'"),
         ({"n_jobs": 0}, "n_jobs must be"),
+        ({"n_jobs": -5}, "n_jobs must be a positive number of workers, -1 for all cores, or None; got -5"),
         ({"n_jobs": 1.5}, "n_jobs must be"),
         ({"kernel": "rbf"}, "kernel must be a gigagp.kernels.Kernel or None; got 'rbf'"),
         ({"leaf_size": 1}, "leaf_size must be a whole number of at least 2"),
@@ -234,6 +235,13 @@ def test_settings_are_refused_before_any_work(data, settings, message, monkeypat
     monkeypatch.setattr("gigagp.fitting.maximise", lambda *a, **k: pytest.fail("work was done first"))
     with pytest.raises(ValueError, match=message):
         model(**settings).fit(*data)
+
+
+def test_a_number_of_workers_is_checked_again_when_a_model_predicts(data):
+    fitted = model().fit(*data)
+    for engine in ("threads", "serial"):
+        with pytest.raises(InvalidParameter, match=r"n_jobs must be .*; got -5"):
+            fitted.set_params(n_jobs=-5, engine=engine).predict(data[0])
 
 
 def test_parts_refuse_what_they_cannot_be(data):

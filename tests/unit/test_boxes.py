@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gigagp import HGPRegressor
@@ -35,7 +35,6 @@ def test_extents_are_the_least_and_the_greatest():
         np.testing.assert_array_equal(highs[cell], rows.max(axis=0))
 
 
-@settings(max_examples=60)
 @given(st.integers(1, 200), st.integers(1, 6), st.integers(1, 5), st.integers(1, 12), st.booleans(), st.integers(0, 9))
 def test_the_nearest_are_those_of_all_distances(cells, points, columns, count, in_order, seed):
     rng = np.random.default_rng(seed)

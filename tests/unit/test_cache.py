@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 FIT = """
 import json, sys
 import numpy as np
@@ -34,6 +36,7 @@ def fit_in_a_process_of_its_own(cache):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow  # It compiles everything.
 def test_a_second_process_compiles_nothing(tmp_path):
     first, said = fit_in_a_process_of_its_own(tmp_path)
     second, said_again = fit_in_a_process_of_its_own(tmp_path)

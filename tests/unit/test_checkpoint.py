@@ -8,6 +8,7 @@ import os
 import struct
 import zlib
 from contextlib import contextmanager
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -35,6 +36,7 @@ SHAPES = {
 }
 PLACES = {"in memory": None, "on disk": 88 * N}
 in_every_place = pytest.mark.parametrize("memory", PLACES.values(), ids=PLACES)
+NAMES = ["a", "b", "c"]
 
 
 class Stop(Exception):
@@ -52,10 +54,23 @@ def rows():
 @pytest.fixture(scope="module")
 def source(rows, tmp_path_factory):
     path = tmp_path_factory.mktemp("source") / "t.parquet"
-    frame = pd.DataFrame(rows[0], columns=["a", "b", "c"]).assign(t=rows[1])
+    frame = pd.DataFrame(rows[0], columns=NAMES).assign(t=rows[1])
     frame.loc[3, "a"] = np.nan
     frame.to_parquet(path, row_group_size=200)
     return path
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(rows):
+    """What a fit of the arrays without a checkpoint decides, for each partition; ask for it under `small_sizes`."""
+    return cache(lambda partition: answers(model(partition).fit(*rows[:2]), rows[2]))
+
+
+@pytest.fixture(scope="module")
+def uninterrupted_from_file(rows, source):
+    """The same of the rows in the file."""
+    queries = pd.DataFrame(rows[2], columns=NAMES)
+    return cache(lambda partition: answers(model(partition).fit(source, "t", missing="drop"), queries))
 
 
 def model(partition="local", **others):
@@ -109,8 +124,10 @@ def stopping(owner, name, calls):
 # Stopped anywhere
 
 
-@in_every_place
-@pytest.mark.parametrize("partition", SHAPES)
+@pytest.mark.parametrize(
+    ("partition", "memory"),
+    [("local", PLACES["on disk"]), ("random", None), ("stratified", PLACES["on disk"])],
+)
 def test_stopped_after_every_single_evaluation(partition, memory, rows, small_sizes, tmp_path, monkeypatch):
     """One evaluation a run, each in a process of its own as far as the model knows: none is lost, none done twice."""
     X, y, Z = rows
@@ -152,9 +169,17 @@ def test_stopped_in_longer_ways_to_train(how, rows, small_sizes, tmp_path):
 BLOCKS = -(-N // 256)
 
 
-@pytest.mark.parametrize("partition", SHAPES)
-@pytest.mark.parametrize("stop", [0, 2, BLOCKS - 1, BLOCKS, 2 * BLOCKS - 1, 2 * BLOCKS + 1])
-def test_stopped_while_rows_are_read(partition, stop, rows, source, small_sizes, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("partition", "stop"),
+    [
+        *(("local", stop) for stop in (0, 2, BLOCKS - 1, BLOCKS, 2 * BLOCKS - 1, 2 * BLOCKS + 1)),
+        *(("random", stop) for stop in (BLOCKS, 2 * BLOCKS - 1)),
+        *(("stratified", stop) for stop in (BLOCKS + 1, 2 * BLOCKS + 1)),
+    ],
+)
+def test_stopped_while_rows_are_read(
+    partition, stop, rows, source, small_sizes, tmp_path, monkeypatch, uninterrupted_from_file
+):
     """In the scan, in the pass that deals them into buckets, or in the pass after that."""
     Z, real, seen = rows[2], Rows.blocks, []
 
@@ -176,10 +201,7 @@ def test_stopped_while_rows_are_read(partition, stop, rows, source, small_sizes,
         except Stop:
             check_no_store(tmp_path)
     resumed = run()
-    quiet = model(partition).fit(source, "t", missing="drop")
-    assert answers(resumed, pd.DataFrame(Z, columns=["a", "b", "c"])) == answers(
-        quiet, pd.DataFrame(Z, columns=["a", "b", "c"])
-    )
+    assert answers(resumed, pd.DataFrame(Z, columns=NAMES)) == uninterrupted_from_file(partition)
     assert resumed.report_.dropped == 1
     check_clean(tmp_path)
 
@@ -189,23 +211,25 @@ def check_no_store(folder):
     assert set(os.listdir(folder)) <= {"manifest.json", "scan.npz", "evaluations.log"}
 
 
-@pytest.mark.parametrize("partition", SHAPES)
-@pytest.mark.parametrize(("name", "calls"), [("append", 0), ("append", 2), ("finish", 0)])
-def test_stopped_while_the_store_is_written(partition, name, calls, rows, small_sizes, tmp_path):
+@pytest.mark.parametrize(
+    ("partition", "name", "calls"),
+    [("local", "append", 0), ("random", "append", 2), ("stratified", "append", 2), ("local", "finish", 0)],
+)
+def test_stopped_while_the_store_is_written(partition, name, calls, rows, small_sizes, tmp_path, uninterrupted):
     X, y, Z = rows
     with stopping(FolderWriter, name, calls):
         model(partition, memory=88 * N).fit(X, y, checkpoint=tmp_path)
     check_no_store(tmp_path)
     resumed = model(partition, memory=88 * N).fit(X, y, checkpoint=tmp_path)
-    assert answers(resumed, Z) == answers(model(partition).fit(X, y), Z)
+    assert answers(resumed, Z) == uninterrupted(partition)
     check_clean(tmp_path)
 
 
 @pytest.mark.parametrize("partition", SHAPES)
-def test_what_a_kill_leaves_behind_is_removed(partition, rows, small_sizes, tmp_path):
+def test_what_a_kill_leaves_behind_is_removed(partition, rows, small_sizes, tmp_path, uninterrupted):
     """Files that no exception handler could remove."""
     X, y, Z = rows
-    quiet = answers(model(partition).fit(X, y), Z)
+    quiet = uninterrupted(partition)
     (tmp_path / "manifest.json.partial").write_text('{"form')
     with stopping(estimators, "scan", 0):
         model(partition, memory=88 * N).fit(X, y, checkpoint=tmp_path)
@@ -245,7 +269,7 @@ def resumes(finished, rows, log):
     assert (folder / "evaluations.log").read_bytes() == whole
 
 
-several = settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+several = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @several
@@ -463,7 +487,7 @@ def test_folders_that_are_no_checkpoints(rows, tmp_path):
 
 @in_every_place
 def test_a_completed_checkpoint_is_not_computed_again(memory, rows, source, small_sizes, tmp_path, monkeypatch):
-    Z = pd.DataFrame(rows[2], columns=["a", "b", "c"])
+    Z = pd.DataFrame(rows[2], columns=NAMES)
     how = {"missing": "drop", "checkpoint": tmp_path / "new" / "folder"}
     first = answers(model(memory=memory).fit(source, "t", **how), Z)
     files = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import termios
 import time
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -88,12 +89,28 @@ def example(command):
 # Help and documents
 
 
+@pytest.fixture(scope="module")
+def folder_after(tmp_path_factory):
+    """The folder in which these lines have been pasted; examples that begin alike share what they begin with."""
+
+    @cache
+    def pasted(lines):
+        folder = tmp_path_factory.mktemp("pasted")
+        if len(lines) > 1:
+            shutil.copytree(pasted(lines[:-1]), folder, dirs_exist_ok=True)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            paste(lines[-1:])
+        return folder
+
+    return pasted
+
+
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_example_in_the_help_works_as_pasted(command, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_example_in_the_help_works_as_pasted(command, folder_after):
     lines = example(command)
     assert lines[-1].startswith(f"gigagp {command}")
-    paste(lines)
+    folder_after(tuple(lines))
 
 
 def test_the_document_names_every_command_and_option():
@@ -309,6 +326,7 @@ def test_options_are_read():
 # Errors
 
 ARM, MODEL = "../made/arm.parquet", "../made/model"
+NO_JOBS = "--jobs must be a positive number of workers, -1 for all cores, or None; got -5"
 FIT = ["fit", ARM, "--target", "distance", "-o"]
 PREDICT = ["predict", MODEL, ARM, "-o", "p.parquet"]
 MAKE = ["datasets", "make", "robot-arm", "-n", "9", "-o"]
@@ -386,6 +404,11 @@ WRONG = {
     "reproduce: empty data": (["reproduce", "airline", "--quick", "--data", "../made/unmasked"], "0 rows, fewer than"),
     "reproduce: no permission": (["reproduce", "blocks", "--out", "/proc/pages"], "choose another path"),
     "reproduce: name": (["reproduce", "kin8nm"], "kin40k, airline"),
+    "fit: workers": (["fit", ARM, "-t", "distance", "-o", "m", "--jobs", "-5"], NO_JOBS),
+    "predict: workers": (["predict", MODEL, ARM, "-o", "p.parquet", "--jobs", "-5"], NO_JOBS),
+    "evaluate: workers": (["evaluate", MODEL, ARM, "--jobs", "-5"], NO_JOBS),
+    "report: workers": (["report", MODEL, ARM, "-o", "page.html", "--jobs", "-5"], NO_JOBS),
+    "benchmark: workers": (["benchmark", "-n", "300", "--jobs", "-5"], NO_JOBS),
     "no such command": (["predikt"], "gigagp --help"),
     "no subcommand": (["datasets"], "gigagp datasets --help"),
 }  # fmt: skip
@@ -474,28 +497,32 @@ def locked(made):
 
 
 @pytest.fixture
-def not_root(locked, monkeypatch):
+def not_root(locked, everything_imported, monkeypatch):
     """Work in that folder as somebody whom permissions bind."""
     monkeypatch.chdir(locked)
     me = os.geteuid()
     if me == 0:
-        import_everything(locked)
         os.seteuid(65534)  # nobody, for the time of the test
     yield
     os.seteuid(me)
 
 
-def import_everything(locked):
-    """Nobody may not even read this project."""
+@pytest.fixture(scope="module")
+def everything_imported(locked, tmp_path_factory):
+    """Nobody may not even read this project, so that each command is run once before."""
+    if os.geteuid() != 0:
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("imported"))
+        run_every_command(locked)
+
+
+def run_every_command(locked):
     done("fit", locked.parent / "made" / "arm.parquet", "-t", "distance", "-o", "x", "--leaf-size", 100, "--overwrite")
     done("predict", "x", locked.parent / "made" / "arm.parquet", "-o", "x.parquet", "--overwrite")
     done("evaluate", "x", locked.parent / "made" / "arm.parquet")
     done("reproduce", "blocks", "--quick", "--out", "pages")
-    shutil.rmtree("pages")
     done("report", "x", locked.parent / "made" / "arm.parquet", "-o", "x.html", "--overwrite")
-    Path("x.html").unlink()
-    shutil.rmtree("x")
-    Path("x.parquet").unlink()
 
 
 @pytest.mark.parametrize("case", UNREADABLE)
@@ -567,8 +594,8 @@ def test_warnings_are_lines_of_their_own(here):
 
 
 def test_ctrl_c_leaves_a_checkpoint_and_the_printed_command_goes_on_to_the_same_bits(here):
-    done("datasets", "make", "robot-arm", "-n", 2400, "-o", "a b.parquet")
-    words = ["fit", "a b.parquet", "--target", "distance", "--partition", "random", "--leaf-size", "800", "--jobs", "1"]
+    done("datasets", "make", "robot-arm", "-n", 1500, "-o", "a b.parquet")
+    words = ["fit", "a b.parquet", "--target", "distance", "--partition", "random", "--leaf-size", "500", "--jobs", "1"]
     begun = subprocess.Popen(
         [*MODULE, *words, "-o", "m", "--checkpoint", "run"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -601,6 +628,7 @@ def stopped(*words, at="training"):
         return run(*words)
 
 
+@pytest.mark.slow
 def test_ctrl_c_with_processes_is_one_message_not_one_a_worker(many, here):
     words = ["fit", str(many), "--target", "distance", "-o", "m", "--engine", "processes", "--jobs", "2"]
     words += ["--partition", "random", "--leaf-size", "1000", "--training", "full"]
@@ -676,7 +704,7 @@ def shown(raw, columns):
     return [line.rstrip() for line in terminal.display if line.strip()], seen
 
 
-SLOW = ["--partition", "random", "--leaf-size", "500", "--training", "full"]  # seconds of training
+LONG = ["--partition", "random", "--leaf-size", "500", "--training", "full"]  # a second of training
 STAGES = ["scan", "store", "partition and store", "training"]
 
 
@@ -684,19 +712,19 @@ STAGES = ["scan", "store", "partition and store", "training"]
 def many(tmp_path_factory):
     """Rows enough for every stage to be seen."""
     path = tmp_path_factory.mktemp("many") / "arm.parquet"
-    done("datasets", "make", "robot-arm", "-n", 20_000, "-o", path)
+    done("datasets", "make", "robot-arm", "-n", 4_000, "-o", path)
     return path
 
 
-@pytest.mark.parametrize("columns", [80, 200])
+@pytest.mark.parametrize("columns", [80, pytest.param(200, marks=pytest.mark.slow)])
 def test_on_a_terminal_a_fit_leaves_no_garbage(columns, many, here):
-    words = ["fit", str(many), "--target", "distance", "-o", "m", *SLOW]
+    words = ["fit", str(many), "--target", "distance", "-o", "m", *LONG]
     raw = on_a_terminal(words, columns)
     told = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", raw.rpartition("\x1b[?25h")[0])
     assert max(map(len, told.splitlines())) < columns, "a line that wraps cannot be erased"
     left, seen = shown(raw, columns)
     assert [line.split(":")[0] for line in left[: len(STAGES)]] == STAGES
-    assert left[len(STAGES)].startswith("m: 20,000 rows")
+    assert left[len(STAGES)].startswith("m: 4,000 rows")
     number = r"-?[\d.]+"
     parts = [r"\d+ steps?", f"evidence {number}", rf"slope {number}e[-+]\d\d", f"{number}/s", f"{number} GB"]
     parts += [r"\d+ experts"] if columns > 80 else []
@@ -707,6 +735,7 @@ def test_on_a_terminal_a_fit_leaves_no_garbage(columns, many, here):
     assert not any("training " in line for line in left), "what moves is gone"
 
 
+@pytest.mark.slow
 def test_on_a_terminal_a_prediction_shows_its_pace(here, made):
     done("datasets", "make", "robot-arm", "-n", 60_000, "-o", "new.parquet")
     raw = on_a_terminal(["predict", str(made / "model"), "new.parquet", "-o", "p.parquet", "--memory", "64MiB"], 80)
@@ -724,18 +753,17 @@ def test_a_terminal_too_narrow_for_anything_is_not_spoilt(made, here):
 
 
 def test_in_a_pipe_there_are_plain_lines_and_nothing_that_moves(many, here):
-    words = ["fit", str(many), "--target", "distance", "-o", "m", *SLOW]
-    ran = subprocess.run([*MODULE, *words], capture_output=True, check=True)
-    assert not re.search(rb"[\x00-\x09\x0b-\x1f\x7f]", ran.stdout + ran.stderr), "no control characters"
-    lines = ran.stderr.decode().splitlines()
+    ran = done("fit", many, "--target", "distance", "-o", "m", *LONG)
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", ran.stdout + ran.stderr), "no control characters"
+    lines = ran.stderr.splitlines()
     assert [line.split(":")[0] for line in lines if not line.startswith("warning")] == STAGES
     number = r"-?[\d.e+-]+"
-    assert re.fullmatch(rf"scan: 20,000 rows, {number} s, {number}[kM]?/s, {number} GB", lines[0])
+    assert re.fullmatch(rf"scan: 4,000 rows, {number} s, {number}[kM]?/s, {number} GB", lines[0])
     training = (
         f"training: \\d+ steps, evidence {number}, slope {number}, {number} s, {number}/s, {number} GB, \\d+ experts"
     )
     assert re.fullmatch(training, lines[3])
-    assert ran.stdout.decode().startswith("m: 20,000 rows")
+    assert ran.stdout.startswith("m: 4,000 rows")
 
 
 def test_as_many_facts_as_there_is_room_for():

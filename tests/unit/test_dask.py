@@ -142,7 +142,9 @@ def test_meets_what_engines_promise(client):
         check_engine(engine)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ("local", "everyone") else pytest.mark.slow) for name in MODELS]
+)
 def test_the_same_bits_as_serial(client, name):
     assert answers(fitted(client, name)) == expected(name)
 
@@ -206,10 +208,10 @@ def test_large_questions_arrive(client):
     np.testing.assert_array_equal(model.set_params(engine=client).predict(Z), here)
 
 
-# Workers that die
+# Workers that die: each has to be started again, which takes seconds, so that most of these tests are slow
 
 
-@pytest.mark.parametrize("moment", ["load", "step", "add"])
+@pytest.mark.parametrize("moment", ["step", *(pytest.param(name, marks=pytest.mark.slow) for name in ("load", "add"))])
 def test_a_worker_killed_in_training(client, traps, moment):
     traps.set(moment)
     model = fitted(client, "progressive" if moment == "load" else "local")
@@ -217,7 +219,9 @@ def test_a_worker_killed_in_training(client, traps, moment):
     assert answers(model) == expected("progressive" if moment == "load" else "local")
 
 
-@pytest.mark.parametrize("name", ["local", "everyone", "npae"])
+@pytest.mark.parametrize(
+    "name", ["local", *(pytest.param(name, marks=pytest.mark.slow) for name in ("everyone", "npae"))]
+)
 def test_a_worker_killed_in_prediction(client, traps, name):
     model = fitted("serial", name).set_params(engine=client)
     traps.set("answer")
@@ -225,11 +229,13 @@ def test_a_worker_killed_in_prediction(client, traps, name):
     assert traps.sprung("answer")
 
 
+@pytest.mark.slow
 def test_a_worker_killed_between_steps(client):
     engine = Stepwise(client, step4=lambda: kill_one(client))
     assert answers(fitted(engine)) == expected()
 
 
+@pytest.mark.slow
 def test_a_newcomer_gets_its_share_and_is_lost_for_good(client):
     shares, new = [], []
     with ExitStack() as stack:
@@ -251,6 +257,7 @@ def test_a_newcomer_gets_its_share_and_is_lost_for_good(client):
     assert answers(model) == expected()
 
 
+@pytest.mark.slow
 def test_workers_that_die_again_and_again_are_reported(client, cluster, traps, monkeypatch):
     monkeypatch.setattr("gigagp.engines.dask._AGAIN", 1)
     monkeypatch.setattr(cluster.scheduler, "allowed_failures", 0)
@@ -289,7 +296,7 @@ def fake_package(folder, version):
     return str(folder)
 
 
-@pytest.mark.parametrize(("version", "said"), [(None, "none"), ("0.0.1", "0.0.1")])
+@pytest.mark.parametrize(("version", "said"), [pytest.param(None, "none", marks=pytest.mark.slow), ("0.0.1", "0.0.1")])
 def test_workers_with_another_version_or_none(client, tmp_path, version, said):
     with ExitStack() as stack:
         where = join(client, stack, first=fake_package(tmp_path, version), PYTHONSAFEPATH="1")
@@ -298,6 +305,7 @@ def test_workers_with_another_version_or_none(client, tmp_path, version, said):
             fitted(client)
 
 
+@pytest.mark.slow
 def test_a_latecomer_without_the_package_does_no_harm(client, tmp_path):
     """It ends over its first task, and others do its work."""
     with ExitStack() as stack:
@@ -412,7 +420,10 @@ def test_a_worker_out_of_memory(client):
         HGPRegressor(kernel, partition="random", leaf_size=50, engine=client).fit(*with_one_outlier())
 
 
-@pytest.mark.parametrize("harm", ["changed", "missing", "other rows, same time"])
+@pytest.mark.parametrize(
+    "harm",
+    ["other rows, same time", *(pytest.param(name, marks=pytest.mark.slow) for name in ("changed", "missing"))],
+)
 def test_a_file_that_changes_is_an_error_and_no_other_answer(client, tmp_path, harm):
     """A shard that must be read again is what it was, or the fit ends."""
 
@@ -439,6 +450,7 @@ def _threads_inside(task, work):
     return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
 
 
+@pytest.mark.slow
 def test_one_blas_thread_in_every_task(monkeypatch):
     """Also where workers were started with two."""
     for library in ("OMP", "OPENBLAS", "MKL"):  # Dask takes one only where the environment says nothing
@@ -494,6 +506,8 @@ def test_copies_compute_in_the_same_place(client):
     model = HGPRegressor(engine=client)
     assert clone(model).engine is client
     assert pickle.loads(pickle.dumps(model)).engine == client.scheduler.address
+    with pytest.raises(InvalidParameter, match=r"n_jobs must be a positive number of workers, -1 .*; got -5"):
+        DaskEngine(client, n_jobs=-5)
     engine = DaskEngine(client, folder=tempfile.gettempdir(), n_jobs=3)
     assert clone(HGPRegressor(engine=engine)).engine is engine
     with pickle.loads(pickle.dumps(engine)) as other:
@@ -510,6 +524,7 @@ def _one(leaf, work):
     return 1
 
 
+@pytest.mark.slow
 def test_an_engine_used_again_keeps_what_it_holds(client, traps):
     engine = DaskEngine(client)
     model = fitted(engine)

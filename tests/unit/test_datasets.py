@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gigagp import datasets
@@ -69,7 +69,6 @@ def test_deviation_of_the_distance_is_what_the_docstring_says():
     assert robot_arm(50_000, noise=0.0)[1].std() == pytest.approx(said, rel=0.03)
 
 
-@settings(deadline=None, max_examples=15)
 @given(n=st.integers(0, 3000), batch=st.integers(1, 4000), seed=st.integers(0, 2**40))
 def test_rows_do_not_depend_on_the_batch(n, batch, seed):
     X, y = robot_arm(n, seed=seed)

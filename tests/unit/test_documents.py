@@ -21,23 +21,35 @@ IN_DOCS = sorted(
 )  # `reproduce --quick` made those
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *IN_DOCS]
 WITH_CODE = [page for page in PAGES if {language for language, _ in transcript.blocks(page)} & transcript.RUN]
+LONG = {
+    "clusters",
+    "command-line",
+    "faq",
+    "out-of-core",
+    "pictures",
+    "quick-start",
+    "report",
+}  # more than ten seconds each
 
 
 def name(page):
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", WITH_CODE, ids=name)
-def test_a_page_works_as_pasted_from_top_to_bottom(page, tmp_path):
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.slow if page.stem in LONG else (), id=name(page)) for page in WITH_CODE],
+)
+def test_a_page_works_as_pasted_from_top_to_bottom(page, tmp_path, monkeypatch):
     (tmp_path / "bin").mkdir()
     command = tmp_path / "bin" / "gigagp"
     command.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-m", "gigagp"])} "$@"\n')
     command.chmod(0o755)
     (tmp_path / "work").mkdir()
-    environment = os.environ | {"PATH": f"{command.parent}:{os.environ['PATH']}", "MPLBACKEND": "agg"}
-    words = [sys.executable, str(ROOT / "tests" / "transcript.py"), str(page)]
-    ran = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path / "work", env=environment)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    monkeypatch.setenv("PATH", f"{command.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    monkeypatch.chdir(tmp_path / "work")
+    transcript.main(page)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

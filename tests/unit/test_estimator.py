@@ -23,8 +23,15 @@ from gigagp.metrics import coverage, rmse
 
 
 @pytest.mark.filterwarnings("ignore")  # tiny and degenerate data sets end at bounds, and say so
-@parametrize_with_checks([HGPRegressor(random_state=0), HGPRegressor(partition="stratified", random_state=0)])
+@parametrize_with_checks([HGPRegressor(random_state=0)])
 def test_scikit_learn_conventions(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks([HGPRegressor(partition="stratified", random_state=0)])
+def test_scikit_learn_conventions_of_the_papers_partition(estimator, check):
     check(estimator)
 
 
@@ -46,12 +53,12 @@ def test_one_leaf_is_scikit_learns_gp(wave):
 
 @pytest.mark.parametrize("partition", ["local", "stratified", "random"])
 def test_learns_and_is_calibrated(partition):
-    X, y = robot_arm(6000, seed=4)
-    model = HGPRegressor(partition=partition, random_state=0).fit(X[:5000], y[:5000])
-    mean, std = model.predict(X[5000:], return_std=True)
-    assert rmse(y[5000:], mean) < 0.35 * y.std()
-    assert 0.9 < coverage(y[5000:], mean, std) < 0.99
-    assert model.score(X[5000:], y[5000:]) > 0.87
+    X, y = robot_arm(3000, seed=4)
+    model = HGPRegressor(partition=partition, leaf_size=250, random_state=0).fit(X[:2500], y[:2500])
+    mean, std = model.predict(X[2500:], return_std=True)
+    assert rmse(y[2500:], mean) < 0.4 * y.std()
+    assert 0.9 < coverage(y[2500:], mean, std) < 0.99
+    assert model.score(X[2500:], y[2500:]) > 0.84
 
 
 def test_answers_are_in_the_users_units(wave):
@@ -85,16 +92,16 @@ def test_quantiles_are_the_normal_ones(wave):
 
 
 def test_the_papers_model_by_its_own_settings():
-    X, y = robot_arm(4000, seed=2)
+    X, y = robot_arm(2000, seed=2)
     paper = HGPRegressor(
         partition="stratified", levels=2, branching=4, sharing=2, combine=PoE(target="y"), experts_per_query=None,
         training="full", random_state=0,
     )  # fmt: skip
-    paper.fit(X[:3000], y[:3000])
+    paper.fit(X[:1600], y[:1600])
     assert paper.n_leaves_ == 16
-    assert paper.report_.points_per_leaf == (750, 750)
-    mean, std = paper.predict(X[3000:], return_std=True)
-    assert rmse(y[3000:], mean) < 0.5 * y.std()
+    assert paper.report_.points_per_leaf == (400, 400)
+    mean, std = paper.predict(X[1600:], return_std=True)
+    assert rmse(y[1600:], mean) < 0.5 * y.std()
     assert std.min() > 0
 
 
@@ -102,11 +109,10 @@ def test_the_papers_model_by_its_own_settings():
 @pytest.mark.parametrize("partition", ["local", "random"])
 def test_every_rule_with_every_way_to_ask(wave, combine, partition):
     X, y = wave
+    model = HGPRegressor(SquaredExponential(), partition=partition, leaf_size=100, combine=combine, random_state=0)
+    model.fit(X[:500], y[:500])
     for asked in (None, 2):
-        model = HGPRegressor(
-            partition=partition, leaf_size=100, combine=combine, experts_per_query=asked, random_state=0
-        )
-        mean, std = model.fit(X[:500], y[:500]).predict(X[500:], return_std=True)
+        mean, std = model.set_params(experts_per_query=asked).predict(X[500:], return_std=True)
         assert rmse(y[500:], mean) < 0.3
         assert np.isfinite(std).all()
         assert (std > 0).all()

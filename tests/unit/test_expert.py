@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gigagp import expert
@@ -207,7 +207,6 @@ def test_far_from_data_the_posterior_is_the_prior():
     np.testing.assert_allclose(variance, 1.7, rtol=1e-12)
 
 
-@settings(deadline=None, max_examples=150)
 @given(data=st.data())
 def test_a_variance_is_always_positive(data):
     """Duplicated points, next to no noise, queries on top of the data, single precision."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gigagp import HGPRegressor, inference
@@ -56,7 +56,6 @@ def distances(router, Z):
     return np.linalg.norm(Z[:, None] * router.metric - router.centres, axis=2)
 
 
-@settings(max_examples=60)
 @given(st.integers(2, 60), st.integers(1, 12), st.integers(1, 4), st.integers(0, 99))
 def test_routes_go_to_the_nearest(experts, k, columns, seed):
     rng = np.random.default_rng(seed)

@@ -30,6 +30,17 @@ def test_sizes_are_read_as_written(number, unit, space):
             memory.budget(text)
 
 
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 bytes"), (1023, "1023 bytes"), (1024, "1 KiB"), (25_000, "24.4 KiB"), (64 << 20, "64 MiB"),
+        (2**20 - 1, "1 MiB"), (1000 << 20, "1 GiB"), (3 << 39, "1.5 TiB"), (5000 << 40, "5000 TiB"),
+    ],
+)  # fmt: skip
+def test_sizes_are_written_in_units_that_fit(size, text):
+    assert memory.size_text(size) == text
+
+
 def test_fractions_and_powers():
     assert memory.budget("1.5GB") == 1_500_000_000
     assert memory.budget(".5 GiB") == 2**29

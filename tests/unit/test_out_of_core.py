@@ -15,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 from contextlib import contextmanager
+from functools import cache
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +31,7 @@ from gigagp import estimator as estimators
 from gigagp.data import folders
 from gigagp.data.folders import TemporaryFolder
 from gigagp.errors import DiskFull, InvalidInput, InvalidParameter
+from gigagp.kernels import SquaredExponential
 
 N = 1700
 ON_DISK = 88 * N  # bytes: less than the rows take in memory, enough for the index of those that are dealt
@@ -100,21 +103,32 @@ def answers(fitted, queries):
     )  # fmt: skip
 
 
-@every_partition
-def test_the_same_bits_from_every_source_in_memory_and_on_disk(partition, rows, files, small_sizes):
+@pytest.fixture(scope="module")
+def in_memory(rows):
+    """What a model of the arrays answers, for each partition."""
+    return cache(lambda partition: answers(model(partition).fit(*rows[:2]), rows[2]))
+
+
+def same_bits(partition, form, memory, rows, files, expected):
     X, y, Z = rows
-    expected = None
-    for form in (None, *FORMS):
-        data = (X, y) if form is None else FORMS[form](X, y, files)
-        named = form is not None and "npy" not in form
-        for memory in (None, ON_DISK):
-            fitted = model(partition, memory=memory).fit(*data)
-            assert fitted._committee.store.mapped == (memory is not None)
-            assert hasattr(fitted, "feature_names_in_") == named
-            assert fitted.n_features_in_ == 3
-            got = answers(fitted, table(Z) if named else Z)
-            expected = expected or got
-            assert got == expected, (form, memory)
+    data = (X, y) if form is None else FORMS[form](X, y, files)
+    named = form is not None and "npy" not in form
+    fitted = model(partition, memory=memory).fit(*data)
+    assert fitted._committee.store.mapped == (memory is not None)
+    assert hasattr(fitted, "feature_names_in_") == named
+    assert fitted.n_features_in_ == 3
+    assert answers(fitted, table(Z) if named else Z) == expected(partition)
+
+
+@pytest.mark.parametrize(("form", "memory"), [*zip(FORMS, cycle([None, ON_DISK])), ("parquet folder", None)], ids=str)
+def test_the_same_bits_from_every_source(form, memory, rows, files, small_sizes, in_memory):
+    same_bits("local", form, memory, rows, files, in_memory)
+
+
+@every_partition
+@pytest.mark.parametrize("form", [None, "csv"], ids=str)
+def test_the_same_bits_in_memory_and_on_disk(partition, form, rows, files, small_sizes, in_memory):
+    same_bits(partition, form, ON_DISK, rows, files, in_memory)
 
 
 @pytest.mark.parametrize(
@@ -138,10 +152,9 @@ def test_every_setting_gives_the_same_bits_on_disk(settings, rows, small_sizes):
         memory = 80 * N
     settings = SHAPES["local"] | {"random_state": 1} | settings
     expected = answers(HGPRegressor(**settings).fit(X, y), Z)
-    for engine, jobs in (("serial", None), ("threads", 3)):
-        fitted = HGPRegressor(**settings, memory=memory, engine=engine, n_jobs=jobs).fit(X, y)
-        assert fitted._committee.store.mapped
-        assert answers(fitted, Z) == expected
+    fitted = HGPRegressor(**settings, memory=memory, engine="threads", n_jobs=3).fit(X, y)
+    assert fitted._committee.store.mapped
+    assert answers(fitted, Z) == expected
 
 
 def test_queries_from_every_source_are_answered_alike(rows, files, small_sizes, tmp_path, monkeypatch):
@@ -383,7 +396,10 @@ def test_a_disk_without_room_is_found_before_writing(unharmed, temporary, tmp_pa
     free = shutil._ntuple_diskusage(10**12, 10**12, (64 << 20) + 1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: free)
     monkeypatch.setattr("gigagp.placing.FileBuckets", lambda *_: pytest.fail("something was written"))
-    match = r"the expert store needs 0\.00 GB on the disk of .* make room, or choose a folder on another disk"
+    match = (
+        r"the expert store needs \d+\.\d KiB on the disk of .* beside a reserve of 64 MiB that we leave free, but only "
+        r"64 MiB are free; make room for another \d+\.\d KiB, or choose a folder on another disk"
+    )
     kept = unharmed.fails(DiskFull, match)
     assert left(temporary) == []
     kept = unharmed.fails(DiskFull, match, store=tmp_path / "chosen")
@@ -393,8 +409,9 @@ def test_a_disk_without_room_is_found_before_writing(unharmed, temporary, tmp_pa
     assert kept
 
 
-@every_partition
-@pytest.mark.parametrize("most", [100, 9000, 20_000, 40_000])
+@pytest.mark.parametrize(
+    ("partition", "most"), [("local", 100), ("random", 9000), ("local", 20_000), ("stratified", 40_000)]
+)
 def test_a_file_that_cannot_be_written_is_a_clear_error(partition, most, unharmed, temporary, rows):
     """Buckets first, or the store's inputs, of 8 * 3 * N bytes, or the index."""
     unharmed.model.set_params(**({"leaf_size": None} | SHAPES[partition]))
@@ -446,8 +463,9 @@ def test_a_file_is_no_folder(unharmed, tmp_path):
     assert (tmp_path / "file").read_text() == "mine"
 
 
-@pytest.mark.parametrize("name", ["both.npy", "t.parquet", "t.csv", "t.csv.gz"])
-@pytest.mark.parametrize("memory", [None, ON_DISK])
+@pytest.mark.parametrize(
+    ("name", "memory"), [("both.npy", ON_DISK), ("t.parquet", None), ("t.csv", None), ("t.csv.gz", ON_DISK)]
+)
 def test_a_source_that_changes_between_the_passes(name, memory, files, unharmed, temporary, tmp_path, monkeypatch):
     source = tmp_path / name
     shutil.copyfile(files / name, source)
@@ -516,8 +534,10 @@ def test_settings_are_refused_before_the_store_is_made(unharmed, temporary):
 
 
 def test_real_rows_are_learnt_on_disk(small_sizes):
-    X, y = datasets.robot_arm(4400)
-    fitted = HGPRegressor(leaf_size=100, memory=100 * 4000, random_state=0).fit(X[:4000], y[:4000])
+    X, y = datasets.robot_arm(2400)
+    fitted = HGPRegressor(SquaredExponential(), leaf_size=100, memory=100 * 2000, random_state=0).fit(
+        X[:2000], y[:2000]
+    )
     assert fitted._committee.store.mapped
-    mean = fitted.predict(X[4000:])
-    assert np.sqrt(np.mean((mean - y[4000:]) ** 2)) < 0.25 * y.std()
+    mean = fitted.predict(X[2000:])
+    assert np.sqrt(np.mean((mean - y[2000:]) ** 2)) < 0.35 * y.std()

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gigagp import HGPRegressor
@@ -53,7 +53,6 @@ def hierarchies(draw):
 
 
 @dealt
-@settings(max_examples=60)
 @given(hierarchies(), st.integers(0, 5))
 def test_each_row_goes_to_sharing_children_at_each_level(parts, given_shape, seed):
     n, levels, branching, sharing = given_shape
@@ -79,7 +78,6 @@ def rows_under(partition, node):
 
 
 @dealt
-@settings(max_examples=60)
 @given(hierarchies())
 def test_siblings_are_within_one_point(parts, given_shape):
     n, levels, branching, sharing = given_shape
@@ -92,7 +90,6 @@ def test_siblings_are_within_one_point(parts, given_shape):
 
 
 @dealt
-@settings(max_examples=80)
 @given(st.integers(2, 600), st.integers(2, 100), st.integers(1, 4))
 @example(n=7, leaf_size=2, sharing=1)
 @example(n=100, leaf_size=500, sharing=2)
@@ -128,7 +125,6 @@ def test_default_branching_is_the_papers():
     assert partition.n_leaves == 16
 
 
-@settings(max_examples=50)
 @given(st.integers(4, 400), st.integers(2, 6), st.integers(1, 3), st.integers(0, 5))
 def test_stratified_experts_hold_one_group_of_every_region(n, branching, sharing, seed):
     sharing = min(sharing, branching)
@@ -189,7 +185,6 @@ def test_regions_are_multiples_of_the_children(n, regions, children):
     assert (starts[:-1] % children == 0).all()
 
 
-@settings(max_examples=60)
 @given(st.integers(1, 400), st.integers(1, 40), st.integers(1, 4), st.integers(0, 9), st.booleans())
 def test_kd_cells_are_separated_by_planes(n, cells, columns, seed, ties):
     rng = np.random.default_rng(seed)
@@ -220,7 +215,6 @@ def test_kd_tree_splits_the_widest_column():
     assert left[:, 0].max() > right[:, 0].min()
 
 
-@settings(max_examples=60)
 @given(st.integers(2, 500), st.integers(2, 90), st.integers(0, 3))
 @example(n=7, leaf_size=2, seed=0)
 def test_local_cells_cover_all_rows_once(n, leaf_size, seed):
@@ -276,7 +270,6 @@ def test_centres_are_the_means_of_cells():
     np.testing.assert_allclose(router.centres, means, rtol=1e-12)
 
 
-@settings(max_examples=40)
 @given(st.integers(30, 300), st.integers(2, 8), st.floats(1, 12), st.integers(0, 5))
 def test_few_cells_share_exactly_the_nearest_outside_points(n, cells, sharing, seed):
     X, runs, router = cells_of(n, cells, 2, seed)
@@ -388,7 +381,6 @@ def test_levels_that_leave_less_than_two_points_are_refused(parts, n, levels, br
 
 
 @dealt
-@settings(max_examples=200)
 @given(st.integers(2, 60), st.integers(1, 4), st.integers(2, 5), st.integers(1, 5))
 @example(n=7, levels=3, branching=3, sharing=2)  # 7 * 8 / 27 > 2, but 7 -> 4 -> 2 -> 1
 def test_no_leaf_that_is_made_has_less_than_two_points(parts, n, levels, branching, sharing):

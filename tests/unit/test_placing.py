@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gigagp import placing
@@ -62,7 +62,6 @@ def walk(tree, x, key):
     return ~node
 
 
-@settings(max_examples=60)
 @given(
     kind=st.sampled_from(KINDS),
     n=st.integers(1, 300),

@@ -96,18 +96,24 @@ def test_meets_what_engines_promise(pool):
     check_engine(pool)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ("progressive", "npae") else pytest.mark.slow) for name in MODELS]
+)
 def test_the_same_bits_as_serial(pool, name, monkeypatch):
     monkeypatch.setattr("gigagp.training._FIRST_POINTS", 100)
     assert answers(fitted(pool, name)) == answers(fitted("serial", name))
 
 
-def test_one_worker_and_as_many_processes_as_asked_for(pool):
+def test_as_many_processes_as_asked_for(pool):
+    assert len(set(pool.map(pid_of_worker, range(60))) - {os.getpid()}) == 2
+
+
+@pytest.mark.slow
+def test_one_worker():
     with open_engine("processes", 1) as engine:
         assert answers(fitted(engine)) == answers(fitted("serial"))
         (pid,) = set(engine.map(pid_of_worker, range(9)))
         assert pid != os.getpid()
-    assert len(set(pool.map(pid_of_worker, range(60)))) == 2
 
 
 @pytest.mark.parametrize("saved", [False, True])
@@ -200,6 +206,7 @@ def test_killed_workers_are_replaced(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_worker_killed_while_idle():
     with ProcessesEngine(1) as engine:
         (pid, *_) = engine.map(pid_of_worker, range(20))
@@ -208,6 +215,7 @@ def test_a_worker_killed_while_idle():
         assert pid not in set(engine.map(pid_of_worker, range(20)))
 
 
+@pytest.mark.slow
 def test_tasks_that_kill_every_worker_are_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr("gigagp.engines.processes._AGAIN", 2)
     for i in range(200):
@@ -270,7 +278,7 @@ print(found[0] == found[1], os.path.getsize(runs))
 """
 
 
-@pytest.mark.parametrize("how", ["file", "typed"])
+@pytest.mark.parametrize("how", ["file", pytest.param("typed", marks=pytest.mark.slow)])
 def test_a_script_without_main_guard_and_with_its_own_kernel(tmp_path, how):
     text = SCRIPT.format(folder=tmp_path)
     (tmp_path / "script.py").write_text(text)
@@ -336,6 +344,7 @@ def test_copies_are_engines_of_their_own():
     assert other.workers == 2
 
 
+@pytest.mark.slow
 def test_a_closed_engine_opens_again():
     engine = ProcessesEngine(1)
     for _ in range(2):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gigagp.linalg.gemm import (
@@ -152,7 +152,6 @@ def test_only_what_is_asked_for_is_read_and_written(kind, transposed, shape, alp
         assert np.isnan(C).all(), "written around the block"
 
 
-@settings(max_examples=150)
 @given(
     sizes=st.tuples(*[st.integers(1, 70)] * 3),
     corners=st.tuples(*[st.integers(0, 9)] * 6),
@@ -202,7 +201,6 @@ def test_what_is_skipped_changes_no_bit(kind, shape):
         np.testing.assert_array_equal(skipping.fresh()[asked], whole.fresh()[asked])
 
 
-@settings(max_examples=100)
 @given(data=st.data(), kind=st.sampled_from(KINDS), transposed=st.booleans())
 def test_who_computes_a_column_or_a_row_changes_no_bit(data, kind, transposed):
     """However a product is cut; threads rely on it."""

@@ -39,7 +39,7 @@ def pages(model, table, tmp_path_factory):
     """With data and without."""
     folder = tmp_path_factory.mktemp("pages")
     write_report(model, folder / "data.html", table[500:])
-    write_report(model, folder / "left_out.html")
+    assert write_report(model, folder / "left_out.html").evaluation is None
     return {path.stem: path.read_text() for path in folder.glob("*.html")}
 
 
@@ -261,7 +261,10 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=pytest.mark.slow if kind in ("one column", "one expert") else ()) for kind in MODELS],
+)
 def test_any_model_has_a_page(kind, wave, tmp_path):
     write_report(MODELS[kind](*wave), tmp_path / "p.html", title=kind)
     page = Page((tmp_path / "p.html").read_text())
@@ -299,11 +302,12 @@ def test_a_page_is_whole_or_not_there(model, table, tmp_path):
     with pytest.raises(InvalidInput, match="missing"):
         write_report(model, path, holes)
     assert not path.parent.exists()
-    done = write_report(model, path, table)
-    assert done.evaluation.rows == done.rows == 600
+    path.parent.mkdir()
+    path.write_text("mine")
     with pytest.raises(InvalidParameter, match="overwrite=True"):
         write_report(model, path, table)
-    assert write_report(model, path, overwrite=True).evaluation is None
+    done = write_report(model, path, table, overwrite=True)
+    assert done.evaluation.rows == done.rows == 600
     assert [p.name for p in path.parent.iterdir()] == ["p.html"]
 
 

@@ -10,7 +10,7 @@ from gigagp import HGPRegressor
 from gigagp.datasets import robot_arm
 from gigagp.report import write_report
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*bound")
+pytestmark = [pytest.mark.browser, pytest.mark.filterwarnings("ignore:.*bound")]
 WIDTHS, SCHEMES = (400, 1400), ("light", "dark")
 LUMINANCE = """
 const of = colour => colour.match(/[\\d.]+/g).slice(0, 3).map(Number).reduce((sum, part) => sum + part, 0) / 765;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
@@ -161,7 +161,6 @@ def small(monkeypatch):
     return 50
 
 
-@settings(max_examples=40)
 @given(n=st.integers(1, 2000), block=st.integers(1, 300), seed=st.integers(0, 2**64 - 1))
 @example(n=2000, block=7, seed=0)
 @example(n=51, block=1, seed=3)

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gigagp.boxes import BY_CENTRE, extents
@@ -47,7 +47,6 @@ def nearest_outside(X, cells, router, cell, wanted, asked):
     return set(rows[np.argsort(distance, kind="stable")[:wanted]].tolist())
 
 
-@settings(max_examples=40)
 @given(
     cells=st.integers(2, 90),
     points=st.integers(2, 12),

@@ -21,7 +21,7 @@ import pyarrow.csv
 import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gigagp.data.sources import Encoding, open_rows, open_source
@@ -159,7 +159,6 @@ def test_rows_with_missing_values_are_dropped_and_counted(table, size, data):
             assert joined(rows, size, start).tobytes() == expected[start:].tobytes()
 
 
-@settings(max_examples=20)
 @given(tables(), st.integers(1, 50), st.integers(1, 20))
 def test_kept_columns_are_carried_along(table, size, rows):
     table = table.append_column("key", pa.array(range(len(table)), pa.int64()))

@@ -15,7 +15,7 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gigagp.data.sources import Encoding, open_rows, open_source
@@ -291,7 +291,6 @@ def test_damaged_npy(here):
     refuses("a.npy has type", data="a.npy")
 
 
-@settings(max_examples=60)
 @given(st.data())
 def test_damaged_files_give_rows_or_one_error(tmp_path_factory, data):
     """Bytes changed or cut off, in files of every format: never another kind of error."""

@@ -21,7 +21,7 @@ import pyarrow.csv
 import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.exceptions import NotFittedError
 
@@ -111,7 +111,6 @@ def same_bits(found, expected):
 FORMS = ["arrow", "pandas", "polars", "dataset", "parquet", "folder", "glob", "csv"]
 
 
-@settings(max_examples=25)
 @given(
     st.sampled_from(FORMS),
     st.integers(2, 7),

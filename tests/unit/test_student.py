@@ -1,6 +1,7 @@
 """Experts with a scale of their own: the evidence is SciPy's multivariate t, and noise may differ between places."""
 
 import warnings
+from copy import copy
 
 import numpy as np
 import pytest
@@ -79,6 +80,7 @@ def uneven():
     return X, np.sin(6 * X[:, 0]) + noise * rng.standard_normal(6000), noise
 
 
+@pytest.mark.slow
 def test_noise_may_differ_from_place_to_place(uneven):
     X, y, noise = uneven
     far = np.abs(X[:, 0]) > 0.3
@@ -90,12 +92,16 @@ def test_noise_may_differ_from_place_to_place(uneven):
     assert stds["gaussian"][far].max() < 2 * stds["gaussian"][far].min()
 
 
+@pytest.fixture(scope="module")
+def of_uneven(uneven):
+    X, y, _ = uneven
+    return HGPRegressor(leaf_size=300, sharing=1, combine="blend", random_state=0).fit(X[:1500], y[:1500])
+
+
 @pytest.mark.parametrize("combine", ["healed_blend", "blend", "gpoe", "rbcm", "npae"])
 @pytest.mark.parametrize("k", [1, 3, None])
-def test_every_rule_has_the_scale(uneven, combine, k):
-    X, y, _ = uneven
-    model = HGPRegressor(leaf_size=300, sharing=1, combine=combine, experts_per_query=k, random_state=0)
-    model.fit(X[:1500], y[:1500])
+def test_every_rule_has_the_scale(of_uneven, combine, k):
+    model = copy(of_uneven).set_params(combine=combine, experts_per_query=k)
     ends = np.array([[-0.9], [0.9]])
     std, latent = (model.predict(ends, return_std=True, latent=latent)[1] for latent in (False, True))
     assert (latent < std).all()

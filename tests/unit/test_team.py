@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gigagp import expert
@@ -207,7 +207,6 @@ def meet(one, other):
 
 
 @each_plan
-@settings(max_examples=30)
 @given(p=st.integers(1, 2500))
 @example(p=4096)
 def test_groups_follow_each_other_and_hold_products_that_can_be_divided(plan, p):

@@ -155,7 +155,7 @@ def test_batches_are_unbiased(small_batches):
     """Scaled up, the evidence and gradient of the first batch are those of all leaves, on average over seeds."""
     leaves, theta = Leaves(60, 0.5), np.array([0.3, -0.2])
     found = []
-    for seed in range(400):
+    for seed in range(150):
         progressive(leaves, seed, theta)
         batch = leaves.asked[0]
         seen = leaves(theta, batch)
@@ -279,13 +279,14 @@ def test_a_length_scale_of_nothing_is_told_in_words():
     assert said.startswith("lengthscale[2] ended at its lower bound 0.001; rows that differ in that column at all")
 
 
-@pytest.mark.parametrize("waves", [3, 40, 80])
+@pytest.mark.parametrize("waves", [3, 40, pytest.param(80, marks=pytest.mark.slow)])
 def test_fast_waves_are_not_taken_for_noise(waves):
     """From length-scales as long as the data, the evidence shows nothing but noise; more starts are then tried."""
     rng = np.random.default_rng(0)
     X = rng.random((3000, 1))
     y = np.sin(2 * np.pi * waves * X[:, 0])
-    model = HGPRegressor(random_state=0).fit(X[:2500], y[:2500] + 0.1 * rng.standard_normal(2500))
+    model = HGPRegressor(SquaredExponential(), sharing=1, combine="blend", experts_per_query=2, random_state=0)
+    model.fit(X[:2500], y[:2500] + 0.1 * rng.standard_normal(2500))
     starts = sum(stage.name == "rough theta" for stage in model.report_.stages)
     assert (starts > 1) == (waves > 3)
     assert np.sqrt(np.mean((model.predict(X[2500:]) - y[2500:]) ** 2)) < 0.1

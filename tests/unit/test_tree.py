@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gigagp.errors import InvalidParameter
@@ -158,7 +158,6 @@ def units_of(division: Division, node: Node) -> set[int]:
     return {part.worker for part in division.owned if set(part.node.leaves) & set(node.leaves)}
 
 
-@settings(max_examples=200)
 @given(TREES, st.integers(1, 60))
 def test_every_leaf_has_one_owner(tree, workers):
     division = divide(tree, workers)
@@ -170,7 +169,6 @@ def test_every_leaf_has_one_owner(tree, workers):
         assert share == list(range(share[0], share[-1] + 1)) if share else True
 
 
-@settings(max_examples=200)
 @given(TREES, st.integers(1, 60))
 @example(UNEVEN, 3)
 def test_groups_of_units_are_divided_among_children(tree, workers):
@@ -197,7 +195,6 @@ def test_groups_of_units_are_divided_among_children(tree, workers):
         assert len(set(firsts)) == len(firsts)
 
 
-@settings(max_examples=200)
 @given(TREES, st.integers(1, 60))
 @example(UNEVEN, 3)
 def test_no_unit_idles_while_there_are_leaves_for_it(tree, workers):
@@ -210,7 +207,6 @@ def test_one_unit_for_each_of_uneven_children():
     assert [len(division.leaves_of(worker)) for worker in range(3)] == [100, 1, 1]
 
 
-@settings(max_examples=200)
 @given(TREES, st.integers(1, 60))
 @example(UNEVEN, 3)
 def test_sums_receive_from_where_the_parts_are(tree, workers):
@@ -229,7 +225,6 @@ def test_sums_receive_from_where_the_parts_are(tree, workers):
     assert place[key(tree.root)] == 0
 
 
-@settings(max_examples=200)
 @given(BALANCED, st.integers(1, 60))
 def test_balanced_trees_give_balanced_loads(tree, workers):
     division = divide(tree, workers)

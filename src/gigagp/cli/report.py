@@ -14,8 +14,8 @@ from gigagp.cli.running import emit
 
 EXAMPLE = options.example(
     "gigagp datasets make robot-arm -n 2000 -o arm.parquet",
-    "gigagp datasets make robot-arm -n 500 --seed 1 -o new.parquet",
     "gigagp fit arm.parquet --target distance -o model",
+    "gigagp datasets make robot-arm -n 500 --seed 1 -o new.parquet",
     "gigagp report model new.parquet -o report.html",
 )
 

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from gigagp.errors import DamagedFile, DiskFull, InvalidInput, InvalidParameter
+from gigagp.memory import size_text
 
 _PREFIX, _LOCK = "gigagp-tmp-", ".lock"
-_SPARE = 64 << 20  # bytes of disk left free
+_SPARE = 64 << 20  # bytes of disk kept in reserve
 _MANIFEST_BYTES = 32 << 20  # no manifest is larger
 _SENTENCE = 300  # characters of an error that may quote what it found
 _HERE, _SWAP = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of renameat2
@@ -246,12 +247,14 @@ def make(folder: Path) -> None:
 
 
 def check_space(folder: Path, wanted: int, what: str) -> None:
-    """Refuse to begin what would fill the disk."""
+    """Refuse to begin what would fill the disk but for its reserve."""
     free = shutil.disk_usage(folder).free
-    if free < wanted + _SPARE:
+    missing = wanted + _SPARE - free
+    if missing > 0:
         raise DiskFull(
-            f"{what} needs {wanted / 1e9:.2f} GB on the disk of {folder}, which has {free / 1e9:.2f} GB free; "
-            "make room, or choose a folder on another disk"
+            f"{what} needs {size_text(wanted)} on the disk of {folder} beside a reserve of {size_text(_SPARE)} that we "
+            f"leave free, but only {size_text(free)} are free; make room for another {size_text(missing)}, or choose a "
+            "folder on another disk"
         )
 
 

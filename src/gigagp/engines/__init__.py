@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from numbers import Integral
 from typing import Any
-
-import joblib
 
 from gigagp.engines.base import Engine, OverLeaves
 from gigagp.engines.blas_threads import one_blas_thread
 from gigagp.engines.serial import SerialEngine
 from gigagp.engines.threads import ThreadsEngine
+from gigagp.engines.workers import check_workers, worker_count
 from gigagp.errors import InvalidParameter, choose
 
 __all__ = [
@@ -37,19 +35,20 @@ def open_engine(engine: Place, n_jobs: int | None) -> AbstractContextManager[Eng
 
     An engine given as an object, or a Dask client, stays open: it is its owner's to close.
     """
+    check_workers(n_jobs)
     if isinstance(engine, Engine):
         return nullcontext(engine)
     if is_client(engine):
-        wrapped: Engine = _dask().DaskEngine(engine, n_jobs=_workers(n_jobs))
+        wrapped: Engine = _dask().DaskEngine(engine, n_jobs=worker_count(n_jobs))
         return wrapped
     makers = {
         "serial": SerialEngine,
-        "threads": lambda: ThreadsEngine(_workers(n_jobs)),
-        "processes": lambda: _processes(_workers(n_jobs)),
-        "dask": lambda: _dask().DaskEngine.on_this_machine(_workers(n_jobs)),
+        "threads": lambda: ThreadsEngine(worker_count(n_jobs)),
+        "processes": lambda: _processes(worker_count(n_jobs)),
+        "dask": lambda: _dask().DaskEngine.on_this_machine(worker_count(n_jobs)),
     }
     if isinstance(engine, str) and "://" in engine:
-        makers[engine] = lambda: _dask().DaskEngine.at(engine, _workers(n_jobs))
+        makers[engine] = lambda: _dask().DaskEngine.at(engine, worker_count(n_jobs))
     try:
         maker = choose("engine", engine, makers)
     except InvalidParameter as error:
@@ -79,21 +78,3 @@ def _dask() -> Any:
             f"the Dask engine needs dask and distributed ({error}): pip install 'gigagp[dask]'"
         ) from None
     return dask
-
-
-def check_workers(n_jobs: int | None) -> None:
-    """Refuse a number of workers that means nothing."""
-    if n_jobs is None:
-        return
-    if isinstance(n_jobs, bool) or not isinstance(n_jobs, Integral) or n_jobs == 0:
-        raise InvalidParameter(
-            f"n_jobs must be a positive number of workers, -1 for all cores, or None; got {n_jobs!r}"
-        )
-
-
-def _workers(n_jobs: int | None) -> int:
-    check_workers(n_jobs)
-    cores = int(joblib.cpu_count())  # those this process may use: affinity and container limits count
-    if n_jobs is None:
-        return cores
-    return int(n_jobs) if n_jobs > 0 else max(1, cores + 1 + int(n_jobs))

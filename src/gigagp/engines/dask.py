@@ -28,6 +28,7 @@ from gigagp.engines.base import Engine, OverLeaves
 from gigagp.engines.shards import ShardFiles
 from gigagp.engines.threads import ThreadsEngine
 from gigagp.engines.transport import Depot, Packed
+from gigagp.engines.workers import worker_count
 from gigagp.errors import DamagedFile, GigaGPError, InvalidParameter, WorkerLost
 from gigagp.linalg.workspace import Workspace
 from gigagp.tree import Division, Node, Tree, V, divide
@@ -67,7 +68,7 @@ class DaskEngine(Engine):
     def __init__(self, client: Client, folder: str | Path | None = None, n_jobs: int = 1) -> None:
         if client.asynchronous:
             raise InvalidParameter("an asynchronous Dask client cannot be waited for; use Client(asynchronous=False)")
-        self.client, self.folder, self.n_jobs = client, folder, n_jobs
+        self.client, self.folder, self.n_jobs = client, folder, worker_count(n_jobs)
         self._owned: list[Client | LocalCluster] = []
         self._local: ThreadsEngine | None = None
         self._depot: Depot | None = None

@@ -23,6 +23,7 @@ from gigagp.engines.base import Engine, own_workspace
 from gigagp.engines.blas_threads import one_blas_thread
 from gigagp.engines.threads import ThreadsEngine
 from gigagp.engines.transport import Depot, Packed, unpack, unpack_once
+from gigagp.engines.workers import worker_count
 from gigagp.errors import WorkerLost
 from gigagp.linalg.workspace import Workspace
 
@@ -48,7 +49,7 @@ class ProcessesEngine(Engine):
     reads_files = True
 
     def __init__(self, workers: int) -> None:
-        self.workers = workers
+        self.workers = worker_count(workers, "workers")
         self._pool: ProcessPoolExecutor | None = None
         self._local: ThreadsEngine | None = None
         self._folder: TemporaryFolder | None = None

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from gigagp.engines.base import Engine, own_workspace
+from gigagp.engines.workers import worker_count
 from gigagp.linalg.team import Team
 from gigagp.linalg.workspace import Workspace
 
@@ -20,9 +21,9 @@ class ThreadsEngine(Engine):
     """A pool of `workers` threads, each with a workspace of its own."""
 
     def __init__(self, workers: int) -> None:
-        self.workers = workers
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="gigagp")
-        self._team = Team(workers)
+        self.workers = worker_count(workers, "workers")
+        self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="gigagp")
+        self._team = Team(self.workers)
 
     def map(self, function: Callable[[T, Workspace], R], tasks: Iterable[T], together: int = 1) -> Iterator[R]:
         """Results in order; only a few bundles ahead of the reader are under way, so results do not pile up."""

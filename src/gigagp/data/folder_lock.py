@@ -1,0 +1,63 @@
+"""A lock on a folder: one fit at a time works in it. The system releases it when its owner ends, also by kill -9."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+from contextlib import suppress
+from pathlib import Path
+
+from gigagp.errors import FolderInUse
+
+LOCK = ".lock"
+_NOTE_BYTES = 200  # of the owner's note that is quoted
+
+
+class FolderLock:
+    """Held from creation to `release`; FolderInUse is raised where another process or thread holds it.
+
+    The file in the folder carries the lock (flock) and names its owner. What a killed owner left of it does no harm.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / LOCK
+        self._handle = self._acquire()
+        with suppress(OSError):  # The note only helps the reader of an error; a full disk must not matter here.
+            os.ftruncate(self._handle, 0)
+            os.write(self._handle, f"process {os.getpid()} on {platform.node()}".encode())
+
+    def _acquire(self) -> int:
+        while True:
+            handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                owner = os.read(handle, _NOTE_BYTES).decode(errors="replace")
+                os.close(handle)
+                raise _in_use(self._path.parent, owner) from None
+            except OSError:
+                return handle  # Some network disks have no locks; there the user must see to it.
+            if self._names(handle):
+                return handle
+            os.close(handle)  # The former owner removed the file between our opening and locking it: begin anew.
+
+    def _names(self, handle: int) -> bool:
+        """Whether the path still leads to the file that we have opened."""
+        try:
+            return os.path.samestat(os.stat(self._path), os.fstat(handle))
+        except FileNotFoundError:
+            return False
+
+    def release(self) -> None:
+        """Remove the file while it is still locked, then release the lock."""
+        with suppress(OSError):
+            self._path.unlink()
+        os.close(self._handle)
+
+
+def _in_use(folder: Path, owner: str) -> FolderInUse:
+    who = f" ({owner})" if owner else ""
+    return FolderInUse(
+        f"{folder} is in use by another fit{who}; wait until it has ended and repeat the call, or choose another folder"
+    )

@@ -1,0 +1,45 @@
+"""Install what some slow tests need: `python tests/install_needs.py`. What cannot be is one line, no error."""
+
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+
+TORCH = "torch==2.13.0"
+
+
+def done(*words):
+    """Whether the command succeeded; its output is only of interest to whoever runs it by hand."""
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    return subprocess.run(words, env=environment, capture_output=True, check=False).returncode == 0
+
+
+def browser():
+    if all(map(shutil.which, ("chromium", "chromedriver"))):
+        return None
+    if shutil.which("apt-get") is None or os.geteuid() != 0:
+        return "only root can install it, with apt-get install chromium chromium-driver"
+    install = ("apt-get", "install", "-y", "--no-install-recommends", "chromium", "chromium-driver")
+    if done(*install) or (done("apt-get", "update") and done(*install)):
+        return None
+    return "apt-get install chromium chromium-driver failed"
+
+
+def torch():
+    if find_spec("torch") is not None:
+        return None
+    if done(sys.executable, "-m", "pip", "install", "--disable-pip-version-check", TORCH):
+        return None
+    return f"pip install {TORCH} failed"
+
+
+def main():
+    for what, install in (("a browser", browser), ("torch", torch)):
+        failure = install()
+        if failure is not None:
+            print(f"tests that need {what} are skipped: {failure}")
+
+
+if __name__ == "__main__":
+    main()
