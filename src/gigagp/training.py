@@ -246,6 +246,8 @@ def bound_warnings(theta: Array, bounds: Array, names: tuple[str, ...]) -> list[
         if low == high:
             continue
         for bound, side in ((low, "lower"), (high, "upper")):
+            if side == "upper" and name == "alpha":
+                continue  # a rational quadratic may become the squared exponential
             if abs(value - bound) < _AT_BOUND:
                 meaning = "widen the bound if that value is plausible"
                 if side == "upper" and "lengthscale[" in name and np.exp(bound) >= _ENDLESS:
