@@ -14,7 +14,7 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.linalg import schedule, tile
-from gigagp.linalg.compiled import compiled
+from gigagp.linalg.compiled import compiled, compiled_strict
 from gigagp.linalg.gemm import multiply
 from gigagp.linalg.team import Team
 from gigagp.linalg.vectors import whole_registers
@@ -28,7 +28,7 @@ def stride(p: int) -> int:
     return rounded + 8 if rounded % 64 == 0 else rounded
 
 
-@compiled
+@compiled_strict  # tiles are written instruction by instruction
 def _factor_block(A: Array, D: Array, s: int, n: int) -> int:
     """Factor the block A[s:s+n, s:s+n], n up to WIDTH; its L^-1 goes to D[s:s+n, :n]. Returns 0, or 1 + the bad row."""
     lda, ldd = A.shape[1], D.shape[1]

@@ -13,6 +13,7 @@ from numba import types
 from numba.extending import intrinsic, overload
 
 from gigagp.linalg.compiled import compiled_strict
+from gigagp.linalg.vectors import multiply_add
 
 _SHIFT64, _SHIFT32 = 6755399441055744.0, np.float32(12582912.0)
 _LOG2E = 1.4426950408889634
@@ -45,23 +46,23 @@ def _float(typingctx: Any, value: Any) -> Any:
 
 def _exp64(given: float) -> float:
     x = _LOWEST64 if given < _LOWEST64 else given  # NaN stays NaN
-    shifted = x * _LOG2E + _SHIFT64
+    shifted = multiply_add(x, _LOG2E, _SHIFT64)
     n = shifted - _SHIFT64
-    r = (x - n * _LN2_HIGH) - n * _LN2_LOW
+    r = multiply_add(n, -_LN2_LOW, multiply_add(n, -_LN2_HIGH, x))
     e = 1 / 6227020800.0
-    e = e * r + 1 / 479001600.0
-    e = e * r + 1 / 39916800.0
-    e = e * r + 1 / 3628800.0
-    e = e * r + 1 / 362880.0
-    e = e * r + 1 / 40320.0
-    e = e * r + 1 / 5040.0
-    e = e * r + 1 / 720.0
-    e = e * r + 1 / 120.0
-    e = e * r + 1 / 24.0
-    e = e * r + 1 / 6.0
-    e = e * r + 0.5
-    e = e * r + 1.0
-    e = e * r + 1.0
+    e = multiply_add(e, r, 1 / 479001600.0)
+    e = multiply_add(e, r, 1 / 39916800.0)
+    e = multiply_add(e, r, 1 / 3628800.0)
+    e = multiply_add(e, r, 1 / 362880.0)
+    e = multiply_add(e, r, 1 / 40320.0)
+    e = multiply_add(e, r, 1 / 5040.0)
+    e = multiply_add(e, r, 1 / 720.0)
+    e = multiply_add(e, r, 1 / 120.0)
+    e = multiply_add(e, r, 1 / 24.0)
+    e = multiply_add(e, r, 1 / 6.0)
+    e = multiply_add(e, r, 0.5)
+    e = multiply_add(e, r, 1.0)
+    e = multiply_add(e, r, 1.0)
     e = e * _float(_bits(1.0) + (_bits(shifted) << 52))
     return 0.0 if given < _LOWEST64 else e
 
@@ -69,17 +70,17 @@ def _exp64(given: float) -> float:
 def _exp32(given: Any) -> Any:
     f = np.float32
     x = _LOWEST32 if given < _LOWEST32 else given
-    shifted = x * f(_LOG2E) + _SHIFT32
+    shifted = multiply_add(x, f(_LOG2E), _SHIFT32)
     n = shifted - _SHIFT32
-    r = (x - n * _LN2_HIGH32) - n * _LN2_LOW32
+    r = multiply_add(n, -_LN2_LOW32, multiply_add(n, -_LN2_HIGH32, x))
     e = f(1 / 5040.0)
-    e = e * r + f(1 / 720.0)
-    e = e * r + f(1 / 120.0)
-    e = e * r + f(1 / 24.0)
-    e = e * r + f(1 / 6.0)
-    e = e * r + f(0.5)
-    e = e * r + f(1.0)
-    e = e * r + f(1.0)
+    e = multiply_add(e, r, f(1 / 720.0))
+    e = multiply_add(e, r, f(1 / 120.0))
+    e = multiply_add(e, r, f(1 / 24.0))
+    e = multiply_add(e, r, f(1 / 6.0))
+    e = multiply_add(e, r, f(0.5))
+    e = multiply_add(e, r, f(1.0))
+    e = multiply_add(e, r, f(1.0))
     e = e * _float(np.int32(_bits(f(1.0)) + (_bits(shifted) << np.int32(23))))
     return f(0.0) if given < _LOWEST32 else e
 

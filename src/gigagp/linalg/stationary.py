@@ -9,9 +9,9 @@ never a p x p x D tensor. `kind` names the profile f; its slope is -2 f'(r^2), s
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.linalg.compiled import compiled
+from gigagp.linalg.compiled import compiled, compiled_strict
 from gigagp.linalg.exponential import exp_nonpositive
-from gigagp.linalg.vectors import whole_registers
+from gigagp.linalg.vectors import multiply_add, whole_registers
 
 SQUARED_EXPONENTIAL, MATERN12, MATERN32, MATERN52, RATIONAL_QUADRATIC = range(5)
 _ROOT3, _ROOT5 = 3.0**0.5, 5.0**0.5
@@ -19,7 +19,7 @@ _SWEEP = 32  # points that a compiled loop takes at a time: rows are filled up t
 _FAR = 1e4  # exp(-r) is zero from there on; polynomials before it must stay finite
 
 
-@compiled
+@compiled_strict
 def scaled_transposed(X: Array, scales: Array) -> Array:
     """(D, p): column d of X times scales[d], as a row."""
     p, D = X.shape
@@ -31,7 +31,7 @@ def scaled_transposed(X: Array, scales: Array) -> Array:
     return out
 
 
-@compiled
+@compiled_strict
 def _distances(x: Array, i: int, z: Array, row: Array, n: int) -> None:
     """row[:n] := r^2 between point i of x and the first n points of z; four dimensions a sweep."""
     whole_registers()
@@ -47,22 +47,22 @@ def _distances(x: Array, i: int, z: Array, row: Array, n: int) -> None:
         b, c, e = x[1, i], x[2, i], x[3, i]
         for j in range(n):
             s, t, u, v = z[0, j] - a, z[1, j] - b, z[2, j] - c, z[3, j] - e
-            row[j] = (s * s + t * t) + (u * u + v * v)
+            row[j] = multiply_add(v, v, multiply_add(u, u, multiply_add(t, t, s * s)))
     while d + 4 <= D:
         a, b, c, e = x[d, i], x[d + 1, i], x[d + 2, i], x[d + 3, i]
         for j in range(n):
             s, t, u, v = z[d, j] - a, z[d + 1, j] - b, z[d + 2, j] - c, z[d + 3, j] - e
-            row[j] += (s * s + t * t) + (u * u + v * v)
+            row[j] = multiply_add(v, v, multiply_add(u, u, multiply_add(t, t, multiply_add(s, s, row[j]))))
         d += 4
     while d < D:
         a = x[d, i]
         for j in range(n):
             s = z[d, j] - a
-            row[j] += s * s
+            row[j] = multiply_add(s, s, row[j])
         d += 1
 
 
-@compiled
+@compiled_strict
 def _profile(kind: int, row: Array, n: int, variance: float, shape: float) -> None:
     """row[:n] := variance * f(r^2), from r^2."""
     whole_registers()
@@ -83,13 +83,13 @@ def _profile(kind: int, row: Array, n: int, variance: float, shape: float) -> No
         root, third = row.dtype.type(_ROOT5), row.dtype.type(1 / 3)
         for j in range(n):
             r = min(root * np.sqrt(row[j]), far)
-            row[j] = v * (one + r + r * r * third) * exp_nonpositive(-r)
+            row[j] = v * multiply_add(r, multiply_add(r, third, one), one) * exp_nonpositive(-r)
     else:
         for j in range(n):
             row[j] = v * np.exp(-shape * np.log1p(np.float64(row[j]) / (2 * shape)))
 
 
-@compiled
+@compiled_strict
 def _slope(kind: int, row: Array, n: int, variance: float, shape: float) -> None:
     """row[:n] := variance * slope(r^2), from r^2."""
     whole_registers()
@@ -103,12 +103,12 @@ def _slope(kind: int, row: Array, n: int, variance: float, shape: float) -> None
     elif kind == MATERN32:
         root, three = row.dtype.type(_ROOT3), row.dtype.type(3)
         for j in range(n):
-            row[j] = three * v * exp_nonpositive(-root * np.sqrt(row[j]))
+            row[j] = (three * v) * exp_nonpositive(-root * np.sqrt(row[j]))
     elif kind == MATERN52:
         root, factor = row.dtype.type(_ROOT5), row.dtype.type(5 / 3)
         for j in range(n):
             r = min(root * np.sqrt(row[j]), far)
-            row[j] = factor * v * (one + r) * exp_nonpositive(-r)
+            row[j] = (factor * v) * (one + r) * exp_nonpositive(-r)
     else:
         for j in range(n):
             row[j] = v * np.exp(-(shape + 1) * np.log1p(np.float64(row[j]) / (2 * shape)))

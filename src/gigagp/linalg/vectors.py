@@ -1,14 +1,24 @@
 """Vector instructions, written as LLVM code, for the passes in which registers decide the speed."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
-AVX512 = bool(binding.get_host_cpu_features().get("avx512f", False))
-VECTOR_BYTES = 64 if AVX512 else 32
+# What Numba compiles for: the host, or the lesser CPU that NUMBA_CPU_NAME and NUMBA_CPU_FEATURES describe.
+_TRIPLE, _, _FEATURES = cpu_target.target_context.codegen().magic_tuple()
+_X86 = _TRIPLE.startswith("x86_64")
+_AVAILABLE = {feature[1:] for feature in _FEATURES.split(",") if feature.startswith("+")}
+
+AVX512 = "avx512f" in _AVAILABLE
+AVX2 = "avx2" in _AVAILABLE
+# Without the instruction LLVM calls a library function per number. ARM always has it.
+FUSED = "fma" in _AVAILABLE or not _X86
+VECTOR_BYTES = 64 if AVX512 else 16 if _X86 and not AVX2 else 32
 
 I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
 
@@ -23,6 +33,24 @@ def whole_registers(typingctx: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(), codegen
+
+
+@intrinsic
+def multiply_add(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
+    """a b + c: rounded once where the CPU has the instruction, otherwise twice; on one CPU always alike."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _multiply_add(builder, args, f"f{signature.return_type.bitwidth}")
+
+    return a(a, a, a), codegen
+
+
+def _multiply_add(builder: Any, args: Sequence[Any], suffix: str) -> Any:
+    a, b, c = args
+    if not FUSED:
+        return builder.fadd(builder.fmul(a, b), c)
+    kind = ir.FunctionType(c.type, [c.type] * 3)
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.{suffix}"), [a, b, c])
 
 
 class VectorCode:
@@ -91,4 +119,4 @@ class VectorCode:
         return self._call(f"llvm.sqrt.f{8 * self.size}", self.scalar, [value])
 
     def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
-        return self._call(f"llvm.fma.{self.suffix}", self.vector, [a, b, c])
+        return _multiply_add(self.b, (a, b, c), self.suffix)
