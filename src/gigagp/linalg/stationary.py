@@ -11,11 +11,11 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.linalg.compiled import compiled, compiled_strict
 from gigagp.linalg.exponential import exp_nonpositive
-from gigagp.linalg.vectors import multiply_add, whole_registers
+from gigagp.linalg.vectors import VECTOR_BYTES, multiply_add, whole_registers
 
 SQUARED_EXPONENTIAL, MATERN12, MATERN32, MATERN52, RATIONAL_QUADRATIC = range(5)
 _ROOT3, _ROOT5 = 3.0**0.5, 5.0**0.5
-_SWEEP = 32  # points that a compiled loop takes at a time: rows are filled up to that, a remainder would cost more
+_SWEEP = VECTOR_BYTES // 2  # points that a compiled loop takes at a time; rows are filled up to it, a remainder costs more
 _FAR = 1e4  # exp(-r) is zero from there on; polynomials before it must stay finite
 
 
