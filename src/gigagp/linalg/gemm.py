@@ -8,7 +8,6 @@ and no room for a mask among them. Each sum is formed by multiply-adds in the or
 nothing but the numbers.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -16,37 +15,17 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from gigagp.arrays import Array
-from gigagp.linalg.compiled import compiled
-from gigagp.linalg.vectors import AVX512, I64, VECTOR_BYTES, VectorCode
+from gigagp.linalg.compiled import compiled, compiled_strict
+from gigagp.linalg.vectors import AVX512, VECTOR_BYTES, VectorCode
 
-# Accumulators fill the registers but for those of A and B: 24 of 32 with AVX-512, otherwise 12 of 16.
+# 24 sums of 32 registers with AVX-512, otherwise 12 of 16; the others hold what is read of A and B.
 ROWS = 8 if AVX512 else 4
 VECTORS = 3
 _K_BLOCK = 192  # rows of B whose strip stays in the first cache
 _M_BLOCK = 64 if AVX512 else 128  # rows of A that stay in the second cache
 _PREFETCH_STEPS = 8  # along k, because rows are further apart than the processor prefetches on its own
-_COPY_ROWS = 8  # rows of C from which on a strip of B is worth copying
-
-
-def _along(code: VectorCode, k: Any, entering: list[Any], body: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
-    """A loop over 0 <= step < k (at least one) that carries values: `body` makes the next from step and the last."""
-    b = code.b
-    before = b.block
-    loop, done = b.append_basic_block("along_k"), b.append_basic_block("after_k")
-    b.branch(loop)
-    b.position_at_end(loop)
-    step = b.phi(I64)
-    step.add_incoming(code.constant(0), before)
-    carried = [b.phi(value.type) for value in entering]
-    values = body(step, carried)
-    following = b.add(step, code.constant(1))
-    step.add_incoming(following, b.block)
-    for phi, first, value in zip(carried, entering, values, strict=True):
-        phi.add_incoming(first, before)
-        phi.add_incoming(value, b.block)
-    b.cbranch(b.icmp_signed("<", following, k), loop, done)
-    b.position_at_end(done)
-    return values
+COPIES = not AVX512  # strips of B: there is no register for a mask, and loads with a mask are slow
+_COPY_ROWS = 8  # rows of C beyond which copying pays
 
 
 def _emit(code: VectorCode, vectors: int, numbers: list[Any]) -> None:
@@ -60,18 +39,17 @@ def _emit(code: VectorCode, vectors: int, numbers: list[Any]) -> None:
         row = code.constant(i)
         row = b.select(b.icmp_signed("<", row, bottom), row, bottom)
         starts.append(b.gep(pa, [b.mul(row, row_step)]))
-        if not AVX512:
+        if COPIES:
             code.prefetch(b.gep(pc, [b.mul(row, ldc)]))
-    read_masks = [None] * (vectors - 1) + [mask if AVX512 else None]
+    read_masks = [None] * (vectors - 1) + [None if COPIES else mask]
 
     def step_along_k(step: Any, sums: list[Any]) -> list[Any]:
         at_a, at_b = b.mul(step, k_step), b.mul(step, ldb)
         across = [
             code.load(code.place(pb, b.add(at_b, code.constant(v * code.lanes))), read_masks[v]) for v in range(vectors)
         ]
-        if _PREFETCH_STEPS:
-            code.prefetch(b.gep(starts[0], [b.add(at_a, b.mul(k_step, code.constant(_PREFETCH_STEPS)))]))
-        if AVX512:
+        code.prefetch(b.gep(starts[0], [b.add(at_a, b.mul(k_step, code.constant(_PREFETCH_STEPS)))]))
+        if not COPIES:
             ahead = b.add(at_b, b.mul(ldb, code.constant(_PREFETCH_STEPS)))
             for v in range(vectors):
                 code.prefetch(b.gep(pb, [b.add(ahead, code.constant(v * code.lanes))]))
@@ -81,7 +59,7 @@ def _emit(code: VectorCode, vectors: int, numbers: list[Any]) -> None:
             totals += [code.multiply_add(a, across[v], sums[i * vectors + v]) for v in range(vectors)]
         return totals
 
-    totals = _along(code, k, [code.zero] * (ROWS * vectors), step_along_k)
+    totals = code.loop(k, [code.zero] * (ROWS * vectors), step_along_k)
     alphas, betas = code.spread(alpha, code.scalar), code.spread(beta, code.scalar)
     fresh = b.fcmp_ordered("==", beta, ir.Constant(code.scalar, 0.0))  # then C may hold anything, NaN included
 
@@ -94,7 +72,7 @@ def _emit(code: VectorCode, vectors: int, numbers: list[Any]) -> None:
                     code.store(code.multiply_add(alphas, totals[i * vectors + v], scaled), place, write_masks[v])
 
     masked = [None] * (vectors - 1) + [mask]
-    if AVX512:
+    if not COPIES:
         store(masked)
         return
     with b.if_else(b.icmp_signed("==", last, code.constant(code.lanes))) as (whole, partial):
@@ -122,8 +100,7 @@ def _micro_kernel(vectors: int) -> Any:
     return kernel
 
 
-_KERNELS = tuple(_micro_kernel(vectors) for vectors in range(1, VECTORS + 1))
-_one, _two, _three = (*_KERNELS, _KERNELS[-1])[:3]
+_one, _two, _three = (_micro_kernel(vectors) for vectors in (1, 2, 3))
 
 
 @intrinsic
@@ -152,7 +129,7 @@ def _strip(typingctx: Any, A: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = context.get_data_type(A.dtype)
         lanes = VECTOR_BYTES * 8 // A.dtype.bitwidth
-        count = 1 if AVX512 else (_K_BLOCK + 1) * VECTORS * lanes
+        count = (_K_BLOCK + 1) * VECTORS * lanes if COPIES else 1
         with builder.goto_entry_block():
             place = builder.alloca(ir.ArrayType(kind, count))  # cgutils.alloca_once would fill it with zeros
             place.align = 64
@@ -180,7 +157,7 @@ def _copy_strip(typingctx: Any, pb: Any, ldb: Any, k: Any, columns: Any, strip: 
                     code.store(code.load(from_place, masks[v]), to_place, None)
                 return []
 
-            _along(code, count, [], row)
+            code.loop(count, [], row)
 
         with b.if_else(b.icmp_signed("==", columns, code.constant(width))) as (whole, partial):
             with whole:
@@ -214,6 +191,28 @@ def _wanted(shape: int, i: int, bottom: int, j: int, right: int, k: int) -> tupl
     return low, high, left, right
 
 
+@compiled_strict
+def _copied(B: Array, b: int, ldb: int, j: int, across: int, start: int, first: int, end: int, strip: Any) -> None:
+    """Columns j.. of rows first..end of B to the strip, which begins with row `start`."""
+    if end > first:
+        width = VECTORS * (VECTOR_BYTES // B.itemsize)
+        _copy_strip(_address(B, b + first * ldb + j), ldb, end - first, across, _beyond(strip, (first - start) * width))
+
+
+@compiled_strict
+def _block(
+    pa: Any, row_step: int, k_step: int, pb: Any, ldb: int, pc: Any, ldc: int, k: int, rows: int, columns: int,
+    lanes: int, alpha: float, beta: float,
+) -> None:  # fmt: skip
+    """One micro-kernel, of as many vectors as it takes."""
+    if columns > 2 * lanes:
+        _three(pa, row_step, k_step, pb, ldb, pc, ldc, k, rows, columns - 2 * lanes, alpha, beta)
+    elif columns > lanes:
+        _two(pa, row_step, k_step, pb, ldb, pc, ldc, k, rows, columns - lanes, alpha, beta)
+    else:
+        _one(pa, row_step, k_step, pb, ldb, pc, ldc, k, rows, columns, alpha, beta)
+
+
 @njit(nogil=True, cache=True, error_model="numpy")  # not inlined: the order of its sums is fixed in any copy
 def multiply(
     alpha: float, A: Array, ai: int, aj: int, transposed: bool, B: Array, bi: int, bj: int,
@@ -232,24 +231,19 @@ def multiply(
     lanes = VECTOR_BYTES // C.itemsize
     width = VECTORS * lanes
     a, b, c = ai * lda + aj, bi * ldb + bj, ci * ldc + cj
-    packed = _strip(B)
+    strip = _strip(B)
     for start in range(0, k, _K_BLOCK):
         end = min(k, start + _K_BLOCK)
         for top in range(0, m, _M_BLOCK):
             height = min(_M_BLOCK, m - top)
             for j in range(0, n, width):
                 across = min(width, n - j)
-                # A strip that is narrower than its vectors is copied too: what is read beyond it must exist.
-                copied = not AVX512 and (height > _COPY_ROWS or across % lanes > 0 or shape & (LOWER_ONLY | UPPER_ONLY) > 0)
+                # Whole vectors are read: where they would reach beyond the last column, the strip has room.
+                copied = COPIES and (height > _COPY_ROWS or across % lanes > 0 or shape & UPPER_ONLY > 0)
                 if copied:
-                    above = max(top, j // ROWS * ROWS - ROWS) if shape & LOWER_ONLY else top
+                    above = max(top, j // ROWS * ROWS - ROWS) if shape & LOWER_ONLY else top  # rows that are wanted
                     low, high, _, _ = _wanted(shape, above, top + height, j, j + across, k)
-                    from_, count = max(start, low), min(end, high) - max(start, low)
-                    if count <= 0:
-                        continue
-                    _copy_strip(
-                        _address(B, b + from_ * ldb + j), ldb, count, across, _beyond(packed, (from_ - start) * width)
-                    )
+                    _copied(B, b, ldb, j, across, start, max(start, low), min(end, high), strip)
                 for step in range(0, height, ROWS):
                     i = top + step
                     if shape & LEFT_LOWER:  # from below, so that what is still to be read is not yet written
@@ -257,20 +251,12 @@ def multiply(
                     rows = min(ROWS, m - i)
                     low, high, left, right = _wanted(shape, i, i + rows, j, j + across, k)
                     begin, depth = max(low, start), min(high, end) - max(low, start)
-                    columns = right - left
-                    if depth <= 0 or columns <= 0:
+                    if depth <= 0 or right <= left:
                         continue
-                    keep = first if begin == low else C.dtype.type(1)
                     pa, pc = _address(A, a + i * row_step + begin * k_step), _address(C, c + i * ldc + left)
                     if copied:
-                        pb, step_b = _beyond(packed, (begin - start) * width + left - j), width
+                        pb, b_step = _beyond(strip, (begin - start) * width + left - j), width
                     else:
-                        pb, step_b = _address(B, b + begin * ldb + left), ldb
-                    if VECTORS > 2 and columns > 2 * lanes:
-                        last = columns - 2 * lanes
-                        _three(pa, row_step, k_step, pb, step_b, pc, ldc, depth, rows, last, scale, keep)
-                    elif columns > lanes:
-                        last = columns - lanes
-                        _two(pa, row_step, k_step, pb, step_b, pc, ldc, depth, rows, last, scale, keep)
-                    else:
-                        _one(pa, row_step, k_step, pb, step_b, pc, ldc, depth, rows, columns, scale, keep)
+                        pb, b_step = _address(B, b + begin * ldb + left), ldb
+                    keep = first if begin == low else C.dtype.type(1)
+                    _block(pa, row_step, k_step, pb, b_step, pc, ldc, depth, rows, right - left, lanes, scale, keep)

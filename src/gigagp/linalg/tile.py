@@ -8,10 +8,9 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
-from gigagp.linalg.vectors import AVX512, I64, VECTOR_BYTES, VectorCode
+from gigagp.linalg.vectors import AVX512, VECTOR_BYTES, VectorCode
 
 ROWS = 8
 
@@ -19,53 +18,42 @@ ROWS = 8
 class _Columns:
     """A vector of columns, eight rows of it, in registers."""
 
-    def __init__(self, code: VectorCode, places: list[Any], masks: list[Any]) -> None:
-        self.code, self.places, self.masks = code, places, masks
-        self.rows = [code.load(place, mask) for place, mask in zip(places, masks, strict=True)]
+    def __init__(self, code: VectorCode, pointer: Any, offset: Any, step: Any) -> None:
+        self.code = code
+        starts = [code.b.add(offset, code.b.mul(code.constant(i), step)) for i in range(ROWS)]
+        self.places = [code.place(pointer, start) for start in starts]
+        self.rows = [code.load(place, None) for place in self.places]
 
     def scale(self, j: int, reciprocal: Any) -> None:
+        """Row j *= reciprocal."""
         self.rows[j] = self.code.b.fmul(self.code.spread(reciprocal, self.code.scalar), self.rows[j])
 
-    def subtract(self, j: int, i: int, factor: Any) -> None:
+    def add(self, factor: Any, j: int, i: int) -> None:
         """Row i += factor * row j."""
         factors = self.code.spread(factor, self.code.scalar)
         self.rows[i] = self.code.multiply_add(factors, self.rows[j], self.rows[i])
 
     def store(self) -> None:
-        for value, place, mask in zip(self.rows, self.places, self.masks, strict=True):
-            self.code.store(value, place, mask)
+        for value, place in zip(self.rows, self.places, strict=True):
+            self.code.store(value, place, None)
 
 
-def _emit(b: Any, kind: Any, vectors: tuple[int, int], data: list[Any], numbers: list[Any], whole: bool) -> Any:
+def _emit(b: Any, kind: Any, vectors: tuple[int, int], numbers: list[Any]) -> Any:
     """Load both panels, eliminate, store. Returns 0, or 1 + the first row whose pivot is not positive.
 
-    Columns of U beyond the first eight, and those of L^-1, follow the first. Where registers are enough for all they do
-    so at once, which hides the time that pivots take; otherwise one after another, with the multipliers in memory.
-    `whole`: all rows and columns are there, and nothing is masked.
+    Columns of U beyond the first eight, and those of L^-1, follow the first eight. Where there are registers for all,
+    they do so step by step, which hides the time that pivots take; otherwise one vector after another, with the
+    multipliers in memory. The arithmetic is the same.
     """
-    a, lda, columns, d, ldd, inverse_columns, rows = numbers
+    a_pointer, a, lda, d_pointer, d, ldd = numbers
     code = VectorCode(b, kind, ROWS)
     narrow = VectorCode(b, kind, min(ROWS, VECTOR_BYTES // code.size))
-
-    def load(code: VectorCode, panel: int, first: int) -> _Columns:
-        pointer, offset, step, count = ((data[0], a, lda, columns), (data[1], d, ldd, inverse_columns))[panel]
-        places, masks = [], []
-        for i in range(ROWS):
-            row = code.constant(i)
-            places.append(code.place(pointer, b.add(b.add(offset, b.mul(row, step)), code.constant(first))))
-            count_here = b.select(b.icmp_signed("<", row, rows), count, code.constant(0))
-            masks.append(None if whole else code.first_lanes(b.sub(count_here, code.constant(first))))
-        return _Columns(code, places, masks)
-
-    lead = load(code, 0, 0)
-    if not whole:
-        for i in range(ROWS):  # rows beyond the last are those of the identity, and are not stored
-            unit = ir.Constant(code.vector, [ir.Constant(code.scalar, float(lane == i)) for lane in range(code.lanes)])
-            lead.rows[i] = b.select(b.icmp_signed("<", code.constant(i), rows), lead.rows[i], unit)
+    lead = _Columns(code, a_pointer, a, lda)
     others = [
-        (panel, first) for panel in (0, 1) for first in range(0 if panel else ROWS, ROWS * vectors[panel], narrow.lanes)
+        *((a_pointer, b.add(a, code.constant(c)), lda) for c in range(ROWS, ROWS * vectors[0], narrow.lanes)),
+        *((d_pointer, b.add(d, code.constant(c)), ldd) for c in range(0, ROWS * vectors[1], narrow.lanes)),
     ]
-    together = [load(narrow, *place) for place in others] if AVX512 else []
+    together = [lead, *(_Columns(narrow, *place) for place in others)] if AVX512 else [lead]
     zero, one, infinity = (ir.Constant(code.scalar, x) for x in (0.0, 1.0, float("inf")))
     bad = code.constant(0)
     reciprocals, factors = [], {}
@@ -75,66 +63,40 @@ def _emit(b: Any, kind: Any, vectors: tuple[int, int], data: list[Any], numbers:
         first = b.and_(b.not_(good), b.icmp_signed("==", bad, code.constant(0)))
         bad = b.select(first, code.constant(j + 1), bad)
         reciprocals.append(b.fdiv(one, code.square_root(pivot)))
-        for block in (lead, *together):
-            block.scale(j, reciprocals[j])
+        for columns in together:
+            columns.scale(j, reciprocals[j])
         for i in range(j + 1, ROWS):
             factors[j, i] = b.fneg(code.lane(lead.rows[j], i))
-            for block in (lead, *together):
-                block.subtract(j, i, factors[j, i])
-    for block in (lead, *together):
-        block.store()
-    for place in () if AVX512 else others:
-        block = load(narrow, *place)
+            for columns in together:
+                columns.add(factors[j, i], j, i)
+    for columns in together:
+        columns.store()
+    for place in others[len(together) - 1 :]:
+        columns = _Columns(narrow, *place)
         for j in range(ROWS):
-            block.scale(j, reciprocals[j])
+            columns.scale(j, reciprocals[j])
             for i in range(j + 1, ROWS):
-                block.subtract(j, i, factors[j, i])
-        block.store()
+                columns.add(factors[j, i], j, i)
+        columns.store()
     return bad
 
 
 def _eliminate(vectors: tuple[int, int]) -> Any:
     @intrinsic
-    def eliminate(
-        typingctx: Any,
-        A: Any,
-        a: Any,
-        lda: Any,
-        columns: Any,
-        D: Any,
-        d: Any,
-        ldd: Any,
-        inverse_columns: Any,
-        rows: Any,
-    ) -> Any:
+    def eliminate(typingctx: Any, A: Any, a: Any, lda: Any, D: Any, d: Any, ldd: Any) -> Any:
         size = types.intp
-        signature = types.int64(A, size, size, size, D, size, size, size, size)
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            def pointer(position: int) -> Any:
-                return context.make_array(signature.args[position])(context, builder, args[position]).data
+            numbers = list(args)
+            for position in (0, 3):
+                array = context.make_array(signature.args[position])(context, builder, args[position])
+                numbers[position] = array.data
+            return _emit(builder, A.dtype, vectors, numbers)
 
-            numbers = [args[i] for i in (1, 2, 3, 5, 6, 7, 8)]
-            panels = [pointer(0), pointer(4)]
-            if AVX512:  # masks cost nothing
-                return _emit(builder, A.dtype, vectors, panels, numbers, False)
-            expected = [ROWS * vectors[0], ROWS * vectors[1], ROWS]
-            complete = [
-                builder.icmp_signed("==", number, ir.Constant(I64, size))
-                for number, size in zip((args[3], args[7], args[8]), expected, strict=True)
-            ]
-            result = cgutils.alloca_once(builder, I64)
-            with builder.if_else(builder.and_(builder.and_(complete[0], complete[1]), complete[2])) as (whole, partial):
-                with whole:
-                    builder.store(_emit(builder, A.dtype, vectors, panels, numbers, True), result)
-                with partial:
-                    builder.store(_emit(builder, A.dtype, vectors, panels, numbers, False), result)
-            return builder.load(result)
-
-        return signature, codegen
+        return types.int64(A, size, size, D, size, size), codegen
 
     return eliminate
 
 
-# The first, second and last eight rows of a block of up to 24: so many vectors of U, and of L^-1, in a row.
+# The first, second and last eight rows of a block of 24: so many vectors of U, and of L^-1, in a row.
 eliminate_first, eliminate_second, eliminate_last = (_eliminate(v) for v in ((3, 1), (2, 2), (1, 3)))
