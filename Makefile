@@ -8,7 +8,7 @@ DATA ?= ../shared/data
 STATE = $(shell find src -name '*.py' | LC_ALL=C sort | xargs cat | cksum | cut -d ' ' -f 1)
 CACHE = NUMBA_CACHE_DIR=$(abspath $(VENV))/compiled/$(STATE)
 
-.PHONY: demo test test-slow lint types bench bench-full docs figures format clean
+.PHONY: demo test test-cpus test-slow lint types bench bench-full docs figures format clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m gigagp.demo
@@ -16,6 +16,10 @@ demo: $(VENV)/.installed
 test: lint types
 	@ls -d $(VENV)/compiled/* 2>/dev/null | grep -v "/$(STATE)$$" | xargs -r rm -rf
 	$(CACHE) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	$(CACHE) $(BIN)/python tests/cpus.py avx2 --unless-native --quick
+
+test-cpus: $(VENV)/.dev
+	$(CACHE) $(BIN)/python tests/cpus.py all
 
 # Also runs every hypothesis test again, with many more examples.
 test-slow: $(VENV)/.dev

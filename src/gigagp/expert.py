@@ -15,7 +15,7 @@ from gigagp.linalg import cholesky, leaf
 from gigagp.linalg.compiled import compiled, compiled_strict
 from gigagp.linalg.jitter import factor_noisy, largest_jitter
 from gigagp.linalg.tiny import tiny_is_zero
-from gigagp.linalg.vectors import whole_registers
+from gigagp.linalg.vectors import multiply_add, whole_registers
 from gigagp.linalg.workspace import Workspace
 
 QUERY_BLOCK = 512  # queries answered together: enough to feed the processor, little memory
@@ -115,7 +115,7 @@ def own_scale(misfit: Any, points: int) -> Any:
 
 
 @compiled_strict
-def _weighted_sum(alpha: Array, K: Array, p: int, q: int, mean: Array) -> None:
+def weighted_sum(alpha: Array, K: Array, p: int, q: int, mean: Array) -> None:
     """mean[:q] := alpha^T K, four rows at a time.
 
     A library's product rounds a column by where it stands; here a query's mean does not tell who was asked with it.
@@ -127,19 +127,22 @@ def _weighted_sum(alpha: Array, K: Array, p: int, q: int, mean: Array) -> None:
         r, s, t, u = alpha[i], alpha[i + 1], alpha[i + 2], alpha[i + 3]
         first, second, third, last = K[i], K[i + 1], K[i + 2], K[i + 3]
         for j in range(q):
-            mean[j] += (first[j] * r + second[j] * s) + (third[j] * t + last[j] * u)
+            mean[j] += multiply_add(first[j], r, second[j] * s) + multiply_add(third[j], t, last[j] * u)
     for i in range(whole, p):
         r, first = alpha[i], K[i]
         for j in range(q):
-            mean[j] += first[j] * r
+            mean[j] = multiply_add(first[j], r, mean[j])
 
 
-@compiled
-def _reduce_variance(V: Array, p: int, q: int, variance: Array) -> None:
-    """variance[:q] -= column sums of V * V."""
+@compiled_strict
+def column_dots(A: Array, B: Array, p: int, q: int, dots: Array) -> None:
+    """dots[:q] := column sums of A * B, rows in order."""
+    whole_registers()
+    dots[:q] = 0
     for i in range(p):
+        a, b = A[i], B[i]
         for j in range(q):
-            variance[j] -= V[i, j] * V[i, j]
+            dots[j] = multiply_add(a[j], b[j], dots[j])
 
 
 @tiny_is_zero
@@ -203,7 +206,7 @@ def posterior_mean(kernel: Kernel, theta: Array, held: Factor, Z: Array, work: W
     for start in range(0, len(Z), QUERY_BLOCK):
         block = Z[start : start + QUERY_BLOCK]
         k = kernel.cross(theta[:-1], held.X, block, _cross_buffer(held, block, work))
-        _weighted_sum(held.alpha, k, len(held.X), len(block), mean[start:])
+        weighted_sum(held.alpha, k, len(held.X), len(block), mean[start:])
     return mean
 
 
@@ -219,13 +222,13 @@ def posterior(kernel: Kernel, theta: Array, held: Factor, Z: Array, work: Worksp
         block = Z[start : start + QUERY_BLOCK]
         n = len(block)
         k = kernel.cross(theta[:-1], held.X, block, _cross_buffer(held, block, work))
-        _weighted_sum(held.alpha, k, p, n, mean[start:])
+        weighted_sum(held.alpha, k, p, n, mean[start:])
         cholesky.solve_lower(held.U, held.D, k, p, n)
         prior = kernel.diagonal(theta[:-1], block)
-        left = prior.copy()
-        _reduce_variance(k, p, n, left)
+        explained = np.empty(n, Z.dtype)
+        column_dots(k, k, p, n, explained)
         floor = max(_SMALLEST, float(np.finfo(Z.dtype).eps)) * prior + np.finfo(Z.dtype).tiny
-        variance[start : start + n] = np.maximum(left, floor)
+        variance[start : start + n] = np.maximum(prior - explained, floor)
     return mean, variance
 
 

@@ -16,6 +16,7 @@ from gigagp.errors import tell_expert
 from gigagp.factor_cache import FactorCache
 from gigagp.kernels.base import Kernel
 from gigagp.linalg import cholesky
+from gigagp.linalg.gemm import multiply
 from gigagp.linalg.workspace import Workspace
 from gigagp.partition.base import RowLists
 from gigagp.routing import Route, Router
@@ -377,12 +378,13 @@ def _joint(committee: Committee, leaves: Array, Z: Array, work: Workspace) -> tu
     kernel, theta, q = committee.kernel, committee.theta, len(Z)
     Z = Z.astype(float)
     data, weights, scales = [], [], []  # per expert: its rows and inputs, V_i = C_i k_i, its scale
-    means = np.empty((q, len(leaves)))
+    means, mean, dots = np.empty((q, len(leaves))), np.empty(q), np.empty(q)
     for i, leaf in enumerate(leaves):
         X, y = (part.astype(float) for part in committee.store.read(committee.experts, int(leaf)))
         factor = expert.factor(kernel, theta, X, y, work, int(leaf))
         V = np.ascontiguousarray(kernel.cross(theta[:-1], X, Z)[: len(X), :q])
-        means[:, i] = factor.alpha @ V
+        expert.weighted_sum(factor.alpha, V, len(X), q, mean)
+        means[:, i] = mean
         cholesky.solve_lower(factor.U, factor.D, V, len(X), q)
         cholesky.solve_lower_transposed(factor.U, factor.D, V, len(X), q)
         data.append((committee.experts[int(leaf)], X))
@@ -391,8 +393,11 @@ def _joint(committee: Committee, leaves: Array, Z: Array, work: Workspace) -> tu
     covariances = np.empty((q, len(leaves), len(leaves)))
     for i, (rows_i, X_i) in enumerate(data):
         for j, (rows_j, X_j) in enumerate(data[: i + 1]):
-            K = kernel.cross(theta[:-1], X_i, X_j)
+            K = np.ascontiguousarray(kernel.cross(theta[:-1], X_i, X_j)[: len(X_i), : len(X_j)])
             _, a, b = np.intersect1d(rows_i, rows_j, assume_unique=True, return_indices=True)
             K[a, b] += committee.noise  # the same observation has the same noise in both
-            covariances[:, i, j] = covariances[:, j, i] = np.einsum("pq,pq->q", weights[i], K @ weights[j])
+            product = np.empty((len(X_i), q))
+            multiply(1.0, K, 0, 0, False, weights[j], 0, 0, 0.0, product, 0, 0, len(X_i), q, len(X_j))
+            expert.column_dots(weights[i], product, len(X_i), q, dots)
+            covariances[:, i, j] = covariances[:, j, i] = dots
     return means, covariances, np.array(scales)

@@ -33,4 +33,12 @@ class NPAE(Rule):
         scale = np.sqrt(np.maximum(a, np.finfo(float).tiny))  # far experts have tiny a: correlations treat all alike
         correlations = covariances / (scale[:, :, None] * scale[:, None, :]) + _JITTER * np.eye(means.shape[1])
         weights: Any = np.linalg.solve(correlations, (a / scale)[:, :, None])[:, :, 0] / scale
-        return Prediction((weights * means).sum(axis=1), prior - (weights * a).sum(axis=1))
+        return Prediction(_row_dots(weights, means), prior - _row_dots(weights, a))
+
+
+def _row_dots(A: Array, B: Array) -> Array:
+    """Row sums of A * B, columns in order: NumPy's sums may be grouped by the number of rows."""
+    total = A[:, 0] * B[:, 0]
+    for j in range(1, A.shape[1]):
+        total += A[:, j] * B[:, j]
+    return np.asarray(total)

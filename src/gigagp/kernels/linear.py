@@ -6,6 +6,7 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.kernels.base import Kernel, parameter, place
+from gigagp.linalg.gemm import multiply
 
 
 class Linear(Kernel):
@@ -24,10 +25,18 @@ class Linear(Kernel):
         return self.cross(theta, X, X, out)
 
     def cross(self, theta: Array, X: Array, Z: Array, out: Array | None = None) -> Array:
-        return place((X * np.exp(theta).astype(X.dtype)) @ Z.T, out)
+        # Not a library's product, which rounds an element by where it stands: a query's row must not.
+        scaled, columns = np.ascontiguousarray(X * np.exp(theta).astype(X.dtype)), np.array(Z.T, order="C")
+        K = np.empty((len(X), len(Z)), X.dtype)
+        multiply(1.0, scaled, 0, 0, False, columns, 0, 0, 0.0, K, 0, 0, len(X), len(Z), X.shape[1])
+        return place(K, out)
 
     def diagonal(self, theta: Array, X: Array) -> Array:
-        return np.asarray((X * X * np.exp(theta).astype(X.dtype)).sum(axis=1), X.dtype)
+        variances = np.broadcast_to(np.exp(theta), X.shape[1]).astype(X.dtype)
+        total = np.zeros(len(X), X.dtype)
+        for column, variance in zip(X.T, variances, strict=True):  # one by one: NumPy's sums regroup
+            total += column * column * variance
+        return total
 
     def pullback(self, theta: Array, X: Array, W: Array, K: Array) -> Array:
         below = np.tril(W[: len(X), : len(X)], -1)

@@ -14,7 +14,7 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.linalg import schedule, tile
-from gigagp.linalg.compiled import compiled
+from gigagp.linalg.compiled import compiled, compiled_strict
 from gigagp.linalg.gemm import multiply
 from gigagp.linalg.team import Team
 from gigagp.linalg.vectors import whole_registers
@@ -28,27 +28,48 @@ def stride(p: int) -> int:
     return rounded + 8 if rounded % 64 == 0 else rounded
 
 
-@compiled
-def _factor_block(A: Array, D: Array, s: int, n: int) -> int:
-    """Factor the block A[s:s+n, s:s+n], n up to WIDTH; its L^-1 goes to D[s:s+n, :n]. Returns 0, or 1 + the bad row."""
+@compiled_strict  # so that tiles are rounded as they are written
+def _factor_whole_block(A: Array, D: Array, s: int, n: int) -> int:
+    """`_factor_block` where WIDTH rows are there, of which n are wanted."""
     lda, ldd = A.shape[1], D.shape[1]
-    for i in range(n):
-        for j in range(ldd):
+    for i in range(WIDTH):
+        for j in range(WIDTH):
             D[s + i, j] = 0
         D[s + i, i] = 1
     for j in range(0, n, tile.ROWS):
-        o, b = s + j, min(tile.ROWS, n - j)
+        o = s + j
         if j > 0:
-            multiply(-1.0, A, s, o, True, A, s, o, 1.0, A, o, o, b, n - j, j)
-            multiply(-1.0, A, s, o, True, D, s, 0, 0.0, D, o, 0, b, j, j)
+            multiply(-1.0, A, s, o, True, A, s, o, 1.0, A, o, o, tile.ROWS, WIDTH - j, j)
+            multiply(-1.0, A, s, o, True, D, s, 0, 0.0, D, o, 0, tile.ROWS, j, j)
         if j == 0:
-            bad = tile.eliminate_first(A, o * lda + o, lda, n - j, D, o * ldd, ldd, j + b, b)
+            bad = tile.eliminate_first(A, o * lda + o, lda, D, o * ldd, ldd)
         elif j == tile.ROWS:
-            bad = tile.eliminate_second(A, o * lda + o, lda, n - j, D, o * ldd, ldd, j + b, b)
+            bad = tile.eliminate_second(A, o * lda + o, lda, D, o * ldd, ldd)
         else:
-            bad = tile.eliminate_last(A, o * lda + o, lda, n - j, D, o * ldd, ldd, j + b, b)
+            bad = tile.eliminate_last(A, o * lda + o, lda, D, o * ldd, ldd)
         if bad > 0:
             return int(o + bad)
+    return 0
+
+
+@compiled_strict
+def _factor_block(A: Array, D: Array, s: int, n: int) -> int:
+    """Factor the block A[s:s+n, s:s+n], n up to WIDTH; its L^-1 goes to D[s:s+n, :n]. Returns 0, or 1 + the bad row."""
+    whole = n == WIDTH
+    block, inverse, start = (A, D, s) if whole else (np.eye(WIDTH, dtype=A.dtype), np.empty((WIDTH, WIDTH), A.dtype), 0)
+    if not whole:  # the last block is filled up with rows of the identity, which change nothing
+        for i in range(n):
+            for j in range(i, n):
+                block[i, j] = A[s + i, s + j]
+    bad = _factor_whole_block(block, inverse, start, n)
+    if bad > 0:
+        return int(s - start + bad)
+    if not whole:
+        for i in range(n):
+            for j in range(i, n):
+                A[s + i, s + j] = block[i, j]
+            for j in range(D.shape[1]):
+                D[s + i, j] = inverse[i, j]
     return 0
 
 

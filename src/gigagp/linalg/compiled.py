@@ -20,5 +20,10 @@ def compiled(function: F) -> F:
 
 
 def compiled_strict(function: F) -> F:
-    """As `compiled`, for code whose rounding must not be regrouped."""
-    return njit(fastmath={"contract"}, **_OPTIONS)(function)  # type: ignore[no-any-return]
+    """As `compiled`, but every operation is rounded as it is written; fused multiply-adds are written as such.
+
+    For element-wise passes over a batch. LLVM compiles such a loop twice, once for whole vectors and once for the
+    remainder, and with the freedom to regroup or fuse it rounds the two differently, so that a result would depend on
+    its place in the batch (Matern kernels on AVX2).
+    """
+    return njit(fastmath=False, **_OPTIONS)(function)  # type: ignore[no-any-return]

@@ -1,104 +1,70 @@
-"""e^x for x <= 0, written so that LLVM turns a loop over it into vector code.
+"""e^x for x <= 0, in explicit vector code.
 
 x = n ln 2 + r with |r| <= ln 2 / 2; e^r by its Taylor series (degree 13, or 7 in float32: the remainder is below half
 a unit in the last place); 2^n by writing n into the exponent bits. Adding 1.5 * 2^52 rounds to an integer and leaves it
 in the low bits, so no float-to-integer conversion (which AVX2 lacks) is needed.
 """
 
-from typing import Any
+from math import factorial
+from typing import Any, NamedTuple
 
-import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
 
-from gigagp.linalg.compiled import compiled_strict
+from gigagp.linalg.vectors import I32, VectorCode
 
-_SHIFT64, _SHIFT32 = 6755399441055744.0, np.float32(12582912.0)
 _LOG2E = 1.4426950408889634
-_LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10
-_LN2_HIGH32, _LN2_LOW32 = np.float32(0.693359375), np.float32(-2.12194440e-4)
-_LOWEST64, _LOWEST32 = -708.0, np.float32(-87.0)
+
+
+class _Format(NamedTuple):
+    """What depends on the precision."""
+
+    shift: float  # adding it rounds to an integer
+    ln2_high: float  # ln 2 in two parts, of which the first has trailing zeros
+    ln2_low: float
+    lowest: float  # e^x is zero below
+    degree: int
+    mantissa_bits: int
+    one: int  # the bits of 1.0
+
+
+_DOUBLE = _Format(6755399441055744.0, 0.6931471803691238, 1.9082149292705877e-10, -708.0, 13, 52, 0x3FF0000000000000)
+_SINGLE = _Format(12582912.0, 0.693359375, -2.12194440e-4, -87.0, 7, 23, 0x3F800000)
+
+
+def write_exp(code: VectorCode, given: Any) -> Any:
+    """e^given for a vector of numbers <= 0; zero below e^-708 (e^-87 in float32); NaN stays NaN."""
+    b = code.b
+    form = _DOUBLE if code.size == 8 else _SINGLE
+    integers = ir.VectorType(ir.IntType(8 * code.size), code.lanes)
+
+    def integer(value: int) -> Any:
+        return ir.Constant(integers, [ir.Constant(integers.element, value)] * code.lanes)
+
+    lowest = code.number(form.lowest)
+    below = b.fcmp_ordered("<", given, lowest)
+    x = b.select(below, lowest, given)
+    shifted = code.multiply_add(x, code.number(_LOG2E), code.number(form.shift))
+    n = b.fsub(shifted, code.number(form.shift))
+    r = code.multiply_add(n, code.number(-form.ln2_high), x)
+    r = code.multiply_add(n, code.number(-form.ln2_low), r)
+    e = code.number(1 / factorial(form.degree))
+    for power in range(form.degree - 1, -1, -1):
+        e = code.multiply_add(e, r, code.number(1 / factorial(power)))
+    exponent = b.shl(b.bitcast(shifted, integers), integer(form.mantissa_bits))
+    e = b.fmul(e, b.bitcast(b.add(integer(form.one), exponent), code.vector))
+    return b.select(below, code.zero, e)
 
 
 @intrinsic
-def _bits(typingctx: Any, value: Any) -> Any:
-    """The bits of a float as an integer of the same width."""
-    integer, width = (types.int64, 64) if value == types.float64 else (types.int32, 32)
+def exp_nonpositive(typingctx: Any, x: Any) -> Any:
+    """e^x for one number x <= 0 in compiled code."""
+    kind = types.float32 if x == types.float32 else types.float64
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.IntType(width))
+        code = VectorCode(builder, kind, 1)
+        result = write_exp(code, code.spread(args[0], code.scalar))
+        return builder.extract_element(result, ir.Constant(I32, 0))
 
-    return integer(value), codegen
-
-
-@intrinsic
-def _float(typingctx: Any, value: Any) -> Any:
-    """The float whose bits are the given integer."""
-    kind, llvm = (types.float64, ir.DoubleType()) if value == types.int64 else (types.float32, ir.FloatType())
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], llvm)
-
-    return kind(value), codegen
-
-
-def _exp64(given: float) -> float:
-    x = _LOWEST64 if given < _LOWEST64 else given  # NaN stays NaN
-    shifted = x * _LOG2E + _SHIFT64
-    n = shifted - _SHIFT64
-    r = (x - n * _LN2_HIGH) - n * _LN2_LOW
-    e = 1 / 6227020800.0
-    e = e * r + 1 / 479001600.0
-    e = e * r + 1 / 39916800.0
-    e = e * r + 1 / 3628800.0
-    e = e * r + 1 / 362880.0
-    e = e * r + 1 / 40320.0
-    e = e * r + 1 / 5040.0
-    e = e * r + 1 / 720.0
-    e = e * r + 1 / 120.0
-    e = e * r + 1 / 24.0
-    e = e * r + 1 / 6.0
-    e = e * r + 0.5
-    e = e * r + 1.0
-    e = e * r + 1.0
-    e = e * _float(_bits(1.0) + (_bits(shifted) << 52))
-    return 0.0 if given < _LOWEST64 else e
-
-
-def _exp32(given: Any) -> Any:
-    f = np.float32
-    x = _LOWEST32 if given < _LOWEST32 else given
-    shifted = x * f(_LOG2E) + _SHIFT32
-    n = shifted - _SHIFT32
-    r = (x - n * _LN2_HIGH32) - n * _LN2_LOW32
-    e = f(1 / 5040.0)
-    e = e * r + f(1 / 720.0)
-    e = e * r + f(1 / 120.0)
-    e = e * r + f(1 / 24.0)
-    e = e * r + f(1 / 6.0)
-    e = e * r + f(0.5)
-    e = e * r + f(1.0)
-    e = e * r + f(1.0)
-    e = e * _float(np.int32(_bits(f(1.0)) + (_bits(shifted) << np.int32(23))))
-    return f(0.0) if given < _LOWEST32 else e
-
-
-_exp64_compiled = compiled_strict(_exp64)
-_exp32_compiled = compiled_strict(_exp32)
-
-
-def exp_nonpositive(x: float) -> float:
-    """e^x for x <= 0; zero below e^-708 (e^-87 in float32)."""
-    return float(np.exp(x))
-
-
-@overload(exp_nonpositive, strict=False)
-def _choose_by_type(x: Any) -> Any:
-    def single(x: Any) -> Any:
-        return _exp32_compiled(x)
-
-    def double(x: Any) -> Any:
-        return _exp64_compiled(np.float64(x))
-
-    return single if x == types.float32 else double
+    return kind(kind), codegen

@@ -1,9 +1,11 @@
 """Matrix products at the size of a leaf's blocks, in explicit vector code.
 
-A library's GEMM packs its operands and is made for matrices of thousands; at blocks of 128 and 256 it loses a fifth of
-its rate (benchmarks/products.py), and every call has a price. Here a micro-kernel holds ROWS x 3 vectors of C in
-registers and walks along k; A is read element by element (so it may as well be transposed), B by rows, neither is
-packed. Each sum is formed by fused multiply-adds in the order of k, so its rounding depends on nothing but the numbers.
+A library's GEMM packs both operands and is made for matrices of thousands; at the blocks of small leaves it loses part
+of its rate (benchmarks/products.py), and every call has a price. Here a micro-kernel holds ROWS x VECTORS vectors of C
+in registers and walks along k. A is read element by element, so it may as well be transposed, and is never packed. B is
+read by rows; without AVX-512 a strip of it is first copied to where it is contiguous, because AVX2 has fewer registers
+and no room for a mask among them. Each sum is formed by multiply-adds in the order of k, so its rounding depends on
+nothing but the numbers.
 """
 
 from typing import Any
@@ -13,81 +15,84 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from gigagp.arrays import Array
-from gigagp.linalg.compiled import compiled
-from gigagp.linalg.vectors import AVX512, I64, VECTOR_BYTES, VectorCode
+from gigagp.linalg.compiled import compiled, compiled_strict
+from gigagp.linalg.vectors import AVX512, VECTOR_BYTES, VectorCode
 
-ROWS = 8 if AVX512 else 4  # with 3 vectors a row: all registers but those for A and B
-_K_BLOCK, _M_BLOCK = 192, 64  # rows of B, and rows of A, that stay in the nearest caches
-_AHEAD = 8  # steps along k by which data are called for before they are used
+# 24 sums of 32 registers with AVX-512, otherwise 12 of 16; the others hold what is read of A and B.
+ROWS = 8 if AVX512 else 4
+VECTORS = 3
+_K_BLOCK = 192  # rows of B whose strip stays in the first cache
+_M_BLOCK = 64 if AVX512 else 128  # rows of A that stay in the second cache
+_PREFETCH_STEPS = 8  # along k, because rows are further apart than the processor prefetches on its own
+COPIES = not AVX512  # strips of B: there is no register for a mask, and loads with a mask are slow
+_COPY_ROWS = 8  # rows of C beyond which copying pays
 
 
-def _emit(code: VectorCode, vectors: int, data: list[Any], numbers: list[Any]) -> None:
-    """C (rows x columns) := alpha A B + beta C, accumulators in registers, the last vector of a row masked."""
+def _emit(code: VectorCode, vectors: int, numbers: list[Any]) -> None:
+    """C (rows x columns) := alpha A B + beta C, accumulators in registers; of the last vector, `last` lanes count."""
     b = code.b
-    pa, pb, pc = data
-    oa, row_step, k_step, ob, ldb, oc, ldc, k, rows, last, alpha, beta = numbers
+    pa, row_step, k_step, pb, ldb, pc, ldc, k, rows, last, alpha, beta = numbers
     mask = code.first_lanes(last)
-    masks = [None] * (vectors - 1) + [mask]
     bottom = b.sub(rows, code.constant(1))
     starts = []
     for i in range(ROWS):  # rows beyond the last repeat it, and are not stored
         row = code.constant(i)
         row = b.select(b.icmp_signed("<", row, bottom), row, bottom)
-        starts.append(b.gep(pa, [b.add(oa, b.mul(row, row_step))]))
-    before = b.block
-    loop, done = b.append_basic_block("along_k"), b.append_basic_block("summed")
-    b.branch(loop)
-    b.position_at_end(loop)
-    step = b.phi(I64)
-    step.add_incoming(code.constant(0), before)
-    sums = [[b.phi(code.vector) for _ in range(vectors)] for _ in range(ROWS)]
-    at_a, at_b = b.mul(step, k_step), b.add(ob, b.mul(step, ldb))
-    across = [code.load(code.place(pb, b.add(at_b, code.constant(v * code.lanes))), masks[v]) for v in range(vectors)]
-    # Rows are further apart than the processor's own prefetching looks.
-    code.prefetch(b.gep(starts[0], [b.add(at_a, b.mul(k_step, code.constant(_AHEAD)))]))
-    ahead = b.add(at_b, b.mul(ldb, code.constant(_AHEAD)))
-    for v in range(vectors):
-        code.prefetch(b.gep(pb, [b.add(ahead, code.constant(v * code.lanes))]))
-    following = b.add(step, code.constant(1))
-    step.add_incoming(following, loop)
-    totals = []
-    for i in range(ROWS):
-        a = code.spread(b.load(b.gep(starts[i], [at_a])), code.scalar)
-        total = [code.multiply_add(a, across[v], sums[i][v]) for v in range(vectors)]
-        for v in range(vectors):
-            sums[i][v].add_incoming(code.zero, before)
-            sums[i][v].add_incoming(total[v], loop)
-        totals.append(total)
-    b.cbranch(b.icmp_signed("<", following, k), loop, done)
-    b.position_at_end(done)
+        starts.append(b.gep(pa, [b.mul(row, row_step)]))
+        if COPIES:
+            code.prefetch(b.gep(pc, [b.mul(row, ldc)]))
+    read_masks = [None] * (vectors - 1) + [None if COPIES else mask]
+
+    def step_along_k(step: Any, sums: list[Any]) -> list[Any]:
+        at_a, at_b = b.mul(step, k_step), b.mul(step, ldb)
+        across = [
+            code.load(code.place(pb, b.add(at_b, code.constant(v * code.lanes))), read_masks[v]) for v in range(vectors)
+        ]
+        code.prefetch(b.gep(starts[0], [b.add(at_a, b.mul(k_step, code.constant(_PREFETCH_STEPS)))]))
+        if not COPIES:
+            ahead = b.add(at_b, b.mul(ldb, code.constant(_PREFETCH_STEPS)))
+            for v in range(vectors):
+                code.prefetch(b.gep(pb, [b.add(ahead, code.constant(v * code.lanes))]))
+        totals = []
+        for i in range(ROWS):
+            a = code.spread(b.load(b.gep(starts[i], [at_a])), code.scalar)
+            totals += [code.multiply_add(a, across[v], sums[i * vectors + v]) for v in range(vectors)]
+        return totals
+
+    totals = code.loop(k, [code.zero] * (ROWS * vectors), step_along_k)
     alphas, betas = code.spread(alpha, code.scalar), code.spread(beta, code.scalar)
     fresh = b.fcmp_ordered("==", beta, ir.Constant(code.scalar, 0.0))  # then C may hold anything, NaN included
-    for i in range(ROWS):
-        with b.if_then(b.icmp_signed("<", code.constant(i), rows)):
-            for v in range(vectors):
-                offset = b.add(b.add(oc, b.mul(code.constant(i), ldc)), code.constant(v * code.lanes))
-                place = code.place(pc, offset)
-                scaled = b.select(fresh, code.zero, b.fmul(betas, code.load(place, masks[v])))
-                code.store(code.multiply_add(alphas, totals[i][v], scaled), place, masks[v])
+
+    def store(write_masks: list[Any]) -> None:
+        for i in range(ROWS):
+            with b.if_then(b.icmp_signed("<", code.constant(i), rows)):
+                for v in range(vectors):
+                    place = code.place(pc, b.add(b.mul(code.constant(i), ldc), code.constant(v * code.lanes)))
+                    scaled = b.select(fresh, code.zero, b.fmul(betas, code.load(place, write_masks[v])))
+                    code.store(code.multiply_add(alphas, totals[i * vectors + v], scaled), place, write_masks[v])
+
+    masked = [None] * (vectors - 1) + [mask]
+    if not COPIES:
+        store(masked)
+        return
+    with b.if_else(b.icmp_signed("==", last, code.constant(code.lanes))) as (whole, partial):
+        with whole:  # masked stores are slow without AVX-512
+            store([None] * vectors)
+        with partial:
+            store(masked)
 
 
 def _micro_kernel(vectors: int) -> Any:
     @intrinsic
     def kernel(
-        typingctx: Any, A: Any, oa: Any, row_step: Any, k_step: Any, B: Any, ob: Any, ldb: Any, C: Any, oc: Any,
-        ldc: Any, k: Any, rows: Any, last: Any, alpha: Any, beta: Any,
+        typingctx: Any, pa: Any, row_step: Any, k_step: Any, pb: Any, ldb: Any, pc: Any, ldc: Any, k: Any, rows: Any,
+        last: Any, alpha: Any, beta: Any,
     ) -> Any:  # fmt: skip
-        kind, size = A.dtype, types.intp
-        signature = types.void(
-            A, size, size, size, B, size, size, C, size, size, size, size, size, kind, kind
-        )  # fmt: skip
+        kind, size = pa.dtype, types.intp
+        signature = types.void(pa, size, size, pb, size, pc, size, size, size, size, kind, kind)
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            def data(position: int) -> Any:
-                return context.make_array(signature.args[position])(context, builder, args[position]).data
-
-            numbers = [args[i] for i in (1, 2, 3, 5, 6, 8, 9, 10, 11, 12, 13, 14)]
-            _emit(VectorCode(builder, kind), vectors, [data(0), data(4), data(7)], numbers)
+            _emit(VectorCode(builder, kind), vectors, list(args))
             return context.get_dummy_value()
 
         return signature, codegen
@@ -95,7 +100,74 @@ def _micro_kernel(vectors: int) -> Any:
     return kernel
 
 
-_one, _two, _three = _micro_kernel(1), _micro_kernel(2), _micro_kernel(3)
+_one, _two, _three = (_micro_kernel(vectors) for vectors in (1, 2, 3))
+
+
+@intrinsic
+def _address(typingctx: Any, A: Any, offset: Any) -> Any:
+    """Where the element of that number lies."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        return builder.gep(data, [args[1]])
+
+    return types.CPointer(A.dtype)(A, types.intp), codegen
+
+
+@intrinsic
+def _beyond(typingctx: Any, pointer: Any, offset: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.gep(args[0], [args[1]])
+
+    return pointer(pointer, types.intp), codegen
+
+
+@intrinsic
+def _strip(typingctx: Any, A: Any) -> Any:
+    """Room on the stack for a strip of B, and for what a last, shifted vector reads beyond it."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = context.get_data_type(A.dtype)
+        lanes = VECTOR_BYTES * 8 // A.dtype.bitwidth
+        count = (_K_BLOCK + 1) * VECTORS * lanes if COPIES else 1
+        with builder.goto_entry_block():
+            place = builder.alloca(ir.ArrayType(kind, count))  # cgutils.alloca_once would fill it with zeros
+            place.align = 64
+        return builder.bitcast(place, kind.as_pointer())
+
+    return types.CPointer(A.dtype)(A), codegen
+
+
+@intrinsic
+def _copy_strip(typingctx: Any, pb: Any, ldb: Any, k: Any, columns: Any, strip: Any) -> Any:
+    """Rows of B, `columns` of each, to rows of VECTORS vectors; zeros beyond."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        source, step, count, columns, target = args
+        code = VectorCode(b, pb.dtype)
+        width = VECTORS * code.lanes
+
+        def copy(masks: list[Any]) -> None:
+            def row(number: Any, carried: list[Any]) -> list[Any]:
+                for v in range(VECTORS):
+                    from_place = code.place(source, b.add(b.mul(number, step), code.constant(v * code.lanes)))
+                    to_place = code.place(
+                        target, b.add(b.mul(number, code.constant(width)), code.constant(v * code.lanes))
+                    )
+                    code.store(code.load(from_place, masks[v]), to_place, None)
+                return []
+
+            code.loop(count, [], row)
+
+        with b.if_else(b.icmp_signed("==", columns, code.constant(width))) as (whole, partial):
+            with whole:
+                copy([None] * VECTORS)
+            with partial:
+                copy([code.first_lanes(b.sub(columns, code.constant(v * code.lanes))) for v in range(VECTORS)])
+        return context.get_dummy_value()
+
+    size = types.intp
+    return types.void(pb, size, size, size, strip), codegen
 
 
 # What is known to be zero, or not wanted, in a product: rows and columns are skipped by whole micro-kernels.
@@ -119,6 +191,28 @@ def _wanted(shape: int, i: int, bottom: int, j: int, right: int, k: int) -> tupl
     return low, high, left, right
 
 
+@compiled_strict
+def _copied(B: Array, b: int, ldb: int, j: int, across: int, start: int, first: int, end: int, strip: Any) -> None:
+    """Columns j.. of rows first..end of B to the strip, which begins with row `start`."""
+    if end > first:
+        width = VECTORS * (VECTOR_BYTES // B.itemsize)
+        _copy_strip(_address(B, b + first * ldb + j), ldb, end - first, across, _beyond(strip, (first - start) * width))
+
+
+@compiled_strict
+def _block(
+    pa: Any, row_step: int, k_step: int, pb: Any, ldb: int, pc: Any, ldc: int, k: int, rows: int, columns: int,
+    lanes: int, alpha: float, beta: float,
+) -> None:  # fmt: skip
+    """One micro-kernel, of as many vectors as it takes."""
+    if columns > 2 * lanes:
+        _three(pa, row_step, k_step, pb, ldb, pc, ldc, k, rows, columns - 2 * lanes, alpha, beta)
+    elif columns > lanes:
+        _two(pa, row_step, k_step, pb, ldb, pc, ldc, k, rows, columns - lanes, alpha, beta)
+    else:
+        _one(pa, row_step, k_step, pb, ldb, pc, ldc, k, rows, columns, alpha, beta)
+
+
 @njit(nogil=True, cache=True, error_model="numpy")  # not inlined: the order of its sums is fixed in any copy
 def multiply(
     alpha: float, A: Array, ai: int, aj: int, transposed: bool, B: Array, bi: int, bj: int,
@@ -135,29 +229,34 @@ def multiply(
     row_step, k_step = (1, lda) if transposed else (lda, 1)
     scale, first = C.dtype.type(alpha), C.dtype.type(beta)
     lanes = VECTOR_BYTES // C.itemsize
-    strip = 3 * lanes
+    width = VECTORS * lanes
     a, b, c = ai * lda + aj, bi * ldb + bj, ci * ldc + cj
+    strip = _strip(B)
     for start in range(0, k, _K_BLOCK):
+        end = min(k, start + _K_BLOCK)
         for top in range(0, m, _M_BLOCK):
             height = min(_M_BLOCK, m - top)
-            for j in range(0, n, strip):
+            for j in range(0, n, width):
+                across = min(width, n - j)
+                # Whole vectors are read: where they would reach beyond the last column, the strip has room.
+                copied = COPIES and (height > _COPY_ROWS or across % lanes > 0 or shape & UPPER_ONLY > 0)
+                if copied:
+                    above = max(top, j // ROWS * ROWS - ROWS) if shape & LOWER_ONLY else top  # rows that are wanted
+                    low, high, _, _ = _wanted(shape, above, top + height, j, j + across, k)
+                    _copied(B, b, ldb, j, across, start, max(start, low), min(end, high), strip)
                 for step in range(0, height, ROWS):
                     i = top + step
                     if shape & LEFT_LOWER:  # from below, so that what is still to be read is not yet written
                         i = top + (height - 1) // ROWS * ROWS - step
                     rows = min(ROWS, m - i)
-                    low, high, left, right = _wanted(shape, i, i + rows, j, min(j + strip, n), k)
-                    begin, depth = max(low, start), min(high, start + _K_BLOCK) - max(low, start)
-                    columns = right - left
-                    if depth <= 0 or columns <= 0:
+                    low, high, left, right = _wanted(shape, i, i + rows, j, j + across, k)
+                    begin, depth = max(low, start), min(high, end) - max(low, start)
+                    if depth <= 0 or right <= left:
                         continue
-                    keep = first if begin == low else C.dtype.type(1)
-                    ia, jb, ic = a + i * row_step + begin * k_step, b + begin * ldb + left, c + i * ldc + left
-                    if columns > 2 * lanes:
-                        last = columns - 2 * lanes
-                        _three(A, ia, row_step, k_step, B, jb, ldb, C, ic, ldc, depth, rows, last, scale, keep)
-                    elif columns > lanes:
-                        last = columns - lanes
-                        _two(A, ia, row_step, k_step, B, jb, ldb, C, ic, ldc, depth, rows, last, scale, keep)
+                    pa, pc = _address(A, a + i * row_step + begin * k_step), _address(C, c + i * ldc + left)
+                    if copied:
+                        pb, b_step = _beyond(strip, (begin - start) * width + left - j), width
                     else:
-                        _one(A, ia, row_step, k_step, B, jb, ldb, C, ic, ldc, depth, rows, columns, scale, keep)
+                        pb, b_step = _address(B, b + begin * ldb + left), ldb
+                    keep = first if begin == low else C.dtype.type(1)
+                    _block(pa, row_step, k_step, pb, b_step, pc, ldc, depth, rows, right - left, lanes, scale, keep)

@@ -6,20 +6,26 @@ never a p x p x D tensor. `kind` names the profile f; its slope is -2 f'(r^2), s
     d k / d ln l_d = variance * slope(r^2) * (x_d - z_d)^2 / l_d^2.
 """
 
+from typing import Any
+
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.linalg.compiled import compiled
-from gigagp.linalg.exponential import exp_nonpositive
-from gigagp.linalg.vectors import whole_registers
+from gigagp.linalg.compiled import compiled, compiled_strict
+from gigagp.linalg.distances import squared_distances
+from gigagp.linalg.exponential import write_exp
+from gigagp.linalg.vectors import VECTOR_BYTES, VectorCode, elementwise, whole_registers
 
 SQUARED_EXPONENTIAL, MATERN12, MATERN32, MATERN52, RATIONAL_QUADRATIC = range(5)
 _ROOT3, _ROOT5 = 3.0**0.5, 5.0**0.5
-_SWEEP = 32  # points that a compiled loop takes at a time: rows are filled up to that, a remainder would cost more
+_SWEEP = (
+    VECTOR_BYTES // 2
+)  # points that a compiled loop takes at a time; rows are filled up to it, a remainder costs more
 _FAR = 1e4  # exp(-r) is zero from there on; polynomials before it must stay finite
+_NEAR = 1e-30  # distances by which nothing is divided
 
 
-@compiled
+@compiled_strict
 def scaled_transposed(X: Array, scales: Array) -> Array:
     """(D, p): column d of X times scales[d], as a row."""
     p, D = X.shape
@@ -31,107 +37,106 @@ def scaled_transposed(X: Array, scales: Array) -> Array:
     return out
 
 
-@compiled
-def _distances(x: Array, i: int, z: Array, row: Array, n: int) -> None:
-    """row[:n] := r^2 between point i of x and the first n points of z; four dimensions a sweep."""
-    whole_registers()
-    D = x.shape[0]
-    a = x[0, i]
-    if D < 4:
-        d = 1
-        for j in range(n):
-            s = z[0, j] - a
-            row[j] = s * s
-    else:
-        d = 4
-        b, c, e = x[1, i], x[2, i], x[3, i]
-        for j in range(n):
-            s, t, u, v = z[0, j] - a, z[1, j] - b, z[2, j] - c, z[3, j] - e
-            row[j] = (s * s + t * t) + (u * u + v * v)
-    while d + 4 <= D:
-        a, b, c, e = x[d, i], x[d + 1, i], x[d + 2, i], x[d + 3, i]
-        for j in range(n):
-            s, t, u, v = z[d, j] - a, z[d + 1, j] - b, z[d + 2, j] - c, z[d + 3, j] - e
-            row[j] += (s * s + t * t) + (u * u + v * v)
-        d += 4
-    while d < D:
-        a = x[d, i]
-        for j in range(n):
-            s = z[d, j] - a
-            row[j] += s * s
-        d += 1
+@elementwise
+def _squared_exponential(code: VectorCode, square: Any, variance: Any) -> Any:
+    return code.b.fmul(variance, write_exp(code, code.b.fmul(code.number(-0.5), square)))
 
 
-@compiled
+@elementwise
+def _matern12(code: VectorCode, square: Any, variance: Any) -> Any:
+    return code.b.fmul(variance, write_exp(code, code.b.fneg(code.square_root(square))))
+
+
+@elementwise
+def _matern12_slope(code: VectorCode, square: Any, variance: Any) -> Any:
+    b, r = code.b, code.square_root(square)
+    # It meets a factor that vanishes as r^2.
+    return b.fdiv(b.fmul(variance, write_exp(code, b.fneg(r))), code.larger(r, code.number(_NEAR)))
+
+
+def _scaled_root(code: VectorCode, root: float, square: Any) -> Any:
+    return code.smaller(code.b.fmul(code.number(root), code.square_root(square)), code.number(_FAR))
+
+
+@elementwise
+def _matern32(code: VectorCode, square: Any, variance: Any) -> Any:
+    """(1 + r) exp(-r), r = sqrt(3) distance."""
+    b, r = code.b, _scaled_root(code, _ROOT3, square)
+    return b.fmul(b.fmul(variance, b.fadd(code.number(1.0), r)), write_exp(code, b.fneg(r)))
+
+
+@elementwise
+def _matern32_slope(code: VectorCode, square: Any, variance: Any) -> Any:
+    b, r = code.b, _scaled_root(code, _ROOT3, square)
+    return b.fmul(b.fmul(variance, code.number(3.0)), write_exp(code, b.fneg(r)))
+
+
+@elementwise
+def _matern52(code: VectorCode, square: Any, variance: Any) -> Any:
+    """(1 + r + r^2 / 3) exp(-r), r = sqrt(5) distance."""
+    b, r = code.b, _scaled_root(code, _ROOT5, square)
+    one = code.number(1.0)
+    polynomial = code.multiply_add(r, code.multiply_add(r, code.number(1 / 3), one), one)
+    return b.fmul(b.fmul(variance, polynomial), write_exp(code, b.fneg(r)))
+
+
+@elementwise
+def _matern52_slope(code: VectorCode, square: Any, variance: Any) -> Any:
+    b, r = code.b, _scaled_root(code, _ROOT5, square)
+    factor = b.fmul(b.fmul(variance, code.number(5 / 3)), b.fadd(code.number(1.0), r))
+    return b.fmul(factor, write_exp(code, b.fneg(r)))
+
+
+@compiled_strict
 def profile(kind: int, row: Array, n: int, variance: float, shape: float) -> None:
     """row[:n] := variance * f(r^2), from r^2."""
-    whole_registers()
-    v, far = row.dtype.type(variance), row.dtype.type(_FAR)
-    one, half = row.dtype.type(1), row.dtype.type(0.5)
+    v = row.dtype.type(variance)
     if kind == SQUARED_EXPONENTIAL:
-        for j in range(n):
-            row[j] = v * exp_nonpositive(-half * row[j])
+        _squared_exponential(row, n, v)
     elif kind == MATERN12:
-        for j in range(n):
-            row[j] = v * exp_nonpositive(-np.sqrt(row[j]))
+        _matern12(row, n, v)
     elif kind == MATERN32:
-        root = row.dtype.type(_ROOT3)
-        for j in range(n):
-            r = min(root * np.sqrt(row[j]), far)
-            row[j] = v * (one + r) * exp_nonpositive(-r)
+        _matern32(row, n, v)
     elif kind == MATERN52:
-        root, third = row.dtype.type(_ROOT5), row.dtype.type(1 / 3)
-        for j in range(n):
-            r = min(root * np.sqrt(row[j]), far)
-            row[j] = v * (one + r + r * r * third) * exp_nonpositive(-r)
+        _matern52(row, n, v)
     else:
         for j in range(n):
             row[j] = v * np.exp(-shape * np.log1p(np.float64(row[j]) / (2 * shape)))
 
 
-@compiled
+@compiled_strict
 def _slope(kind: int, row: Array, n: int, variance: float, shape: float) -> None:
     """row[:n] := variance * slope(r^2), from r^2."""
-    whole_registers()
-    v, far = row.dtype.type(variance), row.dtype.type(_FAR)
-    one = row.dtype.type(1)
+    v = row.dtype.type(variance)
     if kind == MATERN12:
-        tiny = row.dtype.type(1e-30)
-        for j in range(n):
-            r = np.sqrt(row[j])
-            row[j] = v * exp_nonpositive(-r) / max(r, tiny)  # meets a factor that vanishes as r^2
+        _matern12_slope(row, n, v)
     elif kind == MATERN32:
-        root, three = row.dtype.type(_ROOT3), row.dtype.type(3)
-        for j in range(n):
-            row[j] = three * v * exp_nonpositive(-root * np.sqrt(row[j]))
+        _matern32_slope(row, n, v)
     elif kind == MATERN52:
-        root, factor = row.dtype.type(_ROOT5), row.dtype.type(5 / 3)
-        for j in range(n):
-            r = min(root * np.sqrt(row[j]), far)
-            row[j] = factor * v * (one + r) * exp_nonpositive(-r)
+        _matern52_slope(row, n, v)
     else:
         for j in range(n):
             row[j] = v * np.exp(-(shape + 1) * np.log1p(np.float64(row[j]) / (2 * shape)))
 
 
-@compiled
+@compiled_strict
 def gram(kind: int, x: Array, variance: float, shape: float, K: Array) -> None:
     """Lower triangle of K := k(x, x); above it, anything."""
     p = x.shape[1]
     for i in range(p):
         row, n = K[i], min(-(-i // _SWEEP) * _SWEEP, p)
-        _distances(x, i, x, row, n)
+        squared_distances(x, i, x, row, n)
         profile(kind, row, n, variance, shape)
         row[i] = variance
 
 
-@compiled
+@compiled_strict
 def cross(kind: int, x: Array, z: Array, variance: float, shape: float, K: Array) -> None:
     """K[:p, :q] := k(x, z)."""
     q = z.shape[1]
     for i in range(x.shape[1]):
         row = K[i]
-        _distances(x, i, z, row, q)
+        squared_distances(x, i, z, row, q)
         profile(kind, row, q, variance, shape)
 
 
@@ -178,7 +183,7 @@ def pull_row(
         for j in range(i):
             row[j] = w[j] * k[j]
     else:
-        _distances(x, i, x, row, i)
+        squared_distances(x, i, x, row, i)
         if kind == RATIONAL_QUADRATIC:
             by_shape = 0.0
             for j in range(i):

@@ -10,84 +10,93 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from gigagp.linalg.vectors import VectorCode
+from gigagp.linalg.vectors import AVX512, VECTOR_BYTES, VectorCode
 
 ROWS = 8
 
 
-def _emit(code: VectorCode, vectors: tuple[int, int], data: list[Any], numbers: list[Any]) -> Any:
-    """Load both panels, eliminate, store. Returns 0, or 1 + the first row whose pivot is not positive."""
-    b = code.b
-    a, lda, columns, d, ldd, inverse_columns, rows = numbers
-    places, masks, panels = [], [], []  # per row, the vectors of both panels
-    for i in range(ROWS):
-        row = code.constant(i)
-        inside = b.icmp_signed("<", row, rows)
-        line: list[Any] = []
-        for pointer, offset, step, count, n in (
-            (data[0], a, lda, columns, vectors[0]),
-            (data[1], d, ldd, inverse_columns, vectors[1]),
-        ):
-            start = b.add(offset, b.mul(row, step))
-            held = b.select(inside, count, code.constant(0))
-            for v in range(n):
-                place = code.place(pointer, b.add(start, code.constant(v * code.lanes)))
-                line.append((place, code.first_lanes(b.sub(held, code.constant(v * code.lanes)))))
-        places.append([place for place, _ in line])
-        masks.append([mask for _, mask in line])
-        panels.append([code.load(place, mask) for place, mask in line])
-        # Rows beyond the last are those of the identity, and are not stored.
-        unit = ir.Constant(code.vector, [ir.Constant(code.scalar, float(lane == i)) for lane in range(code.lanes)])
-        panels[i][0] = b.select(inside, panels[i][0], unit)
+class _Columns:
+    """A vector of columns, eight rows of it, in registers."""
+
+    def __init__(self, code: VectorCode, pointer: Any, offset: Any, step: Any) -> None:
+        self.code = code
+        starts = [code.b.add(offset, code.b.mul(code.constant(i), step)) for i in range(ROWS)]
+        self.places = [code.place(pointer, start) for start in starts]
+        self.rows = [code.load(place, None) for place in self.places]
+
+    def scale(self, j: int, reciprocal: Any) -> None:
+        """Row j *= reciprocal."""
+        self.rows[j] = self.code.b.fmul(self.code.spread(reciprocal, self.code.scalar), self.rows[j])
+
+    def add(self, factor: Any, j: int, i: int) -> None:
+        """Row i += factor * row j."""
+        factors = self.code.spread(factor, self.code.scalar)
+        self.rows[i] = self.code.multiply_add(factors, self.rows[j], self.rows[i])
+
+    def store(self) -> None:
+        for value, place in zip(self.rows, self.places, strict=True):
+            self.code.store(value, place, None)
+
+
+def _emit(b: Any, kind: Any, vectors: tuple[int, int], numbers: list[Any]) -> Any:
+    """Load both panels, eliminate, store. Returns 0, or 1 + the first row whose pivot is not positive.
+
+    Columns of U beyond the first eight, and those of L^-1, follow the first eight. Where there are registers for all,
+    they do so step by step, which hides the time that pivots take; otherwise one vector after another, with the
+    multipliers in memory. The arithmetic is the same.
+    """
+    a_pointer, a, lda, d_pointer, d, ldd = numbers
+    code = VectorCode(b, kind, ROWS)
+    narrow = VectorCode(b, kind, min(ROWS, VECTOR_BYTES // code.size))
+    lead = _Columns(code, a_pointer, a, lda)
+    others = [
+        *((a_pointer, b.add(a, code.constant(c)), lda) for c in range(ROWS, ROWS * vectors[0], narrow.lanes)),
+        *((d_pointer, b.add(d, code.constant(c)), ldd) for c in range(0, ROWS * vectors[1], narrow.lanes)),
+    ]
+    together = [lead, *(_Columns(narrow, *place) for place in others)] if AVX512 else [lead]
     zero, one, infinity = (ir.Constant(code.scalar, x) for x in (0.0, 1.0, float("inf")))
     bad = code.constant(0)
+    reciprocals, factors = [], {}
     for j in range(ROWS):
-        pivot = code.lane(panels[j][0], j)
+        pivot = code.lane(lead.rows[j], j)
         good = b.and_(b.fcmp_ordered(">", pivot, zero), b.fcmp_ordered("<", pivot, infinity))
         first = b.and_(b.not_(good), b.icmp_signed("==", bad, code.constant(0)))
         bad = b.select(first, code.constant(j + 1), bad)
-        reciprocal = code.spread(b.fdiv(one, code.square_root(pivot)), code.scalar)
-        panels[j] = [b.fmul(reciprocal, value) for value in panels[j]]
+        reciprocals.append(b.fdiv(one, code.square_root(pivot)))
+        for columns in together:
+            columns.scale(j, reciprocals[j])
         for i in range(j + 1, ROWS):
-            factor = b.fneg(code.repeat(panels[j][0], i))
-            panels[i] = [
-                code.multiply_add(factor, above, value) for above, value in zip(panels[j], panels[i], strict=True)
-            ]
-    for line, where, which in zip(panels, places, masks, strict=True):
-        for value, place, mask in zip(line, where, which, strict=True):
-            code.store(value, place, mask)
+            factors[j, i] = b.fneg(code.lane(lead.rows[j], i))
+            for columns in together:
+                columns.add(factors[j, i], j, i)
+    for columns in together:
+        columns.store()
+    for place in others[len(together) - 1 :]:
+        columns = _Columns(narrow, *place)
+        for j in range(ROWS):
+            columns.scale(j, reciprocals[j])
+            for i in range(j + 1, ROWS):
+                columns.add(factors[j, i], j, i)
+        columns.store()
     return bad
 
 
 def _eliminate(vectors: tuple[int, int]) -> Any:
     @intrinsic
-    def eliminate(
-        typingctx: Any,
-        A: Any,
-        a: Any,
-        lda: Any,
-        columns: Any,
-        D: Any,
-        d: Any,
-        ldd: Any,
-        inverse_columns: Any,
-        rows: Any,
-    ) -> Any:
+    def eliminate(typingctx: Any, A: Any, a: Any, lda: Any, D: Any, d: Any, ldd: Any) -> Any:
         size = types.intp
-        signature = types.int64(A, size, size, size, D, size, size, size, size)
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            def pointer(position: int) -> Any:
-                return context.make_array(signature.args[position])(context, builder, args[position]).data
+            numbers = list(args)
+            for position in (0, 3):
+                array = context.make_array(signature.args[position])(context, builder, args[position])
+                numbers[position] = array.data
+            return _emit(builder, A.dtype, vectors, numbers)
 
-            numbers = [args[i] for i in (1, 2, 3, 5, 6, 7, 8)]
-            code = VectorCode(builder, A.dtype, ROWS)
-            return _emit(code, vectors, [pointer(0), pointer(4)], numbers)
-
-        return signature, codegen
+        return types.int64(A, size, size, D, size, size), codegen
 
     return eliminate
 
 
-# The first, second and last eight rows of a block of up to 24: so many vectors of U, and of L^-1, in a row.
+# The first, second and last eight rows of a block of 24: so many vectors of U, and of L^-1, in a row.
 eliminate_first, eliminate_second, eliminate_last = (_eliminate(v) for v in ((3, 1), (2, 2), (1, 3)))

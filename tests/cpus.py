@@ -1,0 +1,110 @@
+"""Run a command as if on another CPU: `python tests/cpus.py avx2 python -m pytest tests/unit/test_kernels.py`.
+
+Our own vector code, Numba, NumPy and OpenBLAS each ask the processor what it can do. Here the environment variables by
+which the last three can be told are set together (our code follows Numba), before any of them is imported; child
+processes inherit them. Compiled code of different CPUs lies in the same cache without being mixed up, since Numba keeps
+the CPU's name and features with it. Where no command is given, the tests of linalg, kernels, inference and bits run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from llvmlite import binding
+
+HERE = Path(__file__).resolve().parent
+TESTS = (
+    "unit/test_linalg.py", "unit/test_products.py", "unit/test_team.py", "unit/test_kernels.py", "unit/test_expert.py",
+    "unit/test_inference.py", "unit/test_streaming.py", "laws/test_rules.py", "laws/test_batches.py",
+)  # fmt: skip
+QUICK_TESTS = ("unit/test_kernels.py", "unit/test_inference.py", "laws/test_batches.py")
+
+_AVX2_FEATURES = (
+    "+avx,+avx2,+bmi,+bmi2,+cmov,+cx16,+f16c,+fma,+fsgsbase,+lzcnt,+mmx,+movbe,+pclmul,+popcnt,+sse,+sse2,+sse3,"
+    "+sse4.1,+sse4.2,+ssse3,+xsave"
+)
+_AVX512_FEATURES = f"{_AVX2_FEATURES},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """A kind of x86 processor, in the words of LLVM (name and features), NumPy and OpenBLAS."""
+
+    name: str
+    llvm_name: str
+    llvm_features: str
+    needs: str  # the feature without which a machine cannot play it
+    numpy_lacks: tuple[str, ...]  # beginnings of the names of features
+    openblas_core: str
+
+    def environment(self) -> dict[str, str]:
+        lacking = [
+            feature
+            for feature in np._core._multiarray_umath.__cpu_dispatch__  # type: ignore[attr-defined]
+            if feature.startswith(self.numpy_lacks) and np._core._multiarray_umath.__cpu_features__.get(feature)  # type: ignore[attr-defined]
+        ]
+        return {
+            "NUMBA_CPU_NAME": self.llvm_name,
+            "NUMBA_CPU_FEATURES": self.llvm_features,
+            "NPY_DISABLE_CPU_FEATURES": " ".join(lacking),
+            "OPENBLAS_CORETYPE": self.openblas_core,
+        }
+
+    def runs_here(self) -> bool:
+        return _host_has(self.needs)
+
+
+CPUS = {
+    cpu.name: cpu
+    for cpu in (
+        Cpu("avx512", "skylake-avx512", _AVX512_FEATURES, "avx512vl", ("AVX512_ICL", "AVX512_SPR"), "SkylakeX"),
+        Cpu("avx2", "haswell", _AVX2_FEATURES, "avx2", ("AVX512", "X86_V4"), "Haswell"),
+        Cpu("x86-64", "x86-64", "+cmov,+cx8,+fxsr,+mmx,+sse,+sse2", "sse2", ("",), "Prescott"),
+    )
+}
+
+
+def _host_has(feature: str) -> bool:
+    return bool(binding.get_host_cpu_features().get(feature, False))
+
+
+def best_here() -> str | None:
+    """The best of CPUS that this machine can play; None where it is no x86."""
+    return next((cpu.name for cpu in CPUS.values() if cpu.runs_here()), None)
+
+
+def run_as(cpu: Cpu, command: list[str]) -> int:
+    """Exit status of the command; 0, with a line that says so, where this machine cannot play the CPU."""
+    if not cpu.runs_here():
+        print(f"skipped {cpu.name}: this machine has no {cpu.needs}", flush=True)
+        return 0
+    print(f"as {cpu.name}:", flush=True)
+    return subprocess.run(command, env={**os.environ, **cpu.environment()}, check=False).returncode
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cpu", choices=[*CPUS, "all"])
+    parser.add_argument("--unless-native", action="store_true", help="skip the CPU that this machine is")
+    parser.add_argument("--quick", action="store_true", help="without a command: fewer tests")
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    options = parser.parse_args()
+    if options.unless_native and options.cpu == best_here():
+        print(f"skipped {options.cpu}: it is what this machine has, and the tests ran on it", flush=True)
+        return 0
+    tests = [str(HERE / test) for test in (QUICK_TESTS if options.quick else TESTS)]
+    command = options.command or [
+        sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal", "-m", "not slow", *tests,
+    ]  # fmt: skip
+    chosen = list(CPUS.values()) if options.cpu == "all" else [CPUS[options.cpu]]
+    return max(run_as(cpu, command) for cpu in chosen)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

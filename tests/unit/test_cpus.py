@@ -1,0 +1,58 @@
+"""Every library, and our own code, follows the CPU that is emulated; results differ between CPUs by rounding alone."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from cpus import CPUS, run_as
+
+VECTOR_BYTES = {"avx512": 64, "avx2": 32, "x86-64": 16}
+CORES = {"avx512": {"SkylakeX"}, "avx2": {"Haswell"}, "x86-64": {"Prescott", "Katmai"}}  # as OpenBLAS names them
+
+PROGRAM = """
+import json, sys
+import numpy as np
+from threadpoolctl import threadpool_info
+from gigagp.linalg import vectors
+from gigagp.linalg.gemm import multiply
+
+rng = np.random.default_rng(0)
+A, B, C = rng.standard_normal((3, 40, 40))
+multiply(1.0, A, 0, 0, True, B, 0, 0, 0.0, C, 0, 0, 40, 40, 40)
+numpy = np._core._multiarray_umath
+json.dump({
+    "vector_bytes": vectors.VECTOR_BYTES,
+    "fused": vectors.FUSED,
+    "numpy": [name for name in numpy.__cpu_dispatch__ if numpy.__cpu_features__[name]],
+    "cores": [library["architecture"] for library in threadpool_info() if library["internal_api"] == "openblas"],
+    "product": C.tolist(),
+}, open(sys.argv[1], "w"))
+"""
+
+
+@pytest.mark.parametrize("name", CPUS)
+def test_everything_follows_the_emulated_cpu(name, tmp_path):
+    cpu = CPUS[name]
+    if not cpu.runs_here():
+        pytest.skip(f"this machine has no {cpu.needs}")
+    assert run_as(cpu, [sys.executable, "-c", PROGRAM, str(tmp_path / "seen.json")]) == 0
+    seen = json.loads((tmp_path / "seen.json").read_text())
+    assert seen["vector_bytes"] == VECTOR_BYTES[name]
+    assert seen["fused"] == (name != "x86-64")
+    if name != "avx512":
+        assert not [feature for feature in seen["numpy"] if feature.startswith(("AVX512", "X86_V4"))]
+    if name == "x86-64":
+        assert seen["numpy"] == []
+    assert set(seen["cores"]) <= CORES[name]
+    A, B, _ = np.random.default_rng(0).standard_normal((3, 40, 40))
+    np.testing.assert_allclose(seen["product"], A.T @ B, rtol=1e-12, atol=1e-12)
+
+
+def test_a_cpu_that_this_machine_cannot_play_is_skipped_in_one_line(capfd, monkeypatch):
+    monkeypatch.setattr("cpus._host_has", lambda feature: False)
+    assert run_as(CPUS["avx512"], [sys.executable, "-c", "raise SystemExit(3)"]) == 0
+    assert capfd.readouterr().out == "skipped avx512: this machine has no avx512vl\n"
