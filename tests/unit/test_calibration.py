@@ -59,13 +59,13 @@ def test_errors_that_tell_nothing_change_nothing(z):
 
 @pytest.fixture(scope="module")
 def arm():
-    X, y = robot_arm(9000)
-    return X[:5000], y[:5000], X[5000:], y[5000:]
+    X, y = robot_arm(5000)
+    return X[:3000], y[:3000], X[3000:], y[3000:]
 
 
 @pytest.fixture(scope="module")
 def model(arm):
-    return HGPRegressor(random_state=0).fit(*arm[:2])
+    return HGPRegressor(leaf_size=250, random_state=0).fit(*arm[:2])
 
 
 def test_intervals_cover_what_they_say(arm, model):
@@ -80,7 +80,7 @@ def test_deviations_are_scaled_and_can_be_as_the_experts_say(arm, model):
     _, _, Z, _ = arm
     Z = Z[:50]
     mean, std = model.predict(Z, return_std=True)
-    plain = HGPRegressor(calibrate=False, random_state=0).fit(*arm[:2])
+    plain = HGPRegressor(leaf_size=250, calibrate=False, random_state=0).fit(*arm[:2])
     assert plain.report_.calibration is NONE
     theirs = plain.predict(Z, return_std=True)
     assert np.array_equal(mean, theirs[0])
