@@ -106,7 +106,13 @@ def folder_after(tmp_path_factory):
     return pasted
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in ("report", "demo", "benchmark") else ())
+        for name in COMMANDS
+    ],
+)
 def test_the_example_in_the_help_works_as_pasted(command, folder_after):
     lines = example(command)
     assert lines[-1].startswith(f"gigagp {command}")

@@ -161,6 +161,7 @@ def children():
     return found
 
 
+@pytest.mark.slow
 def test_a_cluster_of_its_own_ends_with_the_fit(client):
     before = children()
     model = fitted("dask", n_jobs=1)
@@ -219,9 +220,8 @@ def test_a_worker_killed_in_training(client, traps, moment):
     assert answers(model) == expected("progressive" if moment == "load" else "local")
 
 
-@pytest.mark.parametrize(
-    "name", ["local", *(pytest.param(name, marks=pytest.mark.slow) for name in ("everyone", "npae"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["local", "everyone", "npae"])
 def test_a_worker_killed_in_prediction(client, traps, name):
     model = fitted("serial", name).set_params(engine=client)
     traps.set("answer")
@@ -420,10 +420,8 @@ def test_a_worker_out_of_memory(client):
         HGPRegressor(kernel, partition="random", leaf_size=50, engine=client).fit(*with_one_outlier())
 
 
-@pytest.mark.parametrize(
-    "harm",
-    ["other rows, same time", *(pytest.param(name, marks=pytest.mark.slow) for name in ("changed", "missing"))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("harm", ["changed", "missing", "other rows, same time"])
 def test_a_file_that_changes_is_an_error_and_no_other_answer(client, tmp_path, harm):
     """A shard that must be read again is what it was, or the fit ends."""
 

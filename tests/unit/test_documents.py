@@ -21,15 +21,8 @@ IN_DOCS = sorted(
 )  # `reproduce --quick` made those
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *IN_DOCS]
 WITH_CODE = [page for page in PAGES if {language for language, _ in transcript.blocks(page)} & transcript.RUN]
-LONG = {
-    "clusters",
-    "command-line",
-    "faq",
-    "out-of-core",
-    "pictures",
-    "quick-start",
-    "report",
-}  # more than ten seconds each
+# More than ten seconds each.
+LONG = {"README", "clusters", "command-line", "faq", "out-of-core", "pictures", "quick-start", "report"}
 
 
 def name(page):

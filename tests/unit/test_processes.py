@@ -278,7 +278,8 @@ print(found[0] == found[1], os.path.getsize(runs))
 """
 
 
-@pytest.mark.parametrize("how", ["file", pytest.param("typed", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["file", "typed"])
 def test_a_script_without_main_guard_and_with_its_own_kernel(tmp_path, how):
     text = SCRIPT.format(folder=tmp_path)
     (tmp_path / "script.py").write_text(text)

@@ -150,6 +150,7 @@ def flights(folder, rows=900):
     return X, y
 
 
+@pytest.mark.slow
 def test_the_airline_table_is_what_its_models_say(tmp_path, monkeypatch):
     X, y = flights(tmp_path)
     monkeypatch.setattr(svgp, "missing", lambda *modules: "torch")
