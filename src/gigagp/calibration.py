@@ -21,9 +21,9 @@ from scipy.optimize import minimize
 from scipy.special import digamma, gammaln
 from scipy.stats import chi2
 
+from gigagp.answers import Answers
 from gigagp.arrays import Array
 from gigagp.distribution import Shape
-from gigagp.neighbourhood import Answers
 
 LEAST_ROWS = 50  # held-out rows from which a calibration is learnt
 _WIDTHS = 2.0 ** np.arange(-4, 7.5, 0.5)  # of the mixture's components, in deviations

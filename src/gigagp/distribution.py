@@ -65,15 +65,18 @@ class Shape:
         edges = np.outer(ndtri(flat), self.widths)  # the quantile lies between those of the components
         low, high = edges.min(axis=1), edges.max(axis=1)
         z = 0.5 * (low + high)
+        moving = np.ones(len(z), bool)
         for _ in range(_NEWTON_STEPS):
             error = self.cdf(z) - flat
             low, high = np.where(error < 0, z, low), np.where(error > 0, z, high)
             step = z - error / np.exp(self.log_density(z))
             following = np.where((step > low) & (step < high), step, 0.5 * (low + high))
-            if np.all(np.abs(following - z) <= 1e-13 * (1 + np.abs(z))):
-                z = following
-                break
+            # A level that has converged stays, so that its quantile does not depend on the other levels.
+            following = np.where(moving, following, z)
+            moving &= np.abs(following - z) > 1e-13 * (1 + np.abs(z))
             z = following
+            if not moving.any():
+                break
         return np.asarray(z.reshape(levels.shape))
 
     def crps(self, z: Array) -> Array:

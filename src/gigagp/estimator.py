@@ -17,6 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gigagp import fitting, inference, memory, neighbourhood, settings
+from gigagp.answers import Answers
 from gigagp.arrays import Array
 from gigagp.calibration import Calibration
 from gigagp.checkpoint import Checkpoint, described
@@ -35,7 +36,7 @@ from gigagp.evaluation import Evaluation, Hearer, evaluate
 from gigagp.factor_cache import FactorCache
 from gigagp.fit_report import FitReport
 from gigagp.kernels import Kernel, SquaredExponential
-from gigagp.neighbourhood import Answers
+from gigagp.neighbourhood import Neighbourhood
 from gigagp.partition import Partitioner, Shape, partitioner
 from gigagp.persistence import FittedModel, load_model, save_model
 from gigagp.placing import DiskRoom, MemoryRoom, Room
@@ -511,7 +512,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _shape_of_answers(self) -> Iterator[Array | str]:
         """Everything that determines predictions; cell centres stand in for the inputs."""
-        c, n = self._committee, self._neighbourhood
+        c, n = self._committee, self._near()
         calibration = self._calibration()
         way = (self._rule(), self._asked(), c.student) if n is None else (n.neighbours, n.exact)
         yield described((way, c.kernel, c.store.X.shape, calibration.floor, calibration.setting))
@@ -674,11 +675,15 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         methods = dict.fromkeys(("auto", "neighbourhood", "committee"))
         choose("method", self.method, methods)
         if self.method == "auto":
-            plain = self.sharing is None and self.combine == "auto" and self.experts_per_query == "auto"
-            return "auto" if plain and parts.local else "committee"
+            return "committee" if self._wants_committee() or not parts.local else "auto"
         if self.method == "neighbourhood" and not parts.local:
             raise InvalidParameter('method="neighbourhood" needs partition="local", which keeps neighbours together')
         return self.method
+
+    def _wants_committee(self) -> bool:
+        """Whether the user asks for the committee, by name or by one of its settings."""
+        given = self.sharing is not None or self.combine != "auto" or self.experts_per_query != "auto"
+        return self.method == "committee" or (self.method == "auto" and given)
 
     def _start_kernel(self, inputs: Moments, spread: float) -> Kernel:
         """The user's kernel, or a squared exponential of the target's variance whose length-scales span the data."""
@@ -695,9 +700,18 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             raise InvalidParameter(f"kernel must be a gigagp.kernels.Kernel or None; got {self.kernel!r}")
         return self.kernel.bind(D)
 
+    def _near(self) -> Neighbourhood | None:
+        """What answers queries; None for the committee, also where its settings were given after the fit."""
+        if self._neighbourhood is None and self.method == "neighbourhood":
+            raise InvalidParameter('method="neighbourhood" must be set before fit; fit again')
+        return None if self._neighbourhood is None or self._wants_committee() else self._neighbourhood
+
     def _calibration(self) -> Calibration:
-        """What is used: what the fit has found, unless the user has turned it off."""
-        return self.report_.calibration if settings.switch("calibrate", self.calibrate) else Calibration.none()
+        """The fitted one, unless the user has turned it off or another way to answer has been asked for since."""
+        other_way = self._neighbourhood is not None and self._near() is None
+        if other_way or not settings.switch("calibrate", self.calibrate):
+            return Calibration.none()
+        return self.report_.calibration
 
     def _predict(self, X: Any, with_variance: bool, latent: bool) -> tuple[Array, Array | None]:
         """Mean and deviation in the user's units."""
@@ -767,15 +781,16 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         if calibration.rows:
             variance = calibration.variance(answers, latent)
         else:
-            variance = answers.variance + (0.0 if latent else self._committee.noise)
-            if self._neighbourhood is None:
+            variance = np.maximum(answers.variance, 0.0) if latent else answers.variance + self._committee.noise
+            if self._near() is None:
                 variance = variance * answers.misfit**2
         return mean, np.sqrt(variance) * scale
 
     def _answers(self, Z: Array, with_variance: bool, engine: Engine) -> Answers:
         """Mean and variance of f at scaled queries, by the neighbours of each or by the committee."""
-        if self._neighbourhood is not None:
-            return neighbourhood.predict(self._neighbourhood, Z, engine, with_variance)
+        near = self._near()
+        if near is not None:
+            return neighbourhood.predict(near, Z, engine, with_variance)
         rule = self._rule()
         if rule.needs_communication and self._committee.communication is None:
             raise InvalidParameter(f"{rule!r} needs a communication expert; set combine before fit, and fit again")
@@ -783,8 +798,8 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         if combined.variance is None:
             return Answers(combined.mean, None, None)
         variance = combined.variance.astype(float)
-        if rule.target == "y":  # a product over y may fall below the noise
-            variance = np.maximum(variance - self._committee.noise, 0.0)
+        if rule.target == "y":  # negative where a product over y falls below the noise
+            variance = variance - self._committee.noise
         misfit = np.ones(len(Z)) if combined.scale is None else np.sqrt(combined.scale)
         return Answers(combined.mean, variance, misfit)
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from gigagp import expert
+from gigagp.answers import Answers
 from gigagp.arrays import Array
 from gigagp.combine import Opinion, Rule
 from gigagp.engines import Engine
 from gigagp.inference import Committee, Visits, bounded, first_asked, mean_scale
 from gigagp.linalg.workspace import Workspace
-from gigagp.neighbourhood import Answers
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gigagp.answers import Answers
 from gigagp.arrays import Array
 from gigagp.boxes import Boxes
 from gigagp.data.store import ExpertStore
@@ -30,32 +31,6 @@ _COMPARED = 128  # rows compared per neighbour wanted, unless the search is exac
 _CHUNK_WORK = 2e8  # multiplications per task of an engine
 _LARGEST_CHUNK = 4096  # queries per task
 _SORT_FROM = 4096  # queries from which they are answered in the order of their cells, for the caches
-
-
-@dataclass(frozen=True, eq=False)
-class Answers:
-    """Mean and variance of f per query, and how large the errors near it are, in predicted deviations."""
-
-    mean: Array
-    variance: Array | None
-    misfit: Array | None
-
-    def at(self, rows: Array) -> Answers:
-        """The answers of some queries."""
-        variance, misfit = (None if a is None else a[rows] for a in (self.variance, self.misfit))
-        return Answers(self.mean[rows], variance, misfit)
-
-    @classmethod
-    def joined(cls, parts: list[Answers]) -> Answers:
-        """One after the other."""
-        mean = np.concatenate([p.mean for p in parts])
-        if parts[0].variance is None:
-            return cls(mean, None, None)
-        return cls(
-            mean,
-            np.concatenate([p.variance for p in parts if p.variance is not None]),
-            np.concatenate([p.misfit for p in parts if p.misfit is not None]),
-        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gigagp import neighbourhood
+from gigagp.answers import Answers
 from gigagp.arrays import Array
 from gigagp.calibration import LEAST_ROWS, Calibration, Setting
 from gigagp.combine import NPAE, RULES, Rule
@@ -20,7 +21,7 @@ from gigagp.engines import Engine
 from gigagp.fit_report import Candidate
 from gigagp.inference import Committee
 from gigagp.left_out import Rows, by_committee, by_own_expert
-from gigagp.neighbourhood import Answers, Neighbourhood
+from gigagp.neighbourhood import Neighbourhood
 from gigagp.partition.base import RowLists
 
 AUTO_RULE = "healed_blend"
@@ -57,7 +58,8 @@ class Scored:
 
     @property
     def score(self) -> float:
-        return self.calibration.score
+        """Infinite where there were too few rows, or no errors, to learn from."""
+        return self.calibration.score if self.calibration.rows else np.inf
 
     def losses(self, count: int) -> Array:
         """Negative log densities of the first `count` rows."""
@@ -74,6 +76,8 @@ class Gain:
 
     @classmethod
     def of(cls, better: Scored, usual: Scored) -> Gain:
+        if not (better.calibration.rows and usual.calibration.rows):
+            return cls(0.0, np.inf)
         count = min(len(better.y), len(usual.y))
         difference = usual.losses(count) - better.losses(count)
         return cls(float(difference.mean()), float(difference.std() / np.sqrt(count)))

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from gigagp.answers import Answers
 from gigagp.calibration import Calibration, Setting
-from gigagp.neighbourhood import Answers
 
 RNG = np.random.default_rng(0)
 SETTING = Setting(noise=0.01, prior=2.0)

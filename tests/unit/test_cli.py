@@ -206,7 +206,12 @@ def test_the_tree_and_a_fixed_noise_reach_the_model(here):
 
 
 def test_every_setting_of_the_model_is_an_option_of_fit():
-    spelt = {"experts_per_query": "--experts-per-query", "n_jobs": "--jobs", "n_restarts": "--restarts"}
+    spelt = {
+        "experts_per_query": "--experts-per-query",
+        "exact_neighbours": "--exact-neighbours",
+        "n_jobs": "--jobs",
+        "n_restarts": "--restarts",
+    }
     spelt |= {"noise_bounds": "--noise", "random_state": "--seed", "leaf_size": "--leaf-size"}
     help_text = done("fit", "--help").stdout
     for name in set(HGPRegressor().get_params()) - {"verbose"}:

@@ -617,10 +617,15 @@ def test_folders_of_others_and_of_the_future_are_refused(saved, tmp_path):
             InvalidInput, match=r"is not a gigagp-model folder: it has no manifest.json; choose another"
         ):
             gigagp.load(missing)
-    rewrite(saved, version=4)
-    with pytest.raises(InvalidInput, match=r"written by a newer gigagp \(version 4 .* knows 3\): upgrade"):
+    rewrite(saved, version=5)
+    with pytest.raises(InvalidInput, match=r"written by a newer gigagp \(version 5 .* knows 4\): upgrade"):
         gigagp.load(saved)
-    rewrite(saved, version=3, format="gigagp-store")
+    rewrite(saved, version=3)
+    with pytest.raises(
+        InvalidInput, match=r"was saved by gigagp 0\.1, .*; fit the model again on its data, or load it"
+    ):
+        gigagp.load(saved)
+    rewrite(saved, version=4, format="gigagp-store")
     with pytest.raises(InvalidInput, match="is not the manifest of a gigagp-model"):
         gigagp.load(saved)
     rewrite(saved, format="gigagp-model", settings={"colour": "red"})
@@ -769,18 +774,6 @@ def test_spoilt_folders_are_refused_or_answer_the_same(patients):
             outcomes.add(patients[case % len(patients)].suffer(np.random.default_rng(case))[1])
     assert outcomes == {"refused", "same", "another"}
     assert not Path(damage.Bomb.trace).exists()
-
-
-def test_models_without_boxes_go_on_by_centres(saved):
-    """Those of version 2: their predictions stay as they were."""
-    files = json.loads((saved / "manifest.json").read_text())["files"]
-    assert gigagp.load(saved)._committee.router.by_cells
-    rewrite(
-        saved, version=2, files={name: each for name, each in files.items() if name not in ("lows.npy", "highs.npy")}
-    )
-    for name in ("lows", "highs"):
-        (saved / f"{name}.npy").unlink()
-    assert not gigagp.load(saved)._committee.router.by_cells
 
 
 def test_boxes_that_end_before_they_begin_are_damage(saved):

@@ -29,8 +29,8 @@ def of(events, stage):
 def test_a_fit_tells_its_stages_in_order(wave):
     model, events = heard(wave)
     assert list(dict.fromkeys(event.stage for event in events)) == [
-        "scan", "store", "rough theta", "partition and store", "choice of kernel", "training", "choice of sharing",
-        "calibration",
+        "scan", "store", "rough theta", "partition and store", "choice of kernel", "training",
+        "choice of prediction",
     ]  # fmt: skip
     for stage in ("scan", "store"):
         assert [(event.done, event.total) for event in of(events, stage)] == [(600, 600)]
@@ -89,7 +89,7 @@ def test_verbose_2_prints_evaluations(wave, capsys):
     heard(wave, verbose=1)
     stages = capsys.readouterr().out.splitlines()
     assert all(line.startswith("[gigagp] ") and line.endswith(" s") for line in stages)
-    assert len(stages) == 6
+    assert len(stages) == 5
     model, _ = heard(wave, verbose=2)
     printed = capsys.readouterr().out.splitlines()
     assert sum("evaluation" in line for line in printed) == model.report_.evaluations
@@ -99,7 +99,7 @@ def test_verbose_2_prints_evaluations(wave, capsys):
 def test_the_logger_hears_what_its_level_asks_for(wave, caplog):
     with caplog.at_level(logging.INFO, logger="gigagp"):
         heard(wave)
-    assert [record.levelname for record in caplog.records] == ["INFO"] * 6
+    assert [record.levelname for record in caplog.records] == ["INFO"] * 5
     caplog.clear()
     with caplog.at_level(logging.DEBUG, logger="gigagp"):
         heard(wave)
@@ -177,8 +177,8 @@ def test_a_notebook_shows_lines_that_move_instead_of_one_an_evaluation(tmp_path)
     outputs = [o for o in notebook.cells[0].outputs if o.output_type == "display_data"]
     fit, prediction = (o.data["text/plain"].splitlines() for o in outputs)
     assert [line.split(":")[0] for line in fit] == [
-        "scan", "store", "rough theta", "partition and store", "choice of kernel", "training", "choice of sharing",
-        "calibration",
+        "scan", "store", "rough theta", "partition and store", "choice of kernel", "training",
+        "choice of prediction",
     ]  # fmt: skip
     assert prediction[0].startswith("prediction: 300 rows")
     assert outputs[0].data["text/html"].startswith("<pre>scan: 300 rows")

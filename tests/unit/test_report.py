@@ -2,6 +2,7 @@
 
 import json
 import re
+from copy import copy
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -10,10 +11,9 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from gigagp import HGPRegressor, InvalidInput, InvalidParameter, expert, kernels, load, metrics
+from gigagp import HGPRegressor, InvalidInput, InvalidParameter, kernels, load, metrics, neighbourhood
 from gigagp.cli import app
 from gigagp.fit_report import Candidate
-from gigagp.linalg.workspace import Workspace
 from gigagp.report import advice, scored, write_report
 from gigagp.report.left_out import score_left_out
 from gigagp.report.page import _model
@@ -145,44 +145,41 @@ def test_scores_are_the_metrics_of_their_rows(model, table):
     groups += [(score, found.regions.of(X, leaf) == n) for n, score in enumerate(found.by_region())]
     groups += [(score, leaf == int(score.name)) for score in found.worst_leaves(3, 5)]
     assert sum(score.rows for score in found.by_region()) == 600
+    predicted = model.predict_distribution(table)
+    low, high = predicted.interval(0.95)
     for score, here in groups:
         said = y[here], mean[here], std[here]
         assert score.rows == here.sum()
         assert score.rmse == pytest.approx(metrics.rmse(*said[:2]))
-        assert score.nlpd == pytest.approx(metrics.nlpd(*said))
-        assert score.coverage == pytest.approx(metrics.coverage(*said))
+        assert score.nlpd == pytest.approx(-predicted[here].log_pdf(y[here]).mean())
+        assert score.coverage == pytest.approx(metrics.inside(y[here], low[here], high[here]))
         assert score.spread == pytest.approx(np.sqrt(np.mean(((said[0] - said[1]) / said[2]) ** 2)))
     assert found.by_region()[0].centre == pytest.approx(X[found.regions.of(X, leaf) == 0].mean(axis=0))
     worst = [score.nlpd for score in found.worst_leaves(100, 5)]
     assert worst == sorted(worst, reverse=True)
 
 
-def test_left_out_rows_are_predicted_without_themselves(model):
-    found = Scored(model, seed=0)
-    assert score_left_out(model, found, 0) == model.n_leaves_
-    assert found.rows == model.report_.rows
-    c, leaf, own = model._committee, 2, 3
-    rows = c.experts[leaf]
-    place = int(np.flatnonzero(rows == model._cells[leaf][own])[0])
-    X, y = c.store.gather(np.delete(rows, place))
-    query = c.store.X[rows[place : place + 1]]
-    factor = expert.factor(c.kernel, c.theta, X, y, Workspace())
-    mean, variance = expert.posterior(c.kernel, c.theta, factor, query, Workspace())
-    truth = c.store.y[rows[place]]
-    _, ys, means, stds = found.sample()
+def test_held_out_rows_are_predicted_without_themselves(model):
+    scored = Scored(model, seed=0)
+    assert "from its neighbours without itself" in score_left_out(model, scored, 0)
+    assert scored.rows == model.report_.rows
+    near = model._near()
+    with model._at_work() as engine:
+        answers = neighbourhood.predict(near, near.store.X[7:8], engine, held_out=np.array([7]))
+    mean, std = model._in_units(answers, latent=False)
+    _, ys, means, stds = scored.sample()
     scale, centre = model.units_.height, model._target_scaling.centre[0]
-    (at,) = np.flatnonzero(np.isclose(ys, truth * scale + centre))
-    assert means[at] == pytest.approx(mean[0] * scale + centre)
-    own_scale = factor.scale if c.student else 1.0
-    deviation = model.report_.calibration.deviation
-    assert stds[at] == pytest.approx(np.sqrt((variance[0] + c.noise) * own_scale) * scale * deviation)
+    (at,) = np.flatnonzero(np.isclose(ys, near.store.y[7] * scale + centre))
+    assert means[at] == pytest.approx(mean[0])
+    assert stds[at] == pytest.approx(std[0])
 
 
 def test_few_experts_are_left_out_where_they_are_large(model, monkeypatch):
     monkeypatch.setattr("gigagp.report.left_out._WORK", 1.0)
-    found = Scored(model, seed=0)
-    assert score_left_out(model, found, 0) == 4
-    assert found.rows == pytest.approx(4 * 40, abs=10)
+    committee = copy(model).set_params(method="committee")
+    scored = Scored(committee, seed=0)
+    assert " 4 of " in score_left_out(committee, scored, 0)
+    assert scored.rows == pytest.approx(4 * 40, abs=10)
 
 
 def score(**changes):

@@ -6,11 +6,11 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 
 import gigagp
 from gigagp import HGPRegressor
+from gigagp.answers import Answers
 from gigagp.calibration import Calibration, Setting
 from gigagp.datasets import robot_arm
 from gigagp.errors import InvalidParameter
 from gigagp.kernels import Linear, Matern32, Matern52, SquaredExponential
-from gigagp.neighbourhood import Answers
 from gigagp.partition.base import Runs
 from gigagp.selection import Gain, Scored, choose_sharing
 

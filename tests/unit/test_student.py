@@ -95,7 +95,8 @@ def test_noise_may_differ_from_place_to_place(uneven):
 @pytest.fixture(scope="module")
 def of_uneven(uneven):
     X, y, _ = uneven
-    return HGPRegressor(leaf_size=300, sharing=1, combine="blend", random_state=0).fit(X[:1500], y[:1500])
+    model = HGPRegressor(leaf_size=300, sharing=1, combine="blend", calibrate=False, random_state=0)
+    return model.fit(X[:1500], y[:1500])
 
 
 @pytest.mark.parametrize("combine", ["healed_blend", "blend", "gpoe", "rbcm", "npae"])

@@ -79,7 +79,15 @@ def command(
     experts: Annotated[
         str, typer.Option(help="gaussian: the same variances for all; student: a scale for each; or auto.")
     ] = "auto",
-    calibrate: Annotated[bool, typer.Option(help="Scale deviations by the errors at rows left out.")] = True,
+    method: Annotated[
+        str,
+        typer.Option(help="How a query is answered: by its neighbourhood, by the committee of experts, or auto."),
+    ] = "auto",
+    neighbours: Annotated[str, typer.Option(help="Training rows that answer a query: auto or a number.")] = "auto",
+    exact_neighbours: Annotated[
+        bool, typer.Option(help="Search until the nearest rows are found for certain.")
+    ] = False,
+    calibrate: Annotated[bool, typer.Option(help="Learn the distribution of errors from held-out rows.")] = True,
     training: Annotated[
         str, typer.Option(help="full: all experts at every step; progressive: growing batches; or auto.")
     ] = "auto",
@@ -120,6 +128,7 @@ def command(
     model = HGPRegressor(
         _kernel(kernel), partition=partition, leaf_size=leaf_size, levels=levels, branching=branching, sharing=sharing,
         combine=combine, experts_per_query=_experts_per_query(experts_per_query), experts=experts,
+        method=method, neighbours=_neighbours(neighbours), exact_neighbours=exact_neighbours,
         calibrate=calibrate, training=training,
         noise_bounds=_noise_bounds(noise), n_restarts=restarts, standardize=standardize, engine=engine, n_jobs=jobs,
         dtype=dtype, memory=memory, random_state=seed,
@@ -158,6 +167,12 @@ def _kernel(text: str) -> Kernel | None:
         total = product if total is None else total + product
     result: Kernel = total
     return result
+
+
+def _neighbours(text: str) -> int | str:
+    if text != "auto" and not text.isdecimal():
+        raise InvalidParameter(f"--neighbours must be auto or a whole number; got {text}")
+    return int(text) if text.isdecimal() else text
 
 
 def _experts_per_query(text: str) -> int | str | None:

@@ -30,7 +30,7 @@ _SINGLE = _Format(12582912.0, 0x4B400000, 0x3F3504F3, 23, 0.693359375, -2.121944
 
 
 def write_log(code: VectorCode, t: Any) -> Any:
-    """ln t for a vector of finite numbers >= 1."""
+    """ln t for a vector of numbers >= 1; NaN and infinity stay what they are."""
     b = code.b
     form = _DOUBLE if code.size == 8 else _SINGLE
     integers = ir.VectorType(ir.IntType(8 * code.size), code.lanes)
@@ -49,4 +49,5 @@ def write_log(code: VectorCode, t: Any) -> Any:
     for term in range(form.terms - 2, -1, -1):
         series = code.multiply_add(series, square, code.number(2 / (2 * term + 1)))
     low = code.multiply_add(n, code.number(form.ln2_low), b.fmul(s, series))
-    return code.multiply_add(n, code.number(form.ln2_high), low)
+    result = code.multiply_add(n, code.number(form.ln2_high), low)
+    return b.select(b.fcmp_ordered("<", t, code.number(float("inf"))), result, t)

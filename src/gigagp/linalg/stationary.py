@@ -184,7 +184,7 @@ def pull_lengthscales(x: Array, G: Array, i: int, n: int, total: Array) -> None:
 
 @compiled
 def _pull_shape(row: Array, w: Array, k: Array, n: int, shape: float) -> float:
-    """The rational quadratic's d / d ln shape of sum_j 2 w_j k_j, from r^2 in `row`; row := w k / (1 + r^2 / (2 shape)).
+    """d / d ln shape of sum_j 2 w_j k_j of the rational quadratic, from r^2 in `row`; then row := w times the slope.
 
     d k / d ln shape = k shape (1 - 1 / base - ln base), base = 1 + r^2 / (2 shape); the slope is k / base.
     """

@@ -19,7 +19,7 @@ _MOST_ROWS = 20_000
 def score_left_out(model: HGPRegressor, scored: Scored, seed: int) -> str:
     """Score rows of the model, picked at random; says how they were predicted."""
     rng = np.random.default_rng(seed)
-    near = model._neighbourhood
+    near = model._near()
     if near is None:
         return _by_experts(model, scored, rng)
     rows_in_all = len(near.store.y)

@@ -214,7 +214,7 @@ def _model(model: HGPRegressor) -> Html:
 
 
 def _way_of_answering(model: HGPRegressor) -> str:
-    near, asked = model._neighbourhood, model._asked()
+    near, asked = model._near(), model._asked()
     if near is not None:
         return f"by an exact GP on the {near.count:,} training rows nearest to it"
     experts = "all experts" if asked is None else f"the {min(asked, model.report_.leaves)} nearest experts"

@@ -1,0 +1,35 @@
+"""What a model says of the latent function at queries, before it becomes a distribution of y."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gigagp.arrays import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """Mean and variance of f per query, and how large the errors near it are, in predicted deviations."""
+
+    mean: Array
+    variance: Array | None
+    misfit: Array | None
+
+    def at(self, rows: Array) -> Answers:
+        """The answers of some queries."""
+        variance, misfit = (None if a is None else a[rows] for a in (self.variance, self.misfit))
+        return Answers(self.mean[rows], variance, misfit)
+
+    @classmethod
+    def joined(cls, parts: list[Answers]) -> Answers:
+        """One after the other."""
+        mean = np.concatenate([p.mean for p in parts])
+        if parts[0].variance is None:
+            return cls(mean, None, None)
+        return cls(
+            mean,
+            np.concatenate([p.variance for p in parts if p.variance is not None]),
+            np.concatenate([p.misfit for p in parts if p.misfit is not None]),
+        )
