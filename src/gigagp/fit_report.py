@@ -101,7 +101,7 @@ class FitReport:
         ]
         spent = [f"{name} {value:.2f}" for name, value in self.seconds.items()]
         spent += [f"{self.choosing:.0%} of them to choose"] if self.choosing else []
-        lines += fill(", ".join(spent), 110, initial_indent="  seconds: ", subsequent_indent=" " * 11).splitlines()
+        lines += wrapped("seconds: ", ", ".join(spent))
         values = ", ".join(f"{n}={v:.3g}" for n, v in zip(self.names, np.exp(self.theta), strict=True))
         lines.append(f"  theta: {values}")
         jitter = f"{self.jitter:.1g} in {self.jittered_experts} experts" if self.jitter else "none"
@@ -112,9 +112,9 @@ class FitReport:
             scores = (
                 f"{c.name} {c.score:.4f}{' (chosen)' if c.chosen else ''}" for c in self.choices if c.what == what
             )
-            lines.append(f"  choice of {what}, by held-out rows: " + ", ".join(scores))
+            lines += wrapped(f"choice of {what}, by held-out rows: ", ", ".join(scores))
         if self.calibration.rows:
-            lines.append(f"  calibration: {self.calibration}")
+            lines += wrapped("calibration: ", str(self.calibration))
         lines += [f"  warning: {w}" for w in self.warnings]
         return "\n".join(lines)
 
@@ -148,6 +148,11 @@ class FitReport:
         """What was tried; nothing where nothing was."""
         rows = [[f"{c.what}: {c.name}", f"{c.score:.4f}", "chosen" if c.chosen else ""] for c in self.choices]
         return table(["choice", "score (lower is better)", ""], rows) if rows else Html()
+
+
+def wrapped(name: str, text: str) -> list[str]:
+    """Lines of a report, indented."""
+    return fill(text, 110, initial_indent=f"  {name}", subsequent_indent=" " * 11).splitlines()
 
 
 def span(pair: tuple[int, int]) -> str:
