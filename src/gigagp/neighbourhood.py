@@ -15,7 +15,7 @@ from gigagp.answers import Answers
 from gigagp.arrays import Array
 from gigagp.boxes import Boxes
 from gigagp.data.store import ExpertStore
-from gigagp.engines import Engine
+from gigagp.engines import Engine, own_workspace
 from gigagp.errors import NotPositiveDefinite
 from gigagp.kernels.base import Kernel
 from gigagp.linalg import cholesky, leaf, neighbourhood, schedule
@@ -29,6 +29,7 @@ from gigagp.routing import Router
 
 _COMPARED = 128  # rows compared per neighbour wanted, unless the search is exact
 _CHUNK_WORK = 2e8  # multiplications per task of an engine
+_LITTLE_WORK = 2e6  # multiplications up to which the calling thread answers
 _LARGEST_CHUNK = 4096  # queries per task
 _SORT_FROM = 4096  # queries from which they are answered in the order of their cells, for the caches
 
@@ -74,12 +75,15 @@ def predict(
 ) -> Answers:
     """Mean, variance of f and misfit at scaled queries Z.
 
-    held_out : for each query the row of the store that it is, which is then ignored together with its exact copies
+    held_out : for each query the row of the store that it is, which is then ignored
     """
     if len(Z) == 0:
         empty = np.empty(0)
         return Answers(empty, empty if with_variance else None, empty if with_variance else None)
     rows = np.full(len(Z), NO_ROW) if held_out is None else np.asarray(held_out, np.int64)
+    if len(Z) * model.work <= _LITTLE_WORK:  # handing it to a worker would take longer
+        results = _Answer(model, with_variance)((Z, rows), own_workspace())
+        return _answers(results, with_variance)
     order = _by_cell(model, Z) if len(Z) >= _SORT_FROM or model.store.mapped else np.arange(len(Z))
     size = int(np.clip(_CHUNK_WORK / model.work, 1, min(_LARGEST_CHUNK, -(-len(Z) // 8))))
     chunks = [order[i : i + size] for i in range(0, len(Z), size)]
@@ -87,6 +91,10 @@ def predict(
     results = np.empty((len(Z), neighbourhood.RESULTS))
     for chunk, part in zip(chunks, parts, strict=True):
         results[chunk] = part
+    return _answers(results, with_variance)
+
+
+def _answers(results: Array, with_variance: bool) -> Answers:
     mean, variance, misfit = np.ascontiguousarray(results.T)
     return Answers(mean, variance if with_variance else None, misfit if with_variance else None)
 
@@ -126,7 +134,7 @@ def _search_arguments(model: Neighbourhood) -> tuple[Any, ...]:
     boxes: Boxes = model.router.boxes
     store = model.store
     return (
-        store.X, store.y, model.cells.starts, boxes.lows, boxes.highs, boxes.node_lows, boxes.node_highs,
+        store.X, model.cells.starts, boxes.lows, boxes.highs, boxes.node_lows, boxes.node_highs,
         model.router.metric,
     )  # fmt: skip
 
@@ -144,7 +152,7 @@ def _with_profile(
     buffers = leaf.buffers(p, np.dtype(float), work)
     results = np.empty((len(Z), neighbourhood.RESULTS))
     _answer_all(  # type: ignore[call-arg]
-        *profile[:4], model.noise, with_variance, *_search_arguments(model), Z, held_out, model.limit,
+        *profile[:4], model.noise, with_variance, *_search_arguments(model), model.store.y, Z, held_out, model.limit,
         *_operations(p), *buffers, results,
     )  # fmt: skip
     return results
@@ -153,7 +161,7 @@ def _with_profile(
 @compiled
 def _answer_all(
     kind: int, variance: float, scales: Array, shape: float, noise: float, with_variance: bool,
-    X: Array, y: Array, starts: Array, lows: Array, highs: Array, node_lows: Array, node_highs: Array, metric: Array,
+    X: Array, starts: Array, lows: Array, highs: Array, node_lows: Array, node_highs: Array, metric: Array, y: Array,
     Z: Array, held_out: Array, limit: int, factoring: Array, inverting: Array,
     K: Array, A: Array, T: Array, S: Array, D: Array, results: Array,
 ) -> None:  # fmt: skip
@@ -167,7 +175,7 @@ def _answer_all(
         for d in range(columns):
             point[d] = Z[q, d] * metric[d]
         size = nearest(
-            X, y, starts, lows, highs, node_lows, node_highs, metric, point, held_out[q], limit, bounds, queue,
+            X, starts, lows, highs, node_lows, node_highs, metric, point, held_out[q], limit, bounds, queue,
             squares, rows,
         )  # fmt: skip
         count = min(size, p)
@@ -187,13 +195,13 @@ def _answer_all(
 
 @compiled
 def _search(
-    X: Array, y: Array, starts: Array, lows: Array, highs: Array, node_lows: Array, node_highs: Array, metric: Array,
+    X: Array, starts: Array, lows: Array, highs: Array, node_lows: Array, node_highs: Array, metric: Array,
     point: Array, held_out: int, limit: int, squares: Array, rows: Array,
 ) -> int:  # fmt: skip
     places = len(lows) + len(node_lows)
     bounds, queue = np.empty(places), np.empty(places, np.int64)
     return nearest(  # type: ignore[no-any-return]
-        X, y, starts, lows, highs, node_lows, node_highs, metric, point, held_out, limit, bounds, queue, squares, rows
+        X, starts, lows, highs, node_lows, node_highs, metric, point, held_out, limit, bounds, queue, squares, rows
     )
 
 

@@ -104,30 +104,17 @@ def _pop(bounds: Array, nodes: Array, size: int) -> None:
     bounds[place], nodes[place] = bound, node
 
 
-@compiled_strict
-def _is_copy(X: Array, y: Array, row: int, other: int) -> bool:
-    """Whether two rows have the same inputs and the same target."""
-    if row == other:
-        return True
-    if y[row] != y[other]:
-        return False
-    same = True
-    for d in range(X.shape[1]):
-        same = same and X[row, d] == X[other, d]
-    return same
-
-
 @compiled
 def nearest(  # noqa: PLR0912 one loop over nodes, groups of cells and rows
-    X: Array, y: Array, starts: Array, lows: Array, highs: Array, node_lows: Array, node_highs: Array, metric: Array,
+    X: Array, starts: Array, lows: Array, highs: Array, node_lows: Array, node_highs: Array, metric: Array,
     point: Array, held_out: int, limit: int, bounds: Array, queue: Array, squares: Array, rows: Array,
 ) -> int:  # fmt: skip
     """Write the rows nearest to one query to `rows`, the nearest first; returns how many there are.
 
-    X, y : rows in storage order; cell c has the rows starts[c] .. starts[c + 1]
+    X : rows in storage order; cell c has the rows starts[c] .. starts[c + 1]
     lows, highs : boxes of the cells; node_lows, node_highs : boxes of the nodes above them; all in the metric
     point : the query, in the metric
-    held_out : a row to be ignored, together with its exact copies; NO_ROW for none
+    held_out : a row to be ignored; NO_ROW for none
     limit : number of rows to compare after which the search ends even if nearer rows may exist
     bounds, queue : scratch with one place for each node and cell
     squares : squared distances of `rows`; both are as long as the number of rows wanted
@@ -160,7 +147,7 @@ def nearest(  # noqa: PLR0912 one loop over nodes, groups of cells and rows
                 square = _row_distance(point, X[row], metric)
                 if size == wanted and not _comes_after(squares[0], rows[0], square, row):
                     continue
-                if held_out != NO_ROW and _is_copy(X, y, row, held_out):
+                if row == held_out:
                     continue
                 if size < wanted:
                     _sift_up(squares, rows, size, square, row)

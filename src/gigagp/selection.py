@@ -220,21 +220,13 @@ class CommitteeScorer:
         return self.scorer.calibrated(rows, committee.store.gather(rows)[1], answers, committee)
 
     def _some(self, cell: int) -> Array:
-        rows = self._without_copies(cell)
+        rows = self.cells[cell]
         rng = np.random.default_rng([self.seed, cell])
         return np.sort(rng.choice(rows, min(_ROWS_PER_CELL, len(rows)), replace=False))
 
-    def _without_copies(self, cell: int) -> Array:
-        """Rows of a cell of which no exact copy is there: an expert that holds a copy has not left the row out."""
-        rows = self.cells[cell]
-        X, y = self.shared(1.0).store.gather(rows)
-        _, first, counts = np.unique(np.column_stack([X, y]), axis=0, return_index=True, return_counts=True)
-        single = np.sort(first[counts == 1])
-        return rows[single] if len(single) else rows
-
     def _near_one(self, cell: int, committee: Committee, count: int) -> Array:
         """Rows of a cell around one of them."""
-        rows = self._without_copies(cell)
+        rows = self.cells[cell]
         points = committee.store.gather(rows)[0] * committee.router.metric
         middle = points[np.random.default_rng([self.seed, cell]).integers(len(rows))]
         nearest = np.argsort(((points - middle) ** 2).sum(axis=1), kind="stable")[:count]

@@ -6,7 +6,7 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from gigagp.engines.base import Engine, OverLeaves
+from gigagp.engines.base import Engine, OverLeaves, own_workspace
 from gigagp.engines.blas_threads import one_blas_thread
 from gigagp.engines.serial import SerialEngine
 from gigagp.engines.threads import ThreadsEngine
@@ -23,6 +23,7 @@ __all__ = [
     "is_client",
     "one_blas_thread",
     "open_engine",
+    "own_workspace",
 ]
 
 
