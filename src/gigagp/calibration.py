@@ -26,12 +26,19 @@ from gigagp.arrays import Array
 from gigagp.distribution import Shape
 
 LEAST_ROWS = 50  # held-out rows from which a calibration is learnt
-_WIDTHS = 2.0 ** np.arange(-4, 7.5, 0.5)  # of the mixture's components, in deviations
+# Widths of the mixture's components, in deviations: narrow ones for targets that repeat exactly.
+_WIDTHS = 2.0 ** np.concatenate([np.arange(-10, -4), np.arange(-4, 7.5, 0.5)])
+_BINS = 2.0 ** np.arange(-14, 10, 0.1)  # ends of bins of absolute errors in deviations, when the weights are learnt
+_BIN_CENTRES = 2.0 ** (np.append(np.arange(-14, 10, 0.1), 10.0) - 0.05)
 _PRIOR_ROWS = 20.0  # the Student-t counts as so many rows when the mixture's weights are learnt
 _LEAST_PRIOR_DOF = 4.0  # heavier tails must be seen in the held-out rows: the prior would make the deviation arbitrary
-_EM_STEPS = 200
-_ROUNDS = 3  # of alternately learning the shape and the common factor
-_SMALLEST = 1e-6  # added to a misfit or a ratio before its logarithm is taken
+_LEAST_WEIGHT = 1e-9  # components of less are dropped
+_EM_STEPS = 500
+_EM_CHANGE = 1e-6  # of a weight, at which it has converged
+_ROUNDS = 2  # of alternately learning the shape and the common factor
+_LEAST_MISFIT = 0.03  # added to a misfit before its logarithm is taken: nearby errors of zero prove little
+_LEAST_RATIO = 1e-6  # added to a ratio of variances before its logarithm is taken
+_SMALLEST_VARIANCE = 1e-12  # of f, as a share of the target's
 _LEAST_SHARE = 0.05  # of the target's variance that is left for f when nearly all of it is noise
 # Priors of the coefficients c_0, c_1, c_2: means and deviations.
 _COEFFICIENTS = np.array([0.0, 1.0, 0.0])
@@ -83,15 +90,15 @@ class Calibration:
         base, rho, F = _features(answers, setting)
         coefficients, floor, dof = _student(errors, base, rho, F, setting)
         known = cls(coefficients, floor, Shape.gaussian(), setting, len(y))
-        weights = _student_weights(max(dof, _LEAST_PRIOR_DOF))
+        prior = _student_weights(max(dof, _LEAST_PRIOR_DOF))
         for _ in range(_ROUNDS):
             z = errors / np.sqrt(known.variance(answers))
-            learnt = _mixture_weights(z, weights)
-            excess = float(np.sum(learnt * _WIDTHS**2))
-            known = replace(known, coefficients=known.coefficients + np.array([np.log(excess), 0.0, 0.0]))
-        z = errors / np.sqrt(known.variance(answers))
-        kept = (learnt := _mixture_weights(z, weights)) > 1e-9
-        known = replace(known, shape=Shape.of(learnt[kept] / learnt[kept].sum(), _WIDTHS[kept]))
+            weights = _mixture_weights(z, prior)
+            excess = float(np.sum(weights * _WIDTHS**2))  # the shape gets variance one, so the scale takes this over
+            shift = np.array([np.log(excess), 0.0, 0.0])
+            known = replace(known, coefficients=known.coefficients + shift, floor=known.floor * excess)
+        kept = weights > _LEAST_WEIGHT
+        known = replace(known, shape=Shape.of(weights[kept] / weights[kept].sum(), _WIDTHS[kept]))
         return replace(known, score=float(known.losses(answers, y).mean()))
 
     def variance(self, answers: Answers, latent: bool = False) -> Array:
@@ -139,10 +146,11 @@ def _features(answers: Answers, setting: Setting) -> tuple[Array, Array, Array]:
     if setting.prior is None:
         v, rho = answers.variance, np.zeros_like(answers.variance)
     else:
-        v = 1 / (1 / np.clip(answers.variance, _SMALLEST**2 * signal, setting.prior) + (1 / signal - 1 / setting.prior))
+        known = np.clip(answers.variance, _SMALLEST_VARIANCE * signal, setting.prior)
+        v = 1 / (1 / known + (1 / signal - 1 / setting.prior))
         rho = np.clip(v / signal, 0.0, 1.0)
-    ratio = np.log(v / setting.noise + _SMALLEST)
-    misfit = 2 * np.log(answers.misfit + _SMALLEST)
+    ratio = np.log(v / setting.noise + _LEAST_RATIO)
+    misfit = 2 * np.log(answers.misfit + _LEAST_MISFIT)
     # Far away the variance is the target's: the noise is part of it.
     base = v + setting.noise + rho * (setting.target - setting.noise - signal)
     return base, rho, np.column_stack([np.ones_like(v), misfit, ratio])
@@ -197,16 +205,22 @@ def _student_weights(dof: float) -> Array:
 
 
 def _mixture_weights(z: Array, prior: Array) -> Array:
-    """Weights of the components by expectation maximisation; the prior counts as _PRIOR_ROWS rows."""
-    logs = -0.5 * (z[:, None] / _WIDTHS) ** 2 - np.log(_WIDTHS)
+    """Weights of the components by expectation maximisation; the prior counts as _PRIOR_ROWS rows.
+
+    Errors are counted in narrow bins first, so that a step takes no longer for many rows than for few.
+    """
+    counts = np.bincount(np.searchsorted(_BINS, np.abs(z)), minlength=len(_BINS) + 1)
+    middle = _BIN_CENTRES[counts > 0]
+    counts = counts[counts > 0].astype(float)
+    logs = -0.5 * (middle[:, None] / _WIDTHS) ** 2 - np.log(_WIDTHS)
     densities = np.exp(logs - logs.max(axis=1, keepdims=True))
     weights = prior + 1e-6
     weights /= weights.sum()
     for _ in range(_EM_STEPS):
-        share = 1 / (densities @ weights)
+        share = counts / (densities @ weights)
         following = weights * (densities.T @ share) + _PRIOR_ROWS * prior
         following /= following.sum()
-        if np.abs(following - weights).max() < 1e-7:
+        if np.abs(following - weights).max() < _EM_CHANGE:
             return np.asarray(following)
         weights = following
     return np.asarray(weights)

@@ -20,7 +20,7 @@ from gigagp.training import Optimum, Trace, maximise, summed_evidence
 
 _CELLS = 8  # to train candidates on
 _ITERATIONS = 12
-_SCORED_ROWS = 4096
+_SCORED_ROWS = 2048
 _INDISTINGUISHABLE = 0.003  # nats per row by which a rougher kernel must be better than a smoother one
 
 

@@ -16,6 +16,8 @@ from gigagp.linalg.jitter import turn_up
 MEAN, VARIANCE, MISFIT = 0, 1, 2  # columns of a result
 RESULTS = 3
 _GAUSSIAN_ERROR = (2 / np.pi) ** 0.5  # mean absolute value of a standard Gaussian
+_EQUAL = 1e-9  # relative difference of squared distances that count as equal
+_MOST_TIED = 0.25  # share of the neighbours that may be as far away as the first row beyond them
 _LEAST_WEIGHT = 1e-6  # of a neighbour; its noise stays finite
 _FIRST_JITTER = 1e-12  # relative to the prior variance and the noise
 _LARGEST_JITTER = 1e-5
@@ -26,12 +28,17 @@ _SMALLEST_VARIANCE = 1e-12  # of the prior variance: what rounding leaves of it 
 def taper(squares: Array, size: int, count: int, weights: Array) -> None:
     """Weights of the first `count` rows; `size` counts the rows whose distances are known.
 
-    If no row lies beyond the neighbours, or if it lies at the query itself, all weights are one.
+    All weights are one if no row lies beyond the neighbours, if it lies at the query itself, or if so many neighbours
+    are as far away as it is (copies of one another, say) that without them little would be left.
     """
     reach = squares[count] if size > count else np.inf
+    tied = 0
+    for i in range(count):
+        tied += squares[i] >= (1 - _EQUAL) * reach
+    tapered = 0 < reach < np.inf and tied <= _MOST_TIED * count
     for i in range(count):
         weights[i] = 1.0
-        if 0 < reach < np.inf:
+        if tapered:
             weights[i] = max(np.sqrt(max(1 - squares[i] / reach, 0.0)), _LEAST_WEIGHT)
 
 
