@@ -15,7 +15,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from gigagp.arrays import Array
-from gigagp.linalg.compiled import compiled, compiled_strict
+from gigagp.linalg.compiled import compiled
 from gigagp.linalg.vectors import AVX512, VECTOR_BYTES, VectorCode
 
 # 24 sums of 32 registers with AVX-512, otherwise 12 of 16; the others hold what is read of A and B.
@@ -34,32 +34,30 @@ def _emit(code: VectorCode, vectors: int, numbers: list[Any]) -> None:
     pa, row_step, k_step, pb, ldb, pc, ldc, k, rows, last, alpha, beta = numbers
     mask = code.first_lanes(last)
     bottom = b.sub(rows, code.constant(1))
-    starts = []
-    for i in range(ROWS):  # rows beyond the last repeat it, and are not stored
+    offsets = []  # of rows of A; those beyond the last repeat it, and are not stored
+    for i in range(ROWS):
         row = code.constant(i)
         row = b.select(b.icmp_signed("<", row, bottom), row, bottom)
-        starts.append(b.gep(pa, [b.mul(row, row_step)]))
+        offsets.append(b.mul(row, row_step))
         if COPIES:
             code.prefetch(b.gep(pc, [b.mul(row, ldc)]))
     read_masks = [None] * (vectors - 1) + [None if COPIES else mask]
+    a_ahead, b_ahead = (b.mul(step, code.constant(_PREFETCH_STEPS)) for step in (k_step, ldb))
 
-    def step_along_k(step: Any, sums: list[Any]) -> list[Any]:
-        at_a, at_b = b.mul(step, k_step), b.mul(step, ldb)
-        across = [
-            code.load(code.place(pb, b.add(at_b, code.constant(v * code.lanes))), read_masks[v]) for v in range(vectors)
-        ]
-        code.prefetch(b.gep(starts[0], [b.add(at_a, b.mul(k_step, code.constant(_PREFETCH_STEPS)))]))
+    def step_along_k(_: Any, carried: list[Any]) -> list[Any]:
+        at_a, at_b, *sums = carried  # pointers that move, so that rows need one register each and no more
+        across = [code.load(code.place(at_b, code.constant(v * code.lanes)), read_masks[v]) for v in range(vectors)]
+        code.prefetch(b.gep(at_a, [a_ahead]))
         if not COPIES:
-            ahead = b.add(at_b, b.mul(ldb, code.constant(_PREFETCH_STEPS)))
             for v in range(vectors):
-                code.prefetch(b.gep(pb, [b.add(ahead, code.constant(v * code.lanes))]))
+                code.prefetch(b.gep(at_b, [b.add(b_ahead, code.constant(v * code.lanes))]))
         totals = []
         for i in range(ROWS):
-            a = code.spread(b.load(b.gep(starts[i], [at_a])), code.scalar)
+            a = code.spread(b.load(b.gep(at_a, [offsets[i]])), code.scalar)
             totals += [code.multiply_add(a, across[v], sums[i * vectors + v]) for v in range(vectors)]
-        return totals
+        return [b.gep(at_a, [k_step]), b.gep(at_b, [ldb]), *totals]
 
-    totals = code.loop(k, [code.zero] * (ROWS * vectors), step_along_k)
+    _, _, *totals = code.loop(k, [pa, pb, *[code.zero] * (ROWS * vectors)], step_along_k)
     alphas, betas = code.spread(alpha, code.scalar), code.spread(beta, code.scalar)
     fresh = b.fcmp_ordered("==", beta, ir.Constant(code.scalar, 0.0))  # then C may hold anything, NaN included
 
@@ -191,30 +189,8 @@ def _wanted(shape: int, i: int, bottom: int, j: int, right: int, k: int) -> tupl
     return low, high, left, right
 
 
-@compiled_strict
-def _copied(B: Array, b: int, ldb: int, j: int, across: int, start: int, first: int, end: int, strip: Any) -> None:
-    """Columns j.. of rows first..end of B to the strip, which begins with row `start`."""
-    if end > first:
-        width = VECTORS * (VECTOR_BYTES // B.itemsize)
-        _copy_strip(_address(B, b + first * ldb + j), ldb, end - first, across, _beyond(strip, (first - start) * width))
-
-
-@compiled_strict
-def _block(
-    pa: Any, row_step: int, k_step: int, pb: Any, ldb: int, pc: Any, ldc: int, k: int, rows: int, columns: int,
-    lanes: int, alpha: float, beta: float,
-) -> None:  # fmt: skip
-    """One micro-kernel, of as many vectors as it takes."""
-    if columns > 2 * lanes:
-        _three(pa, row_step, k_step, pb, ldb, pc, ldc, k, rows, columns - 2 * lanes, alpha, beta)
-    elif columns > lanes:
-        _two(pa, row_step, k_step, pb, ldb, pc, ldc, k, rows, columns - lanes, alpha, beta)
-    else:
-        _one(pa, row_step, k_step, pb, ldb, pc, ldc, k, rows, columns, alpha, beta)
-
-
 @njit(nogil=True, cache=True, error_model="numpy")  # not inlined: the order of its sums is fixed in any copy
-def multiply(
+def multiply(  # noqa: PLR0912 (in functions of their own the branches cost a tenth of the speed of small products)
     alpha: float, A: Array, ai: int, aj: int, transposed: bool, B: Array, bi: int, bj: int,
     beta: float, C: Array, ci: int, cj: int, m: int, n: int, k: int, shape: int = FULL,
 ) -> None:  # fmt: skip
@@ -243,7 +219,11 @@ def multiply(
                 if copied:
                     above = max(top, j // ROWS * ROWS - ROWS) if shape & LOWER_ONLY else top  # rows that are wanted
                     low, high, _, _ = _wanted(shape, above, top + height, j, j + across, k)
-                    _copied(B, b, ldb, j, across, start, max(start, low), min(end, high), strip)
+                    begin, stop = max(start, low), min(end, high)
+                    if begin >= stop:
+                        continue
+                    target = _beyond(strip, (begin - start) * width)
+                    _copy_strip(_address(B, b + begin * ldb + j), ldb, stop - begin, across, target)
                 for step in range(0, height, ROWS):
                     i = top + step
                     if shape & LEFT_LOWER:  # from below, so that what is still to be read is not yet written
@@ -259,4 +239,10 @@ def multiply(
                     else:
                         pb, b_step = _address(B, b + begin * ldb + left), ldb
                     keep = first if begin == low else C.dtype.type(1)
-                    _block(pa, row_step, k_step, pb, b_step, pc, ldc, depth, rows, right - left, lanes, scale, keep)
+                    columns = right - left
+                    if columns > 2 * lanes:
+                        _three(pa, row_step, k_step, pb, b_step, pc, ldc, depth, rows, columns - 2 * lanes, scale, keep)
+                    elif columns > lanes:
+                        _two(pa, row_step, k_step, pb, b_step, pc, ldc, depth, rows, columns - lanes, scale, keep)
+                    else:
+                        _one(pa, row_step, k_step, pb, b_step, pc, ldc, depth, rows, columns, scale, keep)
