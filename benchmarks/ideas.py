@@ -24,7 +24,6 @@ from gigagp.expert import Evidence
 from gigagp.factor_cache import FactorCache
 from gigagp.inference import Committee, Visits
 from gigagp.kernels import Kernel
-from gigagp.left_out import Said
 from gigagp.linalg.workspace import Workspace
 from gigagp.partition.base import RowLists, Runs
 from gigagp.sharing import share_nearest
@@ -39,6 +38,23 @@ BATCH, ITERATIONS = 64, 60  # cells whose conditional evidence is maximised, and
 DOF, ROUNDS = 4.0, 6  # of the Student-t noise, and of its EM
 ASKED, MOST_SHARING = 64, 4.0  # experts whose noise is learnt row by row, and the most points they have
 Rows = tuple[Array, Array, Array, Array]  # X, y of training, X, y of development
+
+
+@dataclass(frozen=True, eq=False)
+class Said:
+    """Targets, and mean and variance of y."""
+
+    y: Array
+    mean: Array
+    variance: Array
+
+    @property
+    def z(self) -> Array:
+        """The errors in predicted deviations."""
+        return np.asarray((self.y - self.mean) / np.sqrt(self.variance))
+
+    def at(self, which: Array) -> Said:
+        return Said(self.y[which], self.mean[which], self.variance[which])
 
 
 def scaled(said: Said) -> Said:

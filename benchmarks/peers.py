@@ -24,6 +24,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from gigagp.arrays import Array
+from gigagp.distribution import PredictiveDistribution
 from gigagp.paper import fitc, svgp
 from gigagp.paper.svgp import Watch
 
@@ -43,6 +44,7 @@ class Said:
     capped: bool = False  # whether time ran out, in training or in answering
     evaluation_seconds: float | None = None  # of one evidence with its gradient, where that was measured
     choosing: float | None = None  # the part of our fit that went into choosing what was left open
+    distribution: PredictiveDistribution | None = None  # None for N(mean, std^2)
 
 
 def available(name: str, *modules: str) -> bool:

@@ -1,4 +1,5 @@
-"""Part 5: the cost of a query at N = 1e5, 1e6, 1e7 training rows of the robot arm, all defaults.
+"""Part 5: the cost of a query at N = 1e5, 1e6, 1e7 training rows of the robot arm, by the committee
+of experts (benchmarks/neighbourhood.py measures the other way to answer).
 
 few, cold: 64 queries in batches of 8 that have no expert in common with any other, so that every expert asked is
 factored for them alone (fewer where there are not experts enough; four answer a query).
@@ -61,7 +62,7 @@ def cold_and_warm(model: HGPRegressor, batches: list[np.ndarray], with_variance:
 def one(n: int, repeats: int) -> dict[str, Any]:
     X, y = robot_arm(n + MANY)
     Z = X[n:].copy()
-    model = HGPRegressor(random_state=0, n_jobs=2)
+    model = HGPRegressor(method="committee", random_state=0, n_jobs=2)
     fit = seconds(lambda: model.fit(X[:n], y[:n]))
     X = y = np.empty(0)
     fitted = peak_memory()

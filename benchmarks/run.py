@@ -9,7 +9,7 @@ import time
 from measure import HERE, arguments
 
 PARTS = (
-    "leaf_floor", "evidence_rate", "exact_gp", "scale", "end_to_end", "prediction", "startup", "kin40k", "million",
+    "leaf_floor", "evidence_rate", "exact_gp", "scale", "end_to_end", "prediction", "neighbourhood", "startup", "kin40k", "million",
     "products", "temperature", "out_of_core", "accuracy",
 )  # fmt: skip
 LONG = (

@@ -47,6 +47,11 @@ def coverages(y: Array, quantiles: Array) -> dict[str, float]:
 
 def scores(y: Array, said: Said) -> dict[str, float | dict[str, float]]:
     """RMSE, NLPD, CRPS and coverage of an answer to these rows; the Gaussian's own where no quantiles were given."""
+    if said.distribution is not None:
+        predicted = said.distribution
+        covered = {f"{level:g}": metrics.inside(y, *predicted.interval(level)) for level in INTERVALS}
+        nlpd, crps = float(-predicted.log_pdf(y).mean()), float(predicted.crps(y).mean())
+        return {"rmse": metrics.rmse(y, said.mean), "nlpd": nlpd, "crps": crps, "coverage": covered}
     if said.quantiles is None:
         crps = metrics.crps(y, said.mean, said.std)
         covered = {f"{level:g}": metrics.coverage(y, said.mean, said.std, level) for level in INTERVALS}

@@ -193,6 +193,14 @@ def _answer_all(
             results[q, 0] = np.nan
 
 
+def nearest_rows(model: Neighbourhood, z: Array) -> Array:
+    """Rows of the store around one scaled query, the nearest first, as `predict` finds them."""
+    squares, rows = np.empty(model.count + 1), np.empty(model.count + 1, np.int64)
+    point = z.astype(float) * model.router.metric
+    size = _search(*_search_arguments(model), point, NO_ROW, model.limit, squares, rows)  # type: ignore[call-arg]
+    return rows[: min(size, model.count)]
+
+
 @compiled
 def _search(
     X: Array, starts: Array, lows: Array, highs: Array, node_lows: Array, node_highs: Array, metric: Array,

@@ -1,0 +1,175 @@
+"""Prediction from neighbours: cost of a query, exactness of the search, one row, files, and the share of choosing.
+
+scattered: random queries of robot arm models (8 columns) of 1e5, 1e6 and (--full) 1e7 rows, 64 neighbours, with
+variance, two threads; each size is a process of its own. The cost at the largest size is compared with that at 1e5.
+search: the share of the true 64 nearest rows that the limited search finds, by SciPy's KD-tree, and what an exact
+search costs.
+one row: a Python call warm, and in a process that has just loaded the model.
+files (--full): as many queries as rows, from Parquet to Parquet, within a budget of 2 GB.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+import gigagp
+from gigagp import HGPRegressor, neighbourhood
+from gigagp.datasets import robot_arm
+from gigagp.engines import ThreadsEngine
+from gigagp.memory import peak_memory
+from measure import HERE, Timing, arguments, bar, save, seconds
+
+NEIGHBOURS = 64
+QUERIES = 20_000
+CHECKED = 500  # queries whose neighbours are compared with SciPy's
+ONE_ROW_CALLS = 300
+
+
+def cost(n: int, repeats: int) -> dict[str, Any]:
+    """Seconds per query of a model of n rows, the search's recall, and how the fit spent its time."""
+    X, y = robot_arm(n + QUERIES)
+    Z = X[n:].copy()
+    model = HGPRegressor(method="neighbourhood", neighbours=NEIGHBOURS, random_state=0, n_jobs=2)
+    fit = seconds(lambda: model.fit(X[:n], y[:n]))
+    default = HGPRegressor(random_state=0, n_jobs=2)
+    default_fit = seconds(lambda: default.fit(X[:n], y[:n]))
+    spent = default.report_.seconds
+    choosing = sum(value for stage, value in spent.items() if stage.startswith("choice of")) / sum(spent.values())
+    X = y = np.empty(0)
+    model.predict(Z[:1], return_std=True)
+    with_variance = [seconds(lambda: model.predict(Z, return_std=True)) / QUERIES for _ in range(repeats)]
+    mean_only = [seconds(lambda: model.predict(Z)) / QUERIES for _ in range(repeats)]
+    one = [seconds(lambda i=i: model.predict(Z[i : i + 1], return_std=True)) for i in range(ONE_ROW_CALLS)]
+    found = {
+        "rows": n, "fit": fit, "default_fit": default_fit, "choosing": choosing, "default_seconds": spent,
+        "with_variance": vars(Timing.of(with_variance)), "mean_only": vars(Timing.of(mean_only)),
+        "one_row": vars(Timing.of(one)), "gb": peak_memory(),
+    }  # fmt: skip
+    return found | exactness(model, Z[:CHECKED])
+
+
+def exactness(model: HGPRegressor, Z: np.ndarray) -> dict[str, Any]:
+    """Recall of the limited search, the shift it causes, and the price of an exact one."""
+    near = model._neighbourhood
+    assert near is not None
+    scaled = model._input_scaling.apply(Z, near.store.X.dtype)
+    tree = cKDTree(near.store.X * near.router.metric)
+    distances, _ = tree.query(scaled * near.router.metric, NEIGHBOURS)
+    with ThreadsEngine(2) as engine:
+        limited = neighbourhood.predict(near, scaled, engine)
+        took = seconds(lambda: neighbourhood.predict(replace(near, exact=True), scaled, engine))
+        exact = neighbourhood.predict(replace(near, exact=True), scaled, engine)
+    recall = []
+    for z, reach in zip(scaled, distances[:, -1], strict=True):
+        rows = neighbourhood.nearest_rows(near, z)
+        inside = (((near.store.X[rows] - z) * near.router.metric) ** 2).sum(axis=1) <= reach**2 * (1 + 1e-12)
+        recall.append(inside[:NEIGHBOURS].mean())
+    assert exact.variance is not None
+    shift = np.abs(limited.mean - exact.mean) / np.sqrt(exact.variance + near.noise)
+    return {"recall": float(np.mean(recall)), "exact": took / len(Z), "shift": float(np.mean(shift))}
+
+
+def first_row(folder: Path) -> float:
+    """Seconds of the first prediction in a process that has just loaded a model, the compiled code cached."""
+    code = (
+        "import sys, time, numpy as np, gigagp\n"
+        "model = gigagp.load(sys.argv[1]); z = np.zeros((1, 8)); model.predict(z)\n"  # loads the compiled code
+        "model = gigagp.load(sys.argv[1])\n"
+        "begun = time.perf_counter(); model.predict(z, return_std=True); print(time.perf_counter() - begun)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def files(n: int, folder: Path) -> dict[str, Any]:
+    """n rows from a file, and n queries from file to file."""
+    X, y = robot_arm(2 * n)
+    np.save(folder / "X.npy", X[:n])
+    np.save(folder / "Z.npy", X[n:])
+    target = y[:n].copy()
+    X = y = np.empty(0)
+    model = HGPRegressor(
+        method="neighbourhood", neighbours=NEIGHBOURS, random_state=0, n_jobs=2, memory="2GB", dtype="float32"
+    )
+    fit = seconds(lambda: model.fit(np.load(folder / "X.npy", mmap_mode="r"), target))
+    took = seconds(lambda: model.predict_file(str(folder / "Z.npy"), folder / "p.parquet"))
+    return {"rows": n, "fit": fit, "predict": took, "gb": peak_memory()}
+
+
+def in_its_own_process(*what: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, str(HERE / "neighbourhood.py"), "--one", *what], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        sys.exit(done.stderr)
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def one(what: list[str]) -> None:
+    if what[0] == "cost":
+        print(json.dumps(cost(int(what[1]), int(what[2]))))
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            print(json.dumps(files(int(what[1]), Path(folder))))
+
+
+def main() -> None:
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--one", nargs="+", help="a part, in this process")
+    parser.add_argument("--sizes", type=lambda text: [int(float(n)) for n in text.split(",")])
+    options = parser.parse_args()
+    if options.one:
+        one(options.one)
+        return
+    sizes = options.sizes or ([100_000, 1_000_000, 10_000_000] if options.full else [100_000])
+    begun = time.perf_counter()
+    rows, bars = [], []
+    for n in sizes:
+        row = in_its_own_process("cost", str(n), "5")
+        rows.append(row)
+        print(
+            f"  {n:>10,} rows: {1e6 * row['with_variance']['median']:.1f} us per query with variance, "
+            f"{1e6 * row['mean_only']['median']:.1f} us mean only; exact search {1e6 * row['exact']:.0f} us; "
+            f"{row['recall']:.2%} of the nearest rows are found, means move by {row['shift']:.4f} deviations; one row "
+            f"{1e3 * row['one_row']['median']:.2f} ms; choosing {row['choosing']:.0%} of a fit of "
+            f"{row['default_fit']:.1f} s; {row['gb']:.1f} GB",
+            flush=True,
+        )
+    by_rows = {row["rows"]: row for row in rows}
+    for n, row in by_rows.items():
+        bars.append(bar(f"one row, warm, {n:,} rows (ms)", 1e3 * row["one_row"]["median"], 1.0, at_least=False))
+    if 1_000_000 in by_rows:
+        million = by_rows[1_000_000]
+        bars.append(bar("us per query, 1e6 rows", 1e6 * million["with_variance"]["median"], 60.0, at_least=False))
+        bars.append(bar("share of choosing, 1e6 rows", million["choosing"], 0.2, at_least=False))
+    if 10_000_000 in by_rows and 100_000 in by_rows:
+        ratio = by_rows[10_000_000]["with_variance"]["median"] / by_rows[100_000]["with_variance"]["median"]
+        bars.append(bar("cost at 1e7 rows over that at 1e5", ratio, 1.5, at_least=False))
+    with tempfile.TemporaryDirectory() as folder:
+        X, y = robot_arm(20_000)
+        HGPRegressor(method="neighbourhood", neighbours=NEIGHBOURS, random_state=0).fit(X, y).save(f"{folder}/model")
+        gigagp.load(f"{folder}/model").predict(X[:1], return_std=True)
+        first = float(np.median([first_row(Path(folder) / "model") for _ in range(5)]))
+    bars.append(bar("one row, model just loaded (ms)", 1e3 * first, 3.0, at_least=False))
+    from_files = in_its_own_process("files", "10000000") if options.full else None
+    if from_files is not None:
+        print(f"  1e7 queries of 1e7 rows, file to file: {from_files['predict']:.0f} s, {from_files['gb']:.2f} GB")
+    save(
+        "neighbourhood",
+        {"rows": rows, "first_row": first, "files": from_files, "bars": bars, "seconds": time.perf_counter() - begun},
+    )
+
+
+if __name__ == "__main__":
+    main()
