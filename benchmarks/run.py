@@ -9,8 +9,8 @@ import time
 from measure import HERE, arguments
 
 PARTS = (
-    "leaf_floor", "evidence_rate", "exact_gp", "scale", "end_to_end", "prediction", "neighbourhood", "startup", "kin40k", "million",
-    "products", "temperature", "out_of_core", "accuracy",
+    "leaf_floor", "evidence_rate", "exact_gp", "scale", "end_to_end", "prediction", "neighbourhood", "startup",
+    "kin40k", "million", "products", "temperature", "out_of_core", "accuracy",
 )  # fmt: skip
 LONG = (
     "leaf_size",

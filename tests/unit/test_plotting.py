@@ -1,5 +1,7 @@
 """Pictures show what they say: values drawn are those of the model, names are the user's, sizes are bounded."""
 
+from copy import copy
+
 import matplotlib as mpl
 import numpy as np
 import pyarrow as pa
@@ -223,7 +225,10 @@ def test_the_evidence_trace_is_whole_and_in_stages(model):
 
 def test_a_query_is_shown_with_the_experts_it_asks(model, wave, random):
     query = wave[0][:1]
-    ax = plotting.partition_map(model, query)
+    by_rows = plotting.partition_map(model, query)
+    assert {text.get_text() for text in by_rows.get_legend().get_texts()} == {"query", "neighbours", "other rows"}
+    assert f"{model._near().count} of 600 rows" in by_rows.get_title(loc="right")
+    ax = plotting.partition_map(copy(model).set_params(method="committee"), query)
     route = model._committee.router.nearest(model._input_scaling.apply(query, np.dtype(float)), 4)
     shares = (route.closeness / route.closeness.sum())[0]
     wanted = {f"expert {e:,}: weight {s:.0%}" for e, s in zip(route.experts[0], shares, strict=True)}

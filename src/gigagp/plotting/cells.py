@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,19 +10,21 @@ from matplotlib.axes import Axes
 
 from gigagp.arrays import Array
 from gigagp.estimator import HGPRegressor
+from gigagp.neighbourhood import nearest_rows
 from gigagp.plotting import style
 from gigagp.plotting.rows import leaf_centre, training_rows, two_columns, unscaled_inputs
 
 _ROWS = 3_000
 _OF_ASKED = 1_000  # rows of the experts that a query asks
 _TOLD_APART, _NEIGHBOURS = 2_000, 10  # experts whose colours are chosen by their neighbours', and how many of those
+_AROUND = 4  # times as many rows as answer a query are drawn around it
 _NAMED = 6  # experts whose weight is written beside them
 
 
 def partition_map(
     model: HGPRegressor, query: Any = None, columns: tuple[int | str, int | str] | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Training rows in the colours of their experts; with a query, the experts it asks and how much each counts.
+    """Training rows in the colours of their experts; with a query, the rows or the experts that answer it.
 
     query : one row; the picture then shows its surroundings
     columns : names or numbers of two columns; default the two most relevant. More columns than two are looked at
@@ -38,6 +41,8 @@ def partition_map(
         others = model.n_features_in_ - 2
         seen = f"seen along {others:,} more columns" if others else ""
         style.note(ax, f"{model.n_leaves_:,} experts", style.shown(len(rows.y), model.report_.rows), seen)
+    elif model._near() is not None:
+        _neighbours(ax, model, np.asarray(query, float).reshape(1, -1), i, j)
     else:
         _asked(ax, model, np.asarray(query, float).reshape(1, -1), i, j)
     ax.set_xlabel(style.short(model.units_.columns[i]))
@@ -55,6 +60,30 @@ def _colours(model: HGPRegressor) -> Array:
             taken = np.bincount(found[others[others < expert]], minlength=many)
             found[expert] = np.argmin(taken)
     return np.asarray(found)
+
+
+def _neighbours(ax: Axes, model: HGPRegressor, query: Array, i: int, j: int) -> None:
+    """The training rows that answer one query, among others near them."""
+    near = model._near()
+    assert near is not None
+    z = model._input_scaling.apply(query, near.store.X.dtype)[0]
+    few, more = (replace(near, neighbours=count) for count in (near.count, _AROUND * near.count))
+    around = unscaled_inputs(model, near.store.gather(nearest_rows(more, z))[0])
+    chosen = unscaled_inputs(model, near.store.gather(nearest_rows(few, z))[0])
+    ax.plot(
+        around[:, i],
+        around[:, j],
+        ".",
+        color=style.MUTED,
+        alpha=0.5,
+        markersize=3,
+        markeredgewidth=0,
+        label="other rows",
+    )
+    ax.plot(chosen[:, i], chosen[:, j], ".", color=style.CYCLE[0], markersize=6, markeredgewidth=0, label="neighbours")
+    ax.plot(query[0, i], query[0, j], "*", color=style.INK, markersize=13, zorder=5, label="query")
+    style.legend_below(ax, 0.5)
+    style.note(ax, f"{near.count:,} of {model.report_.rows:,} rows answer the query")
 
 
 def _asked(ax: Axes, model: HGPRegressor, query: Array, i: int, j: int) -> None:
