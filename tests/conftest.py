@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from gigagp import estimator, memory, placing
+from gigagp import estimator, memory, placing, selection, trials
 from gigagp.data import scaled, scaling, scan
 from gigagp.engines import one_blas_thread
 
@@ -45,6 +45,33 @@ def one_thread_for_references():
     """SciPy and NumPy, which the tests compare with, are up to a hundred times slower when their threads contend."""
     with one_blas_thread():
         yield
+
+
+@pytest.fixture(autouse=True)
+def brief_choices(request, monkeypatch):
+    """Choices are made from few held-out rows unless a test is marked `full_choices`; laws do not depend on it."""
+    if not request.node.get_closest_marker("full_choices"):
+        make_choices_brief(monkeypatch)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def brief_choices_of_fixtures(request):
+    """The same for fixtures of a module, which are made before those of a test."""
+    if any(mark.name == "full_choices" for mark in request.node.iter_markers()):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        make_choices_brief(patch)
+        yield
+
+
+def make_choices_brief(patch):
+    patch.setattr(selection, "_MOST_ROWS", 400)
+    patch.setattr(selection, "_FEWEST_ROWS", 150)
+    patch.setattr(selection, "_WORK", 3e8)
+    patch.setattr(selection, "_COMMITTEE_ROWS", 400)
+    patch.setattr(trials, "_SCORED_ROWS", 200)
+    patch.setattr(trials, "_ITERATIONS", 4)
 
 
 @pytest.fixture(scope="session")

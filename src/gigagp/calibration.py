@@ -33,6 +33,7 @@ _BIN_CENTRES = 2.0 ** (np.append(np.arange(-14, 10, 0.1), 10.0) - 0.05)
 _PRIOR_ROWS = 20.0  # the Student-t counts as so many rows when the mixture's weights are learnt
 _LEAST_PRIOR_DOF = 4.0  # heavier tails must be seen in the held-out rows: the prior would make the deviation arbitrary
 _LEAST_WEIGHT = 1e-9  # components of less are dropped
+_STUDENT_STEPS = 60
 _EM_STEPS = 500
 _EM_CHANGE = 1e-6  # of a weight, at which it has converged
 _ROUNDS = 2  # of alternately learning the shape and the common factor
@@ -190,9 +191,9 @@ def _student(errors: Array, base: Array, rho: Array, F: Array, setting: Setting)
         gradient += np.append(away / _SPREADS, [0.0, strange / _TAIL_SPREAD]) / n
         return float(value.mean() + penalty), gradient
 
-    starts = [np.append(_COEFFICIENTS, [_START_FLOOR, tail]) for tail in (_TAIL_MEAN, -1.0)]
-    ends = [minimize(loss, s, jac=True, method="L-BFGS-B", bounds=_BOUNDS) for s in starts]
-    best = min(ends, key=lambda end: float(end.fun)).x
+    start = np.append(_COEFFICIENTS, [_START_FLOOR, _TAIL_MEAN])
+    options = {"maxiter": _STUDENT_STEPS}
+    best = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=_BOUNDS, options=options).x
     return best[:3], float(scale * np.exp(best[3])), float(2 + np.exp(best[4]))
 
 

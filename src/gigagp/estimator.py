@@ -63,37 +63,33 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Gaussian process regression by a hierarchy of exact GP experts.
 
     The rows are split among experts (the leaves of a tree), each an exact GP; all share one theta, trained by
-    maximising the sum of their log marginal likelihoods; a prediction combines the experts' Gaussians. After Ng &
-    Deisenroth, "Hierarchical Mixture-of-Experts Model for Large-Scale Gaussian Process Regression" (2014).
+    maximising the sum of their log marginal likelihoods. A query is answered by an exact GP on the training rows
+    nearest to it, or by the experts, whose predictions are combined. After Ng & Deisenroth, "Hierarchical Mixture-of-Experts Model for Large-Scale Gaussian Process Regression" (2014).
 
     Parameters
     ----------
     kernel : Kernel, default chosen
-        Covariance of the latent function. By default one with a length-scale a column: of the squared exponential,
-        Matérn 5/2 and Matérn 3/2 the one with which experts best predict rows left out (see `report_.choices`);
-        with partition "stratified" or "random" the squared exponential. The values of a kernel are where training
+        Covariance of the latent function. By default one with a length-scale per column: of the squared exponential,
+        Matérn 5/2, 3/2 and 1/2 and the rational quadratic the one that best predicts held-out rows (see
+        `report_.choices`); with partition "stratified" or "random" the squared exponential. The values of a kernel are where training
         starts. It sees standardised inputs and target (unless standardize=False), and its parameters are in those
         units.
     partition : {"local", "stratified", "random"} or Partitioner
         How rows are divided among experts. "local": cells of a KD-tree, neighbours together. "stratified": the
         paper's, every expert sees all regions. "random".
     leaf_size : int
-        Points in a leaf. Default for local 256, or 512 where, with 12,000 to 50,000 rows, rows left out are then
-        predicted clearly better; 512 for the others.
+        Points in a leaf. Default 256 for local, 512 for the others.
     levels, branching : int
         Instead of leaf_size: a tree of `levels` levels, `branching` children (default 4) each.
     sharing : number
         How many experts read a row. Random and stratified: each row of a node goes to `sharing` of its children
         (a whole number, default 1). Local: an expert predicts from `sharing` times its cell: the cell and the outside
-        points nearest to it. By default 4, doubled if rows left out are then predicted clearly better, and 12 where
-        that gained much and rows are few; from 50,000 rows on 2, doubled likewise; from some 6 million rows on 1, since
-        all experts would be too much work.
+        points nearest to it. By default 2, doubled up to 8 as long as held-out rows are predicted better and all
+        experts together are not too much work; from some 6 million rows on 1.
     combine : "auto", a name in gigagp.combine.RULES, or a Rule
-        How experts' predictions are combined. "auto": for local healed_blend, unless rows left out speak clearly for
-        blend or healed; healed for the others.
+        How experts' predictions are combined. "auto": healed_blend for local, healed for the others.
     experts_per_query : "auto", int or None
-        How many experts answer a query: the nearest so many, or all (None). "auto": for local 4, unless rows left out
-        speak clearly for 8; all for the others.
+        How many experts answer a query: the nearest so many, or all (None). "auto": 4 for local, all for the others.
     experts : {"auto", "gaussian", "student"}
         "gaussian": all experts have the same variances, as in the paper. "student": each has a scale of its own, which
         training integrates out and prediction learns from the expert's points, so that noise may differ from place to
@@ -374,7 +370,8 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         X : array, table or path
             Queries, with the columns of the fit.
         return_std : bool
-            Whether deviations are wanted too; without them no work is done on variances.
+            Whether deviations are wanted too. Without them no work is done on variances, unless a committee's rule
+            weighs experts by them.
         latent : bool
             True for the deviation of the latent f, without the noise of a measurement.
 

@@ -101,9 +101,9 @@ class Scorer:
         order = rng.permutation(rows) if rows <= 4 * few else np.unique(rng.integers(rows, size=2 * few))
         return cls(rng.permutation(order)[:few], engine, target)
 
-    def score(self, model: Neighbourhood, most: int = _MOST_ROWS) -> Scored:
+    def score(self, model: Neighbourhood, most: int | None = None) -> Scored:
         """Held-out predictions of as many rows as the work allows."""
-        affordable = int(max(_FEWEST_ROWS, min(_WORK / model.work, most)))
+        affordable = int(max(_FEWEST_ROWS, min(_WORK / model.work, most or _MOST_ROWS)))
         return self.scored_by(model, self.order[:affordable])
 
     def scored_by(self, model: Neighbourhood, rows: Array) -> Scored:

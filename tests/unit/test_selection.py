@@ -15,7 +15,10 @@ from gigagp.partition.base import Runs
 from gigagp.selection import Gain, Scored, choose_sharing
 
 FAMILIES = {"SquaredExponential", "Matern52", "Matern32", "Matern12", "RationalQuadratic"}
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = [
+    pytest.mark.full_choices,
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+]
 
 
 def draw(kernel, rows=1500, noise=0.02, seed=0):

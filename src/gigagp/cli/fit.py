@@ -53,7 +53,7 @@ def command(
     kernel: Annotated[
         str,
         typer.Option(
-            help=f"auto: the one that best predicts rows left out; {', '.join(_KERNELS)}; "
+            help=f"auto: the one that best predicts held-out rows; {', '.join(_KERNELS)}; "
             "or of these with + and *, such as matern52+linear."
         ),
     ] = "auto",

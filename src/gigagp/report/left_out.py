@@ -32,7 +32,7 @@ def score_left_out(model: HGPRegressor, scored: Scored, seed: int) -> str:
     _add(model, scored, X, y, *model._in_units(answers, latent=False), leaf)
     return (
         " Each row is predicted from its neighbours without itself, as a new query would be. Give data that the model "
-        "has not seen for scores that count copies and trends too."
+        "has not seen for scores of another kind of rows, such as later ones."
     )
 
 
