@@ -64,16 +64,17 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     The rows are split among experts (the leaves of a tree), each an exact GP; all share one theta, trained by
     maximising the sum of their log marginal likelihoods. A query is answered by an exact GP on the training rows
-    nearest to it, or by the experts, whose predictions are combined. After Ng & Deisenroth, "Hierarchical Mixture-of-Experts Model for Large-Scale Gaussian Process Regression" (2014).
+    nearest to it, or by the experts, whose predictions are combined. After Ng & Deisenroth, "Hierarchical
+    Mixture-of-Experts Model for Large-Scale Gaussian Process Regression" (2014).
 
     Parameters
     ----------
     kernel : Kernel, default chosen
         Covariance of the latent function. By default one with a length-scale per column: of the squared exponential,
         Matérn 5/2, 3/2 and 1/2 and the rational quadratic the one that best predicts held-out rows (see
-        `report_.choices`); with partition "stratified" or "random" the squared exponential. The values of a kernel are where training
-        starts. It sees standardised inputs and target (unless standardize=False), and its parameters are in those
-        units.
+        `report_.choices`); with partition "stratified" or "random" the squared exponential. The values of a kernel are
+        where training starts. It sees standardised inputs and target (unless standardize=False), and its parameters are
+        in those units.
     partition : {"local", "stratified", "random"} or Partitioner
         How rows are divided among experts. "local": cells of a KD-tree, neighbours together. "stratified": the
         paper's, every expert sees all regions. "random".
