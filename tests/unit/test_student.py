@@ -140,3 +140,14 @@ def test_one_leaf_and_the_papers_partitions_have_no_scales(uneven):
 def test_other_words_are_refused(uneven):
     with pytest.raises(InvalidParameter, match=r"experts.*student"):
         HGPRegressor(experts="laplace").fit(*uneven[:2])
+
+
+def test_the_log_marginal_likelihood_is_what_training_maximised(uneven):
+    """The scale of each expert is integrated out in both."""
+    X, y, _ = uneven
+    model = HGPRegressor(SquaredExponential(), leaf_size=100, training="full", method="committee", random_state=0)
+    model.fit(X[:600], y[:600])
+    per_point = model.log_marginal_likelihood() / 600
+    assert model.report_.stages[-1].evidence_per_point == pytest.approx(per_point, rel=1e-10)
+    _, gradient = model.log_marginal_likelihood(eval_gradient=True)
+    assert np.abs(gradient).max() / 600 < 1e-3
