@@ -1,0 +1,97 @@
+"""Writes docs/prediction.md from the results of benchmarks/neighbourhood.py and of accuracy.py --methods ours."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from measure import HERE, RESULTS
+from render import origin, table, time_of
+
+PAGE = HERE.parent / "docs" / "prediction.md"
+HEAD = """# Prediction from neighbours, measured
+
+Written by `benchmarks/prediction_page.py`; do not edit. Version 0.2, defaults; the comparison with peers on
+[its own page](accuracy.md) was made with version 0.1."""
+
+
+def read(name: str) -> dict[str, Any] | None:
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def stamp(result: dict[str, Any]) -> str:
+    machine = result["machine"]
+    return f"Measured {machine['date']}, commit {machine['commit']}: {origin(result)}."
+
+
+def cost(result: dict[str, Any]) -> str:
+    head = (
+        "training rows", "with variance", "mean only", "exact search", "nearest rows that are found",
+        "shift of the mean in deviations", "one row", "share of choosing in a default fit",
+    )  # fmt: skip
+    body = [
+        (
+            f"{r['rows']:,}", time_of(r["with_variance"]["median"]), time_of(r["mean_only"]["median"]),
+            time_of(r["exact"]), f"{r['recall']:.2%}", f"{r['shift']:.4f}", time_of(r["one_row"]["median"]),
+            f"{r['choosing']:.0%} of {time_of(r['default_fit'])}",
+        )
+        for r in result["rows"]
+    ]  # fmt: skip
+    lines = [f"- {b['what']}: {b['measured']:.4g} (bar {b['bar']}): {_met(b)}" for b in result["bars"]]
+    if result["files"] is not None:
+        files = result["files"]
+        lines.append(
+            f'- {files["rows"]:,} queries of as many rows, from file to file with memory="2GB": '
+            f"{time_of(files['predict'])}, {files['gb']:.2f} GB at the peak, data included"
+        )
+    words = (
+        "Robot arm, 8 columns, 64 neighbours, two threads, 20,000 scattered queries; times are per query. The default "
+        "search compares 128 rows per neighbour; an exact one goes on until no nearer row can exist."
+    )
+    return "\n\n".join(["## Cost of a query", stamp(result), words, table(head, body), "\n".join(lines)])
+
+
+def _met(b: dict[str, Any]) -> str:
+    return "met" if b["met"] else "**missed**"
+
+
+def accuracy(result: dict[str, Any]) -> str:
+    """Means over the splits that were measured."""
+    head = ("data", "rows", "splits", "RMSE", "NLPD", "CRPS", "50, 80, 95% intervals cover", "fit", "predict")
+    body = []
+    rows = [row for row in result["rows"] if row["method"] == "ours" and "nlpd" in row]
+    for name in dict.fromkeys(row["set"] for row in rows):
+        here = [row for row in rows if row["set"] == name]
+
+        def mean(key: str, here: list[dict[str, Any]] = here) -> float:
+            return float(sum(row[key] for row in here) / len(here))
+
+        covers = (sum(row["coverage"][level] for row in here) / len(here) for level in ("0.5", "0.8", "0.95"))
+        body.append((
+            name, f"{here[0]['rows']:,}", str(len(here)), f"{mean('rmse'):.4f}", f"{mean('nlpd'):.3f}",
+            f"{mean('crps'):.4f}", ", ".join(f"{100 * share:.1f}" for share in covers),
+            time_of(mean("fit_seconds")), time_of(mean("predict_seconds")),
+        ))  # fmt: skip
+    commits = ", ".join(dict.fromkeys(str(row["commit"]) for row in rows))
+    words = (
+        f"Commits {commits}, {rows[0]['date']}. Scores are means over splits, in units of the target's deviation; NLPD "
+        "is that of the predicted distribution. Times were taken on a machine that was busy with other work."
+    )
+    return "\n\n".join(["## Accuracy with defaults", words, table(head, body)])
+
+
+def main() -> int:
+    parts = [(cost, read("neighbourhood")), (accuracy, read("accuracy"))]
+    if not any(result for _, result in parts):
+        print("nothing to render: run neighbourhood.py or accuracy.py first", flush=True)
+        return 1
+    text = [HEAD, *(section(result) for section, result in parts if result is not None)]
+    PAGE.write_text("\n\n".join(text) + "\n")
+    print("[prediction_page] docs/prediction.md", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
