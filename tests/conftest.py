@@ -67,10 +67,11 @@ def brief_choices_of_fixtures(request):
 
 def make_choices_brief(patch):
     patch.setattr(selection, "_MOST_ROWS", 400)
+    patch.setattr(selection, "_TRIAL_ROWS", 200)
     patch.setattr(selection, "_FEWEST_ROWS", 150)
     patch.setattr(selection, "_WORK", 3e8)
+    patch.setattr(selection, "_TRIAL_WORK", 1e8)
     patch.setattr(selection, "_COMMITTEE_ROWS", 400)
-    patch.setattr(trials, "_SCORED_ROWS", 200)
     patch.setattr(trials, "_ITERATIONS", 4)
 
 

@@ -32,7 +32,9 @@ _BINS = 2.0 ** np.arange(-14, 10, 0.1)  # ends of bins of absolute errors in dev
 _BIN_CENTRES = 2.0 ** (np.append(np.arange(-14, 10, 0.1), 10.0) - 0.05)
 _PRIOR_ROWS = 20.0  # the Student-t counts as so many rows when the mixture's weights are learnt
 _LEAST_PRIOR_DOF = 4.0  # heavier tails must be seen in the held-out rows: the prior would make the deviation arbitrary
-_LEAST_WEIGHT = 1e-9  # components of less are dropped
+_LEAST_WEIGHT = 1e-16  # components of less are dropped
+_FAR_LEVEL = 0.99  # quantile of absolute errors
+_BEYOND = 10.0  # times that quantile: errors beyond it are so rare that a few thousand rows do not tell their size
 _STUDENT_STEPS = 60
 _EM_STEPS = 500
 _EM_CHANGE = 1e-6  # of a weight, at which it has converged
@@ -92,15 +94,18 @@ class Calibration:
         coefficients, floor, dof = _student(errors, base, rho, F, setting)
         known = cls(coefficients, floor, Shape.gaussian(), setting, len(y))
         prior = _student_weights(max(dof, _LEAST_PRIOR_DOF))
-        for _ in range(_ROUNDS):
-            z = errors / np.sqrt(known.variance(answers))
-            weights = _mixture_weights(z, prior)
-            excess = float(np.sum(weights * _WIDTHS**2))  # the shape gets variance one, so the scale takes this over
-            shift = np.array([np.log(excess), 0.0, 0.0])
-            known = replace(known, coefficients=known.coefficients + shift, floor=known.floor * excess)
+        for _ in range(_ROUNDS):  # a t with heavy tails says little of the variance: begin with that of the errors
+            known = known._scaled(float(np.mean(_bounded(errors / np.sqrt(known.variance(answers))) ** 2)))
+            weights = _mixture_weights(_bounded(errors / np.sqrt(known.variance(answers))), prior)
+            known = known._scaled(float(np.sum(weights * _WIDTHS**2)))  # since the shape is scaled to variance one
         kept = weights > _LEAST_WEIGHT
         known = replace(known, shape=Shape.of(weights[kept] / weights[kept].sum(), _WIDTHS[kept]))
         return replace(known, score=float(known.losses(answers, y).mean()))
+
+    def _scaled(self, factor: float) -> Calibration:
+        """With variances that are so many times as large near the data."""
+        shift = np.array([np.log(factor), 0.0, 0.0])
+        return replace(self, coefficients=self.coefficients + shift, floor=self.floor * factor)
 
     def variance(self, answers: Answers, latent: bool = False) -> Array:
         """The variance of y at each query, or with `latent` that of f."""
@@ -205,12 +210,18 @@ def _student_weights(dof: float) -> Array:
     return np.maximum(-np.diff(above), 0.0)
 
 
+def _bounded(z: Array) -> Array:
+    """Absolute errors; single ones beyond all others count as far ones, or they alone would make the deviation."""
+    z = np.abs(z)
+    return np.asarray(np.minimum(z, _BEYOND * np.quantile(z, _FAR_LEVEL)))
+
+
 def _mixture_weights(z: Array, prior: Array) -> Array:
-    """Weights of the components by expectation maximisation; the prior counts as _PRIOR_ROWS rows.
+    """Weights of the components by expectation maximisation; z are absolute errors, the prior counts as some rows.
 
     Errors are counted in narrow bins first, so that a step takes no longer for many rows than for few.
     """
-    counts = np.bincount(np.searchsorted(_BINS, np.abs(z)), minlength=len(_BINS) + 1)
+    counts = np.bincount(np.searchsorted(_BINS, z), minlength=len(_BINS) + 1)
     middle = _BIN_CENTRES[counts > 0]
     counts = counts[counts > 0].astype(float)
     logs = -0.5 * (middle[:, None] / _WIDTHS) ** 2 - np.log(_WIDTHS)

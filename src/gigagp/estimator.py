@@ -673,14 +673,15 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         methods = dict.fromkeys(("auto", "neighbourhood", "committee"))
         choose("method", self.method, methods)
         if self.method == "auto":
-            return "committee" if self._wants_committee() or not parts.local else "auto"
+            given = self._wants_committee() or self.sharing is not None
+            return "committee" if given or not parts.local else "auto"
         if self.method == "neighbourhood" and not parts.local:
             raise InvalidParameter('method="neighbourhood" needs partition="local", which keeps neighbours together')
         return self.method
 
     def _wants_committee(self) -> bool:
-        """Whether the user asks for the committee, by name or by one of its settings."""
-        given = self.sharing is not None or self.combine != "auto" or self.experts_per_query != "auto"
+        """Whether the user asks for the committee, by name or by a setting of how it answers."""
+        given = self.combine != "auto" or self.experts_per_query != "auto"
         return self.method == "committee" or (self.method == "auto" and given)
 
     def _start_kernel(self, inputs: Moments, spread: float) -> Kernel:

@@ -29,14 +29,16 @@ AUTO_NEAREST = 4  # experts that answer a query of a local committee
 DEFAULT_NEIGHBOURS = 64
 NEIGHBOURS = (32, 64, 128, 256)
 SHARING = (2.0, 4.0, 8.0)
-_MOST_ROWS = 8192  # held-out rows of one candidate
+_MOST_ROWS = 8192  # held-out rows that the model is calibrated by
+_TRIAL_ROWS = 2048  # held-out rows of one candidate
 _FEWEST_ROWS = 512
-_WORK = 1.2e10  # multiplications that the held-out rows of one candidate may cost
+_WORK = 1e10  # multiplications that held-out rows may cost for calibration
+_TRIAL_WORK = 4e9  # and for one candidate
 _NEGLIGIBLE = 0.003  # nats per row below which the neighbours answer
 _STANDARD_ERRORS = 2.0  # by which a gain must exceed zero
 _DOUBLING_GAIN = 0.005  # nats per row for which neighbours, or sharing, are doubled
 _LARGE_GAIN = 0.02  # nats per row: where the last doubling gained so much, still more rows would help
-_COMMITTEE_WORK = 3e10  # multiplications that held-out rows of a committee may cost
+_COMMITTEE_WORK = 1.5e10  # multiplications that held-out rows of a committee may cost
 _COMMITTEE_ROWS = 2048  # held-out rows of a committee
 _MOST_PLACES = 64  # at which these rows lie
 _FEWEST_PLACES = 6
@@ -101,10 +103,13 @@ class Scorer:
         order = rng.permutation(rows) if rows <= 4 * few else np.unique(rng.integers(rows, size=2 * few))
         return cls(rng.permutation(order)[:few], engine, target)
 
-    def score(self, model: Neighbourhood, most: int | None = None) -> Scored:
-        """Held-out predictions of as many rows as the work allows."""
-        affordable = int(max(_FEWEST_ROWS, min(_WORK / model.work, most or _MOST_ROWS)))
-        return self.scored_by(model, self.order[:affordable])
+    def calibrate(self, model: Neighbourhood) -> Scored:
+        """Held-out predictions of many rows, for the model that was chosen."""
+        return self.scored_by(model, self.order[: int(max(_FEWEST_ROWS, min(_WORK / model.work, _MOST_ROWS)))])
+
+    def score(self, model: Neighbourhood) -> Scored:
+        """Held-out predictions of as many rows as a candidate is worth."""
+        return self.scored_by(model, self.order[: int(max(_FEWEST_ROWS, min(_TRIAL_WORK / model.work, _TRIAL_ROWS)))])
 
     def scored_by(self, model: Neighbourhood, rows: Array) -> Scored:
         """Held-out predictions of these rows from their neighbours."""
@@ -114,7 +119,7 @@ class Scorer:
 
     def gain_over(self, committee: Scored, model: Neighbourhood) -> Gain:
         """Nats per row by which a committee predicts its held-out rows better than their neighbours do."""
-        few = int(max(_FEWEST_ROWS, min(_WORK / model.work, len(committee.rows))))
+        few = int(max(_FEWEST_ROWS, min(_TRIAL_WORK / model.work, len(committee.rows))))
         return Gain.of(committee, self.scored_by(model, committee.rows[:few]))
 
     def calibrated(self, rows: Array, y: Array, answers: Answers, model: Neighbourhood | Committee) -> Scored:
@@ -282,14 +287,16 @@ def choose_answer(
             model, near, tried, unfinished = choose_neighbours(scorer, model)
             candidates += tried
         else:
-            near = scorer.score(model)
+            near = scorer.calibrate(model)
         if not committee_allowed:
+            near = scorer.calibrate(model) if neighbours is None else near
             return Choice(model, sharing or 1.0, near.calibration, tuple(candidates))
     rule, k = rule or RULES[AUTO_RULE](), k or AUTO_NEAREST
     chosen = first = min(sharing or SHARING[0], SHARING[0])
     committee = committees.score(first, rule, k)
     if committee is None:
-        return Choice(model, sharing or SHARING[1], near.calibration if near else Calibration.none(), tuple(candidates))
+        known = Calibration.none() if model is None else scorer.calibrate(model).calibration
+        return Choice(model, sharing or SHARING[1], known, tuple(candidates))
     if model is None or unfinished or scorer.gain_over(committee, model).value > -_LARGE_GAIN:
         if sharing is None:
             chosen, tried = choose_sharing(committees)
@@ -308,5 +315,5 @@ def choose_answer(
             Candidate("prediction", "committee", committee.score, better),
         ]
         if not better:
-            return Choice(model, chosen, near.calibration, tuple(candidates))
+            return Choice(model, chosen, scorer.calibrate(model).calibration, tuple(candidates))
     return Choice(None, chosen, committee.calibration, tuple(candidates))

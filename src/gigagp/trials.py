@@ -20,7 +20,6 @@ from gigagp.training import Optimum, Trace, maximise, summed_evidence
 
 _CELLS = 8  # to train candidates on
 _ITERATIONS = 12
-_SCORED_ROWS = 2048
 _INDISTINGUISHABLE = 0.003  # nats per row by which a rougher kernel must be better than a smoother one
 
 
@@ -52,7 +51,7 @@ def try_kernels(
         start = np.clip(family.start(theta), *bounds.T)
         name = type(family.kernel).__name__
         optimum = maximise(name, evidence, some, start, bounds, trace, ROUGH, _ITERATIONS)
-        scored = scorer.score(answering(family.kernel, optimum.theta), _SCORED_ROWS)
+        scored = scorer.score(answering(family.kernel, optimum.theta))
         trials.append(Trial(family.kernel, optimum, Candidate("kernel", name, scored.score)))
     least = min(trial.candidate.score for trial in trials)
     best = next(trial for trial in trials if trial.candidate.score <= least + _INDISTINGUISHABLE)

@@ -223,7 +223,7 @@ def test_progressive_training_is_as_good_as_full(monkeypatch):
     monkeypatch.setattr("gigagp.training._FIRST_POINTS", 500)
     monkeypatch.setattr("gigagp.training.NEGLIGIBLE", 5e-4)
     X, y = data(10_000)
-    settings = {"partition": "local", "leaf_size": 25, "random_state": 0}
+    settings = {"kernel": SquaredExponential(), "partition": "local", "leaf_size": 25, "random_state": 0}
     full = HGPRegressor(**settings, training="full").fit(X, y)
     some = HGPRegressor(**settings, training="progressive").fit(X, y)
     again = HGPRegressor(**settings, training="progressive").fit(X, y)
