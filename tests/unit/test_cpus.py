@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from cpus import CPUS, run_as
+from cpus import CPUS, best_here, main, run_as
 
 VECTOR_BYTES = {"avx512": 64, "avx2": 32, "x86-64": 16}
 CORES = {"avx512": {"SkylakeX"}, "avx2": {"Haswell"}, "x86-64": {"Prescott", "Katmai"}}  # as OpenBLAS names them
@@ -56,3 +56,19 @@ def test_a_cpu_that_this_machine_cannot_play_is_skipped_in_one_line(capfd, monke
     monkeypatch.setattr("cpus._host_has", lambda feature: False)
     assert run_as(CPUS["avx512"], [sys.executable, "-c", "raise SystemExit(3)"]) == 0
     assert capfd.readouterr().out == "skipped avx512: this machine has no avx512vl\n"
+
+
+def test_a_command_that_fails_or_crashes_on_one_cpu_fails_all():
+    ends_well, fails = [sys.executable, "-c", ""], [sys.executable, "-c", "raise SystemExit(3)"]
+    crashes = [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]
+    assert main(["all", "--", *ends_well]) == 0
+    assert main(["all", "--", *fails]) == 1
+    assert main(["all", "--", *crashes]) == 1
+
+
+def test_the_cpu_that_this_machine_is_can_be_left_out(capfd):
+    native = best_here()
+    if native is None:
+        pytest.skip("this machine is no x86")
+    assert main([native, "--unless-native", "--", sys.executable, "-c", "raise SystemExit(3)"]) == 0
+    assert capfd.readouterr().out == f"skipped {native}: it is what this machine has, and the tests ran on it\n"
