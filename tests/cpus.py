@@ -21,7 +21,8 @@ from llvmlite import binding
 HERE = Path(__file__).resolve().parent
 TESTS = (
     "unit/test_linalg.py", "unit/test_products.py", "unit/test_team.py", "unit/test_kernels.py", "unit/test_expert.py",
-    "unit/test_inference.py", "unit/test_streaming.py", "laws/test_rules.py", "laws/test_batches.py",
+    "unit/test_inference.py", "unit/test_streaming.py", "unit/test_neighbours.py", "unit/test_neighbourhood.py",
+    "laws/test_rules.py", "laws/test_batches.py",
 )  # fmt: skip
 QUICK_TESTS = ("unit/test_linalg.py", "unit/test_kernels.py", "unit/test_inference.py", "laws/test_batches.py")
 
