@@ -4,7 +4,7 @@ With v the variance of f at a query, s^2 the noise, t the variance of the target
 
     v'  = 1 / (1 / v + 1 / (t - s^2) - 1 / k)         the variance of f if the prior's were the target's
     rho = v' / (t - s^2)                              from 0 at the data to 1 far from them
-    ln(variance / (v' + s^2)) = (1 - rho) (c_0 + c_1 ln misfit + c_2 ln(v' / s^2))
+    ln(variance / (v' + s^2)) = (1 - rho) (c_0 + c_1 ln misfit^2 + c_2 ln(v' / s^2))
 
 and a floor, times 1 - rho, is added. The misfit says how large the errors near the query are in predicted deviations
 (`linalg.neighbourhood`). Far from all data the variance of y is thus that of the target, whatever the noise of the
@@ -70,7 +70,7 @@ class Setting:
 class Calibration:
     """How the variance of y follows from an answer, and the shape of its distribution.
 
-    Without rows nothing has been learnt: the variance of y is (variance + noise) misfit^2, and y is Gaussian.
+    Without rows nothing has been learnt: y is Gaussian, and the model adds the noise itself.
     """
 
     coefficients: Array
