@@ -11,19 +11,20 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.calibration import Calibration
-from gigagp.committees import Extents, committees
-from gigagp.data.scaled import ScaledRows
+from gigagp.committees import committees
+from gigagp.data.scaled import ArrayRows, ScaledRows, StoredRows
 from gigagp.data.scan import Sample
 from gigagp.engines import Engine
 from gigagp.fit_report import Candidate, FitReport, Stage
+from gigagp.groups import Groups
 from gigagp.inference import Committee
-from gigagp.kernels.base import Kernel
 from gigagp.neighbourhood import Neighbourhood
-from gigagp.partition.base import RowLists, Runs
+from gigagp.partition.base import RowLists
 from gigagp.placing import Placed, Room, place
 from gigagp.plan import Log, Plan, Seeds
 from gigagp.progress import Event, Listener
 from gigagp.rough_theta import rough_theta
+from gigagp.scales import find_starts
 from gigagp.selection import (
     DEFAULT_NEIGHBOURS,
     SHARING,
@@ -42,6 +43,7 @@ from gigagp.training import (
     maximise,
     summed_evidence,
     train_full,
+    train_on_groups,
     train_progressive,
 )
 from gigagp.trials import try_kernels
@@ -90,34 +92,43 @@ def fit(
     theta = plan.start
     if plan.partitioner.local and plan.train and data.rows > (plan.shape.leaf_size or 0):
         with record.stage("rough theta"):
-            climbs = rough_theta(plan, sample, engine.local, log, record.trace, seeds.choice)
+            climbs = rough_theta(plan, sample, engine.local, log, record.trace)
             theta = climbs[-1].theta
             record.stages.extend(climb.stage for climb in climbs)
-    rows, columns = data.rows, data.columns
+    rows = data.rows
     with record.stage("partition and store"):
-        metric = plan.metric(theta, columns)
-        here = engine.local
-        placed = place(plan.partitioner, data, plan.shape, metric, sample, seeds.keys, seeds.partition, room, here)
-
-        del data, sample  # from here on the store is all there is
+        placed = _placed(plan, data, theta, sample, engine, seeds, room)
+        del data  # from here on the store is all there is
     plan = replace(plan, student=plan.student and len(placed.cells) > 1)
-    extents = Extents.of(placed.store, placed.experts)
-    answering = _answering(plan, placed, extents)
     scorer = Scorer.drawn(rows, plan.target_variance, engine, seeds.choice)
+    groups = Groups(plan, placed, engine, seeds.choice)
+    if plan.train and groups.possible:
+        with record.stage("start of training"):
+            starts = find_starts(plan, sample, theta, groups, scorer, log, record.trace)
+            theta = next(start for start in starts if start.candidate.chosen).optimum.theta
+            record.stages.extend(start.optimum.stage for start in starts)
+            record.choices.extend(start.candidate for start in starts)
+            placed = _cut_again(plan, groups, theta, sample, engine, seeds, room)
+            groups = replace(groups, placed=placed)
     if plan.train and plan.families and rows >= _ENOUGH_TO_CHOOSE:
         with record.stage("choice of kernel"):
-            trials = try_kernels(
-                plan, placed, theta, answering, scorer, engine, log, record.trace, seeds.choice
-            )  # fmt: skip
+            trials = try_kernels(plan, theta, groups, scorer, log, record.trace)
             best = next(trial for trial in trials if trial.candidate.chosen)
             record.stages.extend(trial.optimum.stage for trial in trials)
             record.choices.extend(trial.candidate for trial in trials)
         plan, theta = replace(plan, kernel=best.kernel), best.optimum.theta
+        groups = replace(groups, plan=plan)
     if plan.train:
         with record.stage("training"):
-            theta = _trained(plan, placed, theta, engine, log, record, seeds)
-    shared = committees(plan, placed, extents, theta)
-    choice = _choose(plan, placed, lambda: answering(plan.kernel, theta), shared, rows, scorer, record, seeds.choice)
+            theta = _trained(plan, groups, theta, log, record, seeds)
+            if groups.possible:
+                placed = _cut_again(plan, groups, theta, sample, engine, seeds, room)
+                groups = replace(groups, placed=placed)
+    shared = committees(plan, placed, groups.extents, theta)
+    choice = _choose(
+        plan, placed, lambda: groups.model(plan.kernel, theta, plan.neighbours or DEFAULT_NEIGHBOURS), shared, rows,
+        scorer, record, seeds.choice,
+    )  # fmt: skip
     committee, cells = shared(choice.sharing), placed.cells
     experts = committee.experts
     if plan.rule is not None and plan.rule.needs_communication:
@@ -152,27 +163,45 @@ def _same_length(thetas: list[Array], length: int) -> Array:
     return table
 
 
-def _answering(plan: Plan, placed: Placed, extents: Extents) -> Callable[[Kernel, Array], Neighbourhood]:
-    """The neighbourhood model of any kernel and theta."""
-
-    def model(kernel: Kernel, theta: Array) -> Neighbourhood:
-        router = extents.router(replace(plan, kernel=kernel).metric(theta, placed.store.X.shape[1]), True)
-        assert isinstance(placed.cells, Runs)
-        count = plan.neighbours or DEFAULT_NEIGHBOURS
-        return Neighbourhood(kernel, theta, placed.store, placed.cells, router, count, plan.exact_search)
-
-    return model
+def _placed(
+    plan: Plan, data: ScaledRows, theta: Array, sample: Sample, engine: Engine, seeds: Seeds, room: Room
+) -> Placed:
+    """The rows, sorted into leaves; local ones are cut in the metric of theta."""
+    metric, here = plan.metric(theta, data.columns), engine.local
+    return place(plan.partitioner, data, plan.shape, metric, sample, seeds.keys, seeds.partition, room, here)
 
 
-def _trained(
-    plan: Plan, placed: Placed, theta: Array, engine: Engine, log: Log, record: _Record, seeds: Seeds
-) -> Array:
-    cells, trace = placed.cells, record.trace
-    evidence = log.recorded(summed_evidence(plan.kernel, placed.store, cells, placed.tree, engine, plan.dof))
+def _cut_again(
+    plan: Plan, groups: Groups, theta: Array, sample: Sample, engine: Engine, seeds: Seeds, room: Room
+) -> Placed:
+    """Cells in the metric of theta, where those of the store do not lead the search to the nearest rows in it."""
+    if groups.well_cut(plan.kernel, theta):
+        return groups.placed
+    store = groups.placed.store
+    data = StoredRows(store) if store.mapped else ArrayRows(store.X, store.y)
+    return _placed(plan, data, theta, sample, engine, seeds, room.again())
+
+
+def _trained(plan: Plan, groups: Groups, theta: Array, log: Log, record: _Record, seeds: Seeds) -> Array:
+    placed, trace = groups.placed, record.trace
+    sizes = placed.cells.sizes
+    by_groups = plan.training == "auto" and groups.possible
+    if by_groups:
+        evidence = groups.evidence(plan.kernel, theta, _RESTART_EXPERTS, log)
+    else:
+        cells = summed_evidence(plan.kernel, placed.store, placed.cells, placed.tree, groups.engine, plan.dof)
+        evidence = log.recorded(cells)
     if plan.training == "auto":
-        plan = _economical(plan, cells.sizes)
-    climbed = _restart(plan, evidence, theta, cells.sizes, trace, seeds.restarts)
-    trained = _train(plan, evidence, climbed.theta, cells.sizes, trace, seeds.batches)
+        plan = _economical(plan, sizes)
+    climbed = _restart(plan, evidence, theta, sizes, trace, seeds.restarts)
+    if by_groups:
+        most = max(1, round(groups.rows / groups.size))
+        trained = train_on_groups(
+            lambda theta, count: groups.evidence(plan.kernel, theta, count, log),
+            climbed.theta, plan.bounds, trace, plan.precision, most,
+        )  # fmt: skip
+    else:
+        trained = _train(plan, evidence, climbed.theta, sizes, trace, seeds.batches)
     record.stages.extend((*climbed.stages, *trained.stages))
     return trained.theta
 

@@ -66,6 +66,9 @@ class Room(Protocol):
     def check_index(self, size: int) -> None:
         """Refuse an index of so many bytes if it does not fit the memory budget."""
 
+    def again(self) -> Room:
+        """Where the rows are kept when they are sorted once more, in another metric."""
+
     def discard(self) -> None:
         """Remove what is of no use to anyone after an error."""
 
@@ -87,6 +90,9 @@ class MemoryRoom:
 
     def check_index(self, size: int) -> None:
         pass
+
+    def again(self) -> Room:
+        return self
 
     def discard(self) -> None:
         pass
@@ -139,6 +145,11 @@ class DiskRoom:
                 f"dealing rows at random or by strata keeps {size / 1e9:.2f} GB of row numbers in memory, more than "
                 f'half of the budget; raise memory= to {2 * size / 1e9:.1f} GB, or use partition="local"'
             )
+
+    def again(self) -> Room:
+        """Beside the first store, which a fit that is resumed starts from."""
+        store = self._store.with_name(f"{self._store.name}-again")
+        return DiskRoom(store, self._memory, self._source, self._keeper, self._tell)
 
     def discard(self) -> None:
         shutil.rmtree(self._buckets, ignore_errors=True)

@@ -32,6 +32,9 @@ from gigagp.tree import Tree
 Objective = Callable[[Array, Array | None], Evidence]
 
 NEGLIGIBLE = 1e-3  # evidence per point, in nats, that a batch may expect to lose
+NEGLIGIBLE_GAIN = 3e-3  # evidence per point, in nats, for which training goes on with more groups
+_FIRST_GROUPS = 32
+_MOST_ROUNDS = 6  # of forming groups and training on them
 _FIRST_POINTS = 8192  # points in the first batch
 _FIRST_EXPERTS = 8
 _ITERATIONS = 200
@@ -180,6 +183,31 @@ def train_full(evidence: Objective, start: Array, bounds: Array, trace: Trace, p
     """Every expert at every evaluation."""
     best = maximise("full", evidence, None, start, bounds, trace, precision)
     return Trained(best.theta, (best.stage,))
+
+
+def train_on_groups(
+    gather: Callable[[Array, int], Objective], start: Array, bounds: Array, trace: Trace, precision: Precision,
+    most: int,
+) -> Trained:  # fmt: skip
+    """Fresh groups of neighbouring rows, twice as many each time, until training on them gains next to nothing.
+
+    gather : the summed evidence of so many groups, formed in the metric of theta
+    most : groups that are as much work as all rows
+
+    What theta gains on groups that it has not seen is at least what it had lost, so no estimate of the loss is needed.
+    """
+    theta, stages, count = start, [], _FIRST_GROUPS
+    while True:
+        count = min(count, most)
+        first = len(trace.evidence)
+        best = maximise("groups", gather(theta, count), None, theta, bounds, trace, precision.no_finer(NEAR))
+        theta = best.theta
+        stages.append(best.stage)
+        gain = best.stage.evidence_per_point - trace.evidence[first]
+        if (len(stages) > 1 and gain < NEGLIGIBLE_GAIN) or len(stages) == _MOST_ROUNDS:
+            break
+        count *= 2
+    return Trained(theta, tuple(stages))
 
 
 def train_progressive(

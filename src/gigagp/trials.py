@@ -1,24 +1,21 @@
-"""The family of kernels, chosen before training: each is trained on a few cells and judged by held-out predictions."""
+"""The family of kernels, chosen before training: each is trained on a few groups and judged by held-out predictions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.engines import Engine
 from gigagp.fit_report import Candidate
+from gigagp.groups import Groups
 from gigagp.kernels.base import Kernel
-from gigagp.neighbourhood import Neighbourhood
-from gigagp.placing import Placed
 from gigagp.plan import Log, Plan
 from gigagp.rough_theta import ROUGH
-from gigagp.selection import Scorer
-from gigagp.training import Optimum, Trace, maximise, summed_evidence
+from gigagp.selection import DEFAULT_NEIGHBOURS, Scorer
+from gigagp.training import Optimum, Trace, maximise
 
-_CELLS = 8  # to train candidates on
+_GROUPS = 16  # of neighbouring rows, to train candidates on
 _ITERATIONS = 12
 _INDISTINGUISHABLE = 0.003  # nats per row by which a rougher kernel must be better than a smoother one
 
@@ -33,25 +30,18 @@ class Trial:
 
 
 def try_kernels(
-    plan: Plan, placed: Placed, theta: Array, answering: Callable[[Kernel, Array], Neighbourhood], scorer: Scorer,
-    engine: Engine, log: Log, trace: Trace, rng: np.random.Generator,
+    plan: Plan, theta: Array, groups: Groups, scorer: Scorer, log: Log, trace: Trace,
 ) -> list[Trial]:  # fmt: skip
-    """Every family trained on the same cells and judged by the same rows; the chosen one is marked.
-
-    answering : the model of a kernel and theta that predicts held-out rows
-    """
-    cells = np.sort(rng.permutation(len(placed.cells))[:_CELLS])
-    some = None if len(cells) == len(placed.cells) else cells
+    """Every family trained on the same groups and judged by the same rows; the chosen one is marked."""
+    store, cells = groups.around(plan.metric(theta, groups.columns), _GROUPS)
     trials: list[Trial] = []
     for family in plan.families:
-        evidence = log.recorded(
-            summed_evidence(family.kernel, placed.store, placed.cells, placed.tree, engine, plan.dof)
-        )
+        evidence = groups.evidence_of(family.kernel, store, cells, log)
         bounds = replace(plan, kernel=family.kernel).bounds
         start = np.clip(family.start(theta), *bounds.T)
         name = type(family.kernel).__name__
-        optimum = maximise(name, evidence, some, start, bounds, trace, ROUGH, _ITERATIONS)
-        scored = scorer.score(answering(family.kernel, optimum.theta))
+        optimum = maximise(name, evidence, None, start, bounds, trace, ROUGH, _ITERATIONS)
+        scored = scorer.score(groups.model(family.kernel, optimum.theta, plan.neighbours or DEFAULT_NEIGHBOURS))
         trials.append(Trial(family.kernel, optimum, Candidate("kernel", name, scored.score)))
     least = min(trial.candidate.score for trial in trials)
     best = next(trial for trial in trials if trial.candidate.score <= least + _INDISTINGUISHABLE)

@@ -10,6 +10,7 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.data.scaling import BLOCK, Scaling
 from gigagp.data.sources.rows import Rows
+from gigagp.data.store import ExpertStore
 
 
 class ScaledRows(Protocol):
@@ -57,3 +58,16 @@ class StreamedRows:
         for first, inputs, targets in self.blocks():
             X[first : first + len(inputs)], y[first : first + len(targets)] = inputs, targets
         return ArrayRows(X, y)
+
+
+class StoredRows:
+    """The rows of a store, in its order."""
+
+    def __init__(self, store: ExpertStore) -> None:
+        self._store = store
+        (self.rows, self.columns), self.dtype = store.X.shape, store.X.dtype
+
+    def blocks(self) -> Iterator[tuple[int, Array, Array]]:
+        for start in range(0, self.rows, BLOCK):
+            X, y = self._store.gather(slice(start, start + BLOCK))
+            yield start, X, y

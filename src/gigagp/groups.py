@@ -1,0 +1,110 @@
+"""Groups of neighbouring rows, from which theta is learnt.
+
+A group is the rows nearest to a random row in the metric of the present theta: it shows the model what a query sees.
+The cells of the store are cut once, in the metric of a rough theta, and structure that this metric does not show stays
+hidden in them; groups are formed again whenever theta has changed, so that theta and the rows that it is learnt from
+agree at the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.committees import Extents
+from gigagp.data.store import ExpertStore
+from gigagp.engines import Engine
+from gigagp.kernels.base import Kernel
+from gigagp.linalg.workspace import Workspace
+from gigagp.neighbourhood import Neighbourhood, nearest_rows
+from gigagp.partition.base import Runs
+from gigagp.placing import Placed
+from gigagp.plan import Log, Plan
+from gigagp.training import Objective, summed_evidence
+from gigagp.tree import Tree
+
+_PROBES = 32  # queries that tell how well the search works
+_PROBE_NEIGHBOURS = 64
+_ENOUGH_FOUND = 0.97  # share of the nearest rows that the limited search must find
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Forms groups of the rows of a store, in any metric."""
+
+    plan: Plan
+    placed: Placed
+    engine: Engine
+    rng: np.random.Generator
+
+    @cached_property
+    def extents(self) -> Extents:
+        return Extents.of(self.placed.store, self.placed.experts)
+
+    @property
+    def possible(self) -> bool:
+        """Whether theta can be learnt from groups: there are several cells, and the kernel has a metric."""
+        local = self.plan.partitioner.local and isinstance(self.placed.cells, Runs)
+        return local and len(self.placed.cells) > 1 and self.plan.kernel.metric(self.plan.kernel.theta) is not None
+
+    @property
+    def size(self) -> int:
+        """Rows per group: as many as a leaf has."""
+        return int(np.ceil(self.placed.cells.sizes.mean()))
+
+    @property
+    def rows(self) -> int:
+        return len(self.placed.store.y)
+
+    def model(self, kernel: Kernel, theta: Array, neighbours: int) -> Neighbourhood:
+        """The model of a kernel and theta that predicts from so many neighbours."""
+        return self._model(kernel, theta, replace(self.plan, kernel=kernel).metric(theta, self.columns), neighbours)
+
+    def around(self, metric: Array, count: int) -> tuple[ExpertStore, Runs]:
+        """Groups around random rows, nearest in this metric."""
+        store = self.placed.store
+        centres = np.sort(self.rng.choice(self.rows, min(count, self.rows), replace=False))
+        # Cells that were cut in a very different metric are no help: compare all rows where they are in memory.
+        search = replace(self._model(self.plan.kernel, self.plan.start, metric, self.size), exact=not store.mapped)
+
+        def find(row: int, work: Workspace) -> Array:
+            return nearest_rows(search, store.X[row])
+
+        rows = np.concatenate(list(self.engine.local.map(find, centres.tolist())))
+        X, y = store.gather(rows)
+        return ExpertStore(X, y), Runs(np.arange(len(centres) + 1) * self.size)
+
+    def evidence(self, kernel: Kernel, theta: Array, count: int, log: Log) -> Objective:
+        """The summed evidence of groups that are formed in the metric of theta."""
+        store, cells = self.around(replace(self.plan, kernel=kernel).metric(theta, self.columns), count)
+        return self.evidence_of(kernel, store, cells, log)
+
+    def evidence_of(self, kernel: Kernel, store: ExpertStore, cells: Runs, log: Log) -> Objective:
+        tree = Tree.balanced(len(cells))
+        return log.recorded(summed_evidence(kernel, store, cells, tree, self.engine, self.plan.dof))
+
+    def well_cut(self, kernel: Kernel, theta: Array) -> bool:
+        """Whether the cells lead the search in the metric of theta to nearly all of the nearest rows."""
+        limited = self.model(kernel, theta, min(_PROBE_NEIGHBOURS, self.rows))
+        exact = replace(limited, exact=True)
+        rows = np.random.default_rng(0).integers(self.rows, size=_PROBES)
+
+        def share(row: int, work: Workspace) -> float:
+            z = self.placed.store.X[row]
+            return float(np.isin(nearest_rows(exact, z), nearest_rows(limited, z)).mean())
+
+        return float(np.mean(list(self.engine.local.map(share, rows.tolist())))) >= _ENOUGH_FOUND
+
+    @property
+    def columns(self) -> int:
+        return int(self.placed.store.X.shape[1])
+
+    def _model(self, kernel: Kernel, theta: Array, metric: Array, neighbours: int) -> Neighbourhood:
+        assert isinstance(self.placed.cells, Runs)
+        router = self.extents.router(metric, True)
+        return Neighbourhood(
+            kernel, theta, self.placed.store, self.placed.cells, router, neighbours, self.plan.exact_search
+        )
