@@ -26,17 +26,21 @@ from gigagp.arrays import Array
 from gigagp.distribution import Shape
 
 LEAST_ROWS = 50  # held-out rows from which a calibration is learnt
-# Widths of the mixture's components, in deviations: narrow ones for targets that repeat exactly.
-_WIDTHS = 2.0 ** np.concatenate([np.arange(-10, -4), np.arange(-4, 7.5, 0.5)])
+# Widths of the mixture's components, in deviations: narrow ones for targets that repeat exactly, and a few very wide
+# ones, so that a row that is unlike all its neighbours is improbable but not impossible.
+_WIDTHS = 2.0 ** np.concatenate([np.arange(-10, -4), np.arange(-4, 7.5, 0.5), np.arange(9, 25, 2)])
 _BINS = 2.0 ** np.arange(-14, 10, 0.1)  # ends of bins of absolute errors in deviations, when the weights are learnt
 _BIN_CENTRES = 2.0 ** (np.append(np.arange(-14, 10, 0.1), 10.0) - 0.05)
 _PRIOR_ROWS = 20.0  # the Student-t counts as so many rows when the mixture's weights are learnt
 _LEAST_PRIOR_DOF = 4.0  # heavier tails must be seen in the held-out rows: the prior would make the deviation arbitrary
-_LEAST_WEIGHT = 1e-16  # components of less are dropped
+_HEAVY_SHARE = 0.01  # of the prior that is a Student-t of so few degrees of freedom, however light the tails seem
+_LEAST_WEIGHT = 1e-40  # components of less are dropped
 _FAR_LEVEL = 0.99  # quantile of absolute errors
 _BEYOND = 10.0  # times that quantile: errors beyond it are so rare that a few thousand rows do not tell their size
 _STUDENT_STEPS = 60
 _EM_STEPS = 500
+_START_WEIGHT = 1e-6  # of every component when its weight is learnt, at least
+_WIDEST_COMMON = 2.0**7  # deviations: wider components have the prior's weight alone
 _EM_CHANGE = 1e-6  # of a weight, at which it has converged
 _ROUNDS = 2  # of alternately learning the shape and the common factor
 _LEAST_MISFIT = 0.03  # added to a misfit before its logarithm is taken: nearby errors of zero prove little
@@ -93,7 +97,8 @@ class Calibration:
         base, rho, F = _features(answers, setting)
         coefficients, floor, dof = _student(errors, base, rho, F, setting)
         known = cls(coefficients, floor, Shape.gaussian(), setting, len(y))
-        prior = _student_weights(max(dof, _LEAST_PRIOR_DOF))
+        heavy = _student_weights(_LEAST_PRIOR_DOF)
+        prior = (1 - _HEAVY_SHARE) * _student_weights(max(dof, _LEAST_PRIOR_DOF)) + _HEAVY_SHARE * heavy
         for _ in range(_ROUNDS):  # a t with heavy tails says little of the variance: begin with that of the errors
             known = known._scaled(float(np.mean(_bounded(errors / np.sqrt(known.variance(answers))) ** 2)))
             weights = _mixture_weights(_bounded(errors / np.sqrt(known.variance(answers))), prior)
@@ -122,6 +127,11 @@ class Calibration:
         """The negative log density of each target."""
         deviation = np.sqrt(self.variance(answers))
         return np.asarray(np.log(deviation) - self.shape.log_density((y - answers.mean) / deviation))
+
+    def crps(self, answers: Answers, y: Array) -> Array:
+        """The continuous ranked probability score of each target."""
+        deviation = np.sqrt(self.variance(answers))
+        return np.asarray(deviation * self.shape.crps((y - answers.mean) / deviation))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Calibration):
@@ -166,12 +176,14 @@ def _student(errors: Array, base: Array, rho: Array, F: Array, setting: Setting)
     """Coefficients, floor and degrees of freedom by maximum a posteriori, with Student-t errors."""
     n, squares = len(errors), errors**2
     scale = setting.target
+    # One row in n may be wrong by as much as all errors are on average, however sure the others seem.
+    least = float(squares.mean()) / n
 
     def loss(p: Array) -> tuple[float, Array]:
         c, floor, tail = p[:3], scale * np.exp(p[3]), np.exp(p[4])
         dof = 2 + tail
         main = base * np.exp(np.clip((1 - rho) * (F @ c), -60, 60))
-        total = main + (1 - rho) * floor
+        total = main + (1 - rho) * (floor + least)
         t = squares / (tail * total)  # the squared scale of the t is total * tail / dof
         value = (
             0.5 * np.log(total * tail * np.pi)
@@ -199,7 +211,7 @@ def _student(errors: Array, base: Array, rho: Array, F: Array, setting: Setting)
     start = np.append(_COEFFICIENTS, [_START_FLOOR, _TAIL_MEAN])
     options = {"maxiter": _STUDENT_STEPS}
     best = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=_BOUNDS, options=options).x
-    return best[:3], float(scale * np.exp(best[3])), float(2 + np.exp(best[4]))
+    return best[:3], float(scale * np.exp(best[3])) + least, float(2 + np.exp(best[4]))
 
 
 def _student_weights(dof: float) -> Array:
@@ -226,7 +238,7 @@ def _mixture_weights(z: Array, prior: Array) -> Array:
     counts = counts[counts > 0].astype(float)
     logs = -0.5 * (middle[:, None] / _WIDTHS) ** 2 - np.log(_WIDTHS)
     densities = np.exp(logs - logs.max(axis=1, keepdims=True))
-    weights = prior + 1e-6
+    weights = prior + _START_WEIGHT * (_WIDTHS <= _WIDEST_COMMON)
     weights /= weights.sum()
     for _ in range(_EM_STEPS):
         share = counts / (densities @ weights)

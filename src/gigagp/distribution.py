@@ -64,7 +64,7 @@ class Shape:
         flat = levels.ravel()
         edges = np.outer(ndtri(flat), self.widths)  # the quantile lies between those of the components
         low, high = edges.min(axis=1), edges.max(axis=1)
-        z = 0.5 * (low + high)
+        z = np.clip(ndtri(flat), low, high)  # as if it were Gaussian
         moving = np.ones(len(z), bool)
         for _ in range(_NEWTON_STEPS):
             error = self.cdf(z) - flat

@@ -20,7 +20,7 @@ from gigagp.linalg.workspace import Workspace
 
 QUERY_BLOCK = 512  # queries answered together: enough to feed the processor, little memory
 _ROW = cholesky.stride(QUERY_BLOCK)
-STUDENT_DOF = 256.0  # in training: a leaf's scale is held to be near one as if by so many points
+STUDENT_DOF = 1024.0  # in training: a leaf's scale is held to be near one as if by so many points
 _OWN_DOF = 4.0  # in prediction, where it is learnt from the points
 _SMALLEST = 1e-12  # of the prior variance: what rounding leaves of a variance at a noise-free point
 

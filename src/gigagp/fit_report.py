@@ -30,7 +30,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A candidate; its score is the mean negative log density of held-out rows in the model's units."""
+    """A candidate; its score is the mean CRPS of held-out rows in the model's units."""
 
     what: str
     name: str

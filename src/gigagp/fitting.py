@@ -51,6 +51,7 @@ from gigagp.trials import try_kernels
 _FULL_WORK = 5e9  # flops of one evaluation up to which "auto" trains on every expert every time
 _RESTART_EXPERTS = 16
 _ENOUGH_TO_CHOOSE = 100  # rows from which a family of kernels is chosen
+_JUDGING_NEIGHBOURS = 32  # of the held-out predictions that judge theta
 _RESTART_SPREAD = 1.5  # standard deviation of restarts around the start, in log-parameters
 
 
@@ -120,7 +121,7 @@ def fit(
         groups = replace(groups, plan=plan)
     if plan.train:
         with record.stage("training"):
-            theta = _trained(plan, groups, theta, log, record, seeds)
+            theta = _trained(plan, groups, theta, scorer, log, record, seeds)
             if groups.possible:
                 placed = _cut_again(plan, groups, theta, sample, engine, seeds, room)
                 groups = replace(groups, placed=placed)
@@ -182,7 +183,9 @@ def _cut_again(
     return _placed(plan, data, theta, sample, engine, seeds, room.again())
 
 
-def _trained(plan: Plan, groups: Groups, theta: Array, log: Log, record: _Record, seeds: Seeds) -> Array:
+def _trained(
+    plan: Plan, groups: Groups, theta: Array, scorer: Scorer, log: Log, record: _Record, seeds: Seeds
+) -> Array:
     placed, trace = groups.placed, record.trace
     sizes = placed.cells.sizes
     by_groups = plan.training == "auto" and groups.possible
@@ -195,10 +198,10 @@ def _trained(plan: Plan, groups: Groups, theta: Array, log: Log, record: _Record
         plan = _economical(plan, sizes)
     climbed = _restart(plan, evidence, theta, sizes, trace, seeds.restarts)
     if by_groups:
-        most = max(1, round(groups.rows / groups.size))
         trained = train_on_groups(
             lambda theta, count: groups.evidence(plan.kernel, theta, count, log),
-            climbed.theta, plan.bounds, trace, plan.precision, most,
+            lambda theta: scorer.score(groups.model(plan.kernel, theta, _JUDGING_NEIGHBOURS)).score,
+            climbed.theta, plan.bounds, trace, plan.precision,
         )  # fmt: skip
     else:
         trained = _train(plan, evidence, climbed.theta, sizes, trace, seeds.batches)

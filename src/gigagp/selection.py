@@ -1,14 +1,16 @@
 """What the user leaves open is chosen by held-out predictions: kernel, number of neighbours, the way to answer.
 
 A training row predicted from its neighbours without itself is what a query would get, so every candidate is judged by
-one score: the mean negative log density of held-out rows under its own calibrated distribution. All candidates see the
-same rows. The calibration of the one that is chosen becomes the model's.
+one score: the mean CRPS of held-out rows under its own calibrated distribution. (The log density would reward models
+that know repeated targets to many digits, whatever their other errors.) All candidates see the same rows. The
+calibration of the one that is chosen becomes the model's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -32,12 +34,12 @@ SHARING = (2.0, 4.0, 8.0)
 _MOST_ROWS = 8192  # held-out rows that the model is calibrated by
 _TRIAL_ROWS = 2048  # held-out rows of one candidate
 _FEWEST_ROWS = 512
-_WORK = 1e10  # multiplications that held-out rows may cost for calibration
-_TRIAL_WORK = 4e9  # and for one candidate
-_NEGLIGIBLE = 0.003  # nats per row below which the neighbours answer
-_STANDARD_ERRORS = 2.0  # by which a gain must exceed zero
-_DOUBLING_GAIN = 0.005  # nats per row for which neighbours, or sharing, are doubled
-_LARGE_GAIN = 0.02  # nats per row: where the last doubling gained so much, still more rows would help
+_WORK = 4e10  # multiplications that held-out rows may cost for calibration
+_TRIAL_WORK = 1.2e10  # and for one candidate
+_NEGLIGIBLE = 0.003  # relative gain below which the neighbours answer
+_STANDARD_ERRORS = 1.0  # by which a gain must exceed zero
+_DOUBLING_GAIN = 0.005  # relative gain for which neighbours, or sharing, are doubled
+_LARGE_GAIN = 0.02  # relative gain: where the last doubling gained so much, still more rows would help
 _COMMITTEE_WORK = 1.5e10  # multiplications that held-out rows of a committee may cost
 _COMMITTEE_ROWS = 2048  # held-out rows of a committee
 _MOST_PLACES = 64  # at which these rows lie
@@ -58,20 +60,20 @@ class Scored:
     answers: Answers
     calibration: Calibration
 
+    @cached_property
+    def losses(self) -> Array:
+        """The CRPS of each row."""
+        return self.calibration.crps(self.answers, self.y)
+
     @property
     def score(self) -> float:
-        """Infinite where there were too few rows, or no errors, to learn from."""
-        return self.calibration.score if self.calibration.rows else np.inf
-
-    def losses(self, count: int) -> Array:
-        """Negative log densities of the first `count` rows."""
-        first = np.arange(count)
-        return self.calibration.losses(self.answers.at(first), self.y[first])
+        """The mean CRPS; infinite where there were too few rows, or no errors, to learn from."""
+        return float(self.losses.mean()) if self.calibration.rows else np.inf
 
 
 @dataclass(frozen=True)
 class Gain:
-    """Nats per row by which one candidate predicts the same rows better than another, and its standard error."""
+    """By how much, relatively, one candidate predicts the same rows better than another, and its standard error."""
 
     value: float
     error: float
@@ -81,7 +83,9 @@ class Gain:
         if not (better.calibration.rows and usual.calibration.rows):
             return cls(0.0, np.inf)
         count = min(len(better.y), len(usual.y))
-        difference = usual.losses(count) - better.losses(count)
+        losses, usual_losses = better.losses[:count], usual.losses[:count]
+        mean = max(float(usual_losses.mean()), float(np.finfo(float).tiny))
+        difference = (usual_losses - losses) / mean
         return cls(float(difference.mean()), float(difference.std() / np.sqrt(count)))
 
     def exceeds(self, least: float) -> bool:
@@ -107,9 +111,9 @@ class Scorer:
         """Held-out predictions of many rows, for the model that was chosen."""
         return self.scored_by(model, self.order[: int(max(_FEWEST_ROWS, min(_WORK / model.work, _MOST_ROWS)))])
 
-    def score(self, model: Neighbourhood) -> Scored:
-        """Held-out predictions of as many rows as a candidate is worth."""
-        return self.scored_by(model, self.order[: int(max(_FEWEST_ROWS, min(_TRIAL_WORK / model.work, _TRIAL_ROWS)))])
+    def score(self, model: Neighbourhood, rows: int = _TRIAL_ROWS) -> Scored:
+        """Held-out predictions of so many rows, or of as many as can be afforded."""
+        return self.scored_by(model, self.order[: int(max(_FEWEST_ROWS, min(_TRIAL_WORK / model.work, rows)))])
 
     def scored_by(self, model: Neighbourhood, rows: Array) -> Scored:
         """Held-out predictions of these rows from their neighbours."""
@@ -118,7 +122,7 @@ class Scorer:
         return self.calibrated(rows, y, answers, model)
 
     def gain_over(self, committee: Scored, model: Neighbourhood) -> Gain:
-        """Nats per row by which a committee predicts its held-out rows better than their neighbours do."""
+        """By how much a committee predicts its held-out rows better than their neighbours do."""
         few = int(max(_FEWEST_ROWS, min(_TRIAL_WORK / model.work, len(committee.rows))))
         return Gain.of(committee, self.scored_by(model, committee.rows[:few]))
 
@@ -154,9 +158,11 @@ def choose_neighbours(scorer: Scorer, model: Neighbourhood) -> tuple[Neighbourho
     best = len(tried) - 1
     if len(tried) > 1 and not Gain.of(tried[-1][1], tried[-2][1]).exceeds(_DOUBLING_GAIN):
         best -= 1
-    candidates = [
-        Candidate("neighbours", str(each.neighbours), scored.score, i == best) for i, (each, scored) in enumerate(tried)
-    ]
+    candidates, score = [], tried[0][1].score
+    for i, (each, scored) in enumerate(tried):
+        if i > 0:  # costly candidates predict fewer rows: what they gain on these is told from the first one's score
+            score *= 1 - Gain.of(scored, tried[i - 1][1]).value
+        candidates.append(Candidate("neighbours", str(each.neighbours), score, i == best))
     return *tried[best], candidates, much
 
 
@@ -288,7 +294,7 @@ def choose_answer(
             candidates += tried
         else:
             near = scorer.calibrate(model)
-        if not committee_allowed:
+        if not (committee_allowed and unfinished):
             near = scorer.calibrate(model) if neighbours is None else near
             return Choice(model, sharing or 1.0, near.calibration, tuple(candidates))
     rule, k = rule or RULES[AUTO_RULE](), k or AUTO_NEAREST
@@ -297,17 +303,16 @@ def choose_answer(
     if committee is None:
         known = Calibration.none() if model is None else scorer.calibrate(model).calibration
         return Choice(model, sharing or SHARING[1], known, tuple(candidates))
-    if model is None or unfinished or scorer.gain_over(committee, model).value > -_LARGE_GAIN:
-        if sharing is None:
-            chosen, tried = choose_sharing(committees)
-            candidates += tried
-        else:
-            chosen = sharing
-        if chosen > 2 * first:
-            first *= 2
-            committee = committees.score(first, rule, k) or committee
-        if chosen > first:
-            committee = committees.at_more_sharing(committee, first, chosen, rule, k)
+    if sharing is None:
+        chosen, tried = choose_sharing(committees)
+        candidates += tried
+    else:
+        chosen = sharing
+    if chosen > 2 * first:
+        first *= 2
+        committee = committees.score(first, rule, k) or committee
+    if chosen > first:
+        committee = committees.at_more_sharing(committee, first, chosen, rule, k)
     if model is not None and near is not None:
         better = scorer.gain_over(committee, model).exceeds(_NEGLIGIBLE)
         candidates += [

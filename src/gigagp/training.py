@@ -32,9 +32,10 @@ from gigagp.tree import Tree
 Objective = Callable[[Array, Array | None], Evidence]
 
 NEGLIGIBLE = 1e-3  # evidence per point, in nats, that a batch may expect to lose
-NEGLIGIBLE_GAIN = 3e-3  # evidence per point, in nats, for which training goes on with more groups
+_NEGLIGIBLE_GAIN = 5e-3  # evidence per point, in nats, below which training ends
 _FIRST_GROUPS = 32
-_MOST_ROUNDS = 6  # of forming groups and training on them
+_MOST_GROUPS = 256
+_GROUP_ITERATIONS = 30  # of L-BFGS on the same groups: more would fit what is particular to them
 _FIRST_POINTS = 8192  # points in the first batch
 _FIRST_EXPERTS = 8
 _ITERATIONS = 200
@@ -186,28 +187,31 @@ def train_full(evidence: Objective, start: Array, bounds: Array, trace: Trace, p
 
 
 def train_on_groups(
-    gather: Callable[[Array, int], Objective], start: Array, bounds: Array, trace: Trace, precision: Precision,
-    most: int,
+    gather: Callable[[Array, int], Objective], judge: Callable[[Array], float], start: Array, bounds: Array,
+    trace: Trace, precision: Precision,
 ) -> Trained:  # fmt: skip
     """Fresh groups of neighbouring rows, twice as many each time, until training on them gains next to nothing.
 
     gather : the summed evidence of so many groups, formed in the metric of theta
-    most : groups that are as much work as all rows
+    judge : the score of held-out predictions at theta; lower is better
 
-    What theta gains on groups that it has not seen is at least what it had lost, so no estimate of the loss is needed.
+    What theta gains on groups that it has not seen is at least what it had lost by not seeing them. A round that makes
+    held-out predictions worse is not followed: the next one starts from the best theta so far.
     """
-    theta, stages, count = start, [], _FIRST_GROUPS
+    best, least, stages, count = start, judge(start), [], _FIRST_GROUPS
     while True:
-        count = min(count, most)
         first = len(trace.evidence)
-        best = maximise("groups", gather(theta, count), None, theta, bounds, trace, precision.no_finer(NEAR))
-        theta = best.theta
-        stages.append(best.stage)
-        gain = best.stage.evidence_per_point - trace.evidence[first]
-        if (len(stages) > 1 and gain < NEGLIGIBLE_GAIN) or len(stages) == _MOST_ROUNDS:
-            break
+        found = maximise(
+            "groups", gather(best, count), None, best, bounds, trace, precision.no_finer(NEAR), _GROUP_ITERATIONS
+        )
+        stages.append(found.stage)
+        score = judge(found.theta)
+        if score <= least:
+            best, least = found.theta, score
+        gain = found.stage.evidence_per_point - trace.evidence[first]
+        if count == _MOST_GROUPS or (count > _FIRST_GROUPS and gain < _NEGLIGIBLE_GAIN):
+            return Trained(best, tuple(stages))
         count *= 2
-    return Trained(theta, tuple(stages))
 
 
 def train_progressive(

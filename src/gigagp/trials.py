@@ -13,11 +13,13 @@ from gigagp.kernels.base import Kernel
 from gigagp.plan import Log, Plan
 from gigagp.rough_theta import ROUGH
 from gigagp.selection import DEFAULT_NEIGHBOURS, Scorer
-from gigagp.training import Optimum, Trace, maximise
+from gigagp.training import Objective, Optimum, Trace, maximise
 
 _GROUPS = 16  # of neighbouring rows, to train candidates on
 _ITERATIONS = 12
-_INDISTINGUISHABLE = 0.003  # nats per row by which a rougher kernel must be better than a smoother one
+_ROWS = 2048  # held-out rows that judge a candidate
+_NEARLY_AS_GOOD = 0.03  # relative difference of scores for which a family is tried once more
+_INDISTINGUISHABLE = 0.003  # relative difference by which a rougher kernel must be better than a smoother one
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,17 +34,34 @@ class Trial:
 def try_kernels(
     plan: Plan, theta: Array, groups: Groups, scorer: Scorer, log: Log, trace: Trace,
 ) -> list[Trial]:  # fmt: skip
-    """Every family trained on the same groups and judged by the same rows; the chosen one is marked."""
+    """Every family trained on the same groups and judged by the same rows; the chosen one is marked.
+
+    Those that are nearly as good as the best are trained once more, on groups in their own metric, and judged by more
+    rows.
+    """
     store, cells = groups.around(plan.metric(theta, groups.columns), _GROUPS)
-    trials: list[Trial] = []
-    for family in plan.families:
-        evidence = groups.evidence_of(family.kernel, store, cells, log)
-        bounds = replace(plan, kernel=family.kernel).bounds
-        start = np.clip(family.start(theta), *bounds.T)
-        name = type(family.kernel).__name__
-        optimum = maximise(name, evidence, None, start, bounds, trace, ROUGH, _ITERATIONS)
-        scored = scorer.score(groups.model(family.kernel, optimum.theta, plan.neighbours or DEFAULT_NEIGHBOURS))
-        trials.append(Trial(family.kernel, optimum, Candidate("kernel", name, scored.score)))
+
+    def trained(family: Kernel, start: Array, evidence: Objective, rows: int) -> Trial:
+        bounds = replace(plan, kernel=family).bounds
+        name = type(family).__name__
+        optimum = maximise(name, evidence, None, np.clip(start, *bounds.T), bounds, trace, ROUGH, _ITERATIONS)
+        scored = scorer.score(groups.model(family, optimum.theta, plan.neighbours or DEFAULT_NEIGHBOURS), rows)
+        return Trial(family, optimum, Candidate("kernel", name, scored.score))
+
+    trials = [
+        trained(each.kernel, each.start(theta), groups.evidence_of(each.kernel, store, cells, log), _ROWS)
+        for each in plan.families
+    ]
     least = min(trial.candidate.score for trial in trials)
-    best = next(trial for trial in trials if trial.candidate.score <= least + _INDISTINGUISHABLE)
+    close = [trial for trial in trials if trial.candidate.score <= least * (1 + _NEARLY_AS_GOOD)]
+    if len(close) > 1:
+        again = []
+        for trial in close:
+            start = trial.optimum.theta
+            evidence = groups.evidence(trial.kernel, start, 2 * _GROUPS, log)
+            again.append(trained(trial.kernel, start, evidence, 2 * _ROWS))
+        trials = [again[close.index(trial)] if trial in close else trial for trial in trials]
+        close = again
+    least = min(trial.candidate.score for trial in close)
+    best = next(trial for trial in close if trial.candidate.score <= least * (1 + _INDISTINGUISHABLE))
     return [replace(trial, candidate=replace(trial.candidate, chosen=trial is best)) for trial in trials]
