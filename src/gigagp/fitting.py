@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -24,7 +24,7 @@ from gigagp.placing import Placed, Room, place
 from gigagp.plan import Log, Plan, Seeds
 from gigagp.progress import Event, Listener
 from gigagp.rough_theta import rough_theta
-from gigagp.scales import find_starts
+from gigagp.scales import Start, find_starts
 from gigagp.selection import (
     DEFAULT_NEIGHBOURS,
     SHARING,
@@ -46,7 +46,7 @@ from gigagp.training import (
     train_on_groups,
     train_progressive,
 )
-from gigagp.trials import try_kernels
+from gigagp.trials import Trial, try_kernels
 
 _FULL_WORK = 5e9  # flops of one evaluation up to which "auto" trains on every expert every time
 _RESTART_EXPERTS = 16
@@ -64,6 +64,11 @@ class _Record:
     seconds: dict[str, float] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
     choices: list[Candidate] = field(default_factory=list)
+
+    def add(self, tried: Sequence[Start] | Sequence[Trial]) -> None:
+        """The optimisations and scores of candidates."""
+        self.stages.extend(stage for each in tried for stage in each.stages)
+        self.choices.extend(each.candidate for each in tried)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -103,21 +108,20 @@ def fit(
     plan = replace(plan, student=plan.student and len(placed.cells) > 1)
     scorer = Scorer.drawn(rows, plan.target_variance, engine, seeds.choice)
     groups = Groups(plan, placed, engine, seeds.choice)
-    if plan.train and groups.possible:
+    free = bool((plan.bounds[:, 0] < plan.bounds[:, 1]).any())
+    if plan.train and free and groups.possible:
         with record.stage("start of training"):
             starts = find_starts(plan, sample, theta, groups, scorer, log, record.trace)
-            theta = next(start for start in starts if start.candidate.chosen).optimum.theta
-            record.stages.extend(start.optimum.stage for start in starts)
-            record.choices.extend(start.candidate for start in starts)
+            theta = next(start for start in starts if start.candidate.chosen).theta
+            record.add(starts)
             placed = _cut_again(plan, groups, theta, sample, engine, seeds, room)
             groups = replace(groups, placed=placed)
     if plan.train and plan.families and rows >= _ENOUGH_TO_CHOOSE:
         with record.stage("choice of kernel"):
             trials = try_kernels(plan, theta, groups, scorer, log, record.trace)
             best = next(trial for trial in trials if trial.candidate.chosen)
-            record.stages.extend(trial.optimum.stage for trial in trials)
-            record.choices.extend(trial.candidate for trial in trials)
-        plan, theta = replace(plan, kernel=best.kernel), best.optimum.theta
+            record.add(trials)
+        plan, theta = replace(plan, kernel=best.kernel), best.theta
         groups = replace(groups, plan=plan)
     if plan.train:
         with record.stage("training"):
@@ -134,6 +138,9 @@ def fit(
     experts = committee.experts
     if plan.rule is not None and plan.rule.needs_communication:
         committee = replace(committee, communication=_communication_rows(experts, rows, seeds.batches))
+    warnings = bound_warnings(theta, plan.bounds, plan.names) if plan.train else []
+    if plan.train and free and groups.possible and (missed := groups.missed(plan.kernel, theta)) is not None:
+        warnings.append(missed)
     trace = record.trace
     report = FitReport(
         rows=rows,
@@ -148,7 +155,7 @@ def fit(
         theta=theta,
         jitter=trace.jitter,
         jittered_experts=trace.jittered,
-        warnings=tuple(bound_warnings(theta, plan.bounds, plan.names) if plan.train else []),
+        warnings=tuple(warnings),
         choices=tuple(record.choices),
         calibration=choice.calibration,
     )
@@ -186,25 +193,31 @@ def _cut_again(
 def _trained(
     plan: Plan, groups: Groups, theta: Array, scorer: Scorer, log: Log, record: _Record, seeds: Seeds
 ) -> Array:
+    """Theta from groups of neighbouring rows; from the cells where that is asked for, or where groups make no sense."""
     placed, trace = groups.placed, record.trace
     sizes = placed.cells.sizes
-    by_groups = plan.training == "auto" and groups.possible
-    if by_groups:
-        evidence = groups.evidence(plan.kernel, theta, _RESTART_EXPERTS, log)
-    else:
-        cells = summed_evidence(plan.kernel, placed.store, placed.cells, placed.tree, groups.engine, plan.dof)
-        evidence = log.recorded(cells)
-    if plan.training == "auto":
-        plan = _economical(plan, sizes)
-    climbed = _restart(plan, evidence, theta, sizes, trace, seeds.restarts)
-    if by_groups:
+    if plan.training == "auto" and groups.possible:
+        start = theta
+        if plan.restarts:
+            evidence = groups.evidence(plan.kernel, theta, _RESTART_EXPERTS, log)
+            few = np.full(_RESTART_EXPERTS, groups.size)
+            climbed = _restart(plan, evidence, theta, few, trace, seeds.restarts)
+            record.stages.extend(climbed.stages)
+            start = climbed.theta
         trained = train_on_groups(
             lambda theta, count: groups.evidence(plan.kernel, theta, count, log),
             lambda theta: scorer.score(groups.model(plan.kernel, theta, _JUDGING_NEIGHBOURS)).score,
-            climbed.theta, plan.bounds, trace, plan.precision,
+            start, plan.bounds, trace, plan.precision,
         )  # fmt: skip
-    else:
-        trained = _train(plan, evidence, climbed.theta, sizes, trace, seeds.batches)
+        record.stages.extend(trained.stages)
+        return trained.theta
+    evidence = log.recorded(
+        summed_evidence(plan.kernel, placed.store, placed.cells, placed.tree, groups.engine, plan.dof)
+    )
+    if plan.training == "auto":
+        plan = _economical(plan, sizes)
+    climbed = _restart(plan, evidence, theta, sizes, trace, seeds.restarts)
+    trained = _train(plan, evidence, climbed.theta, sizes, trace, seeds.batches)
     record.stages.extend((*climbed.stages, *trained.stages))
     return trained.theta
 

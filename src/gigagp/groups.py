@@ -19,7 +19,7 @@ from gigagp.data.store import ExpertStore
 from gigagp.engines import Engine
 from gigagp.kernels.base import Kernel
 from gigagp.linalg.workspace import Workspace
-from gigagp.neighbourhood import Neighbourhood, nearest_rows
+from gigagp.neighbourhood import Neighbourhood, nearest_rows, predict
 from gigagp.partition.base import Runs
 from gigagp.placing import Placed
 from gigagp.plan import Log, Plan
@@ -28,6 +28,9 @@ from gigagp.tree import Tree
 
 _PROBES = 32  # queries that tell how well the search works
 _PROBE_NEIGHBOURS = 64
+_COMPARED_ROWS = 512  # held-out rows that are compared with their nearest row
+_MISSED = 1.3  # ratio of errors to differences of nearest rows from which structure has been missed
+_NEGLIGIBLE_ERROR = 0.01  # share of the target's mean absolute deviation
 _ENOUGH_FOUND = 0.97  # share of the nearest rows that the limited search must find
 
 
@@ -97,6 +100,37 @@ class Groups:
             return float(np.isin(nearest_rows(exact, z), nearest_rows(limited, z)).mean())
 
         return float(np.mean(list(self.engine.local.map(share, rows.tolist())))) >= _ENOUGH_FOUND
+
+    def missed(self, kernel: Kernel, theta: Array) -> str | None:
+        """A warning where held-out rows are predicted worse than by their nearest row, as far as noise allows to tell.
+
+        Where the model is right, a row differs from its nearest one by at least the noise of both, which is more than
+        sqrt(2) times the model's own error.
+        """
+        store = self.placed.store
+        rows = np.unique(np.random.default_rng(0).integers(self.rows, size=_COMPARED_ROWS))
+        X, y = store.gather(rows)
+        deviations = np.maximum(store.X[rows].std(axis=0, dtype=float), np.finfo(float).tiny)
+        exact = not store.mapped
+        single = replace(self._model(kernel, theta, 1 / deviations, 2), exact=exact)
+
+        def difference(task: tuple[int, Array, float], work: Workspace) -> float:
+            row, z, target = task
+            nearest = nearest_rows(single, z)
+            other = nearest[nearest != row][:1]
+            return abs(target - float(store.gather(other)[1][0]))
+
+        tasks = list(zip(rows.tolist(), X, y.astype(float), strict=True))
+        differences = np.fromiter(self.engine.local.map(difference, tasks), float, len(tasks))
+        model = self.model(kernel, theta, min(_PROBE_NEIGHBOURS, self.rows))
+        errors = np.abs(y - predict(model, np.ascontiguousarray(X), self.engine, False, held_out=rows).mean)
+        ratio = float(errors.mean()) / max(float(differences.mean()) / np.sqrt(2), np.finfo(float).tiny)
+        if ratio < _MISSED or errors.mean() < _NEGLIGIBLE_ERROR * np.abs(y - y.mean()).mean():
+            return None
+        return (
+            f"held-out errors are {ratio:.2g} times what rows that are close in all columns differ by: the model takes "
+            "for noise what neighbours share; try n_restarts=, a kernel with shorter length-scales, or more columns"
+        )
 
     @property
     def columns(self) -> int:

@@ -13,12 +13,12 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.data.scan import Sample
-from gigagp.fit_report import Candidate
+from gigagp.fit_report import Candidate, Stage
 from gigagp.groups import Groups
 from gigagp.plan import Log, Plan
 from gigagp.rough_theta import ROUGH
 from gigagp.selection import Scorer
-from gigagp.training import Optimum, Trace, maximise
+from gigagp.training import Trace, maximise
 
 _GROUPS = 16
 _ROUNDS = 2  # of forming groups and training on them
@@ -38,8 +38,9 @@ _LEAST_RISE = 0.02  # as a share of its value
 class Start:
     """A theta from which training may start, and its score."""
 
-    optimum: Optimum
+    theta: Array
     candidate: Candidate
+    stages: tuple[Stage, ...]
 
 
 def find_starts(
@@ -54,13 +55,15 @@ def find_starts(
     for name, start in thetas.items():
         theta = start
         metric = _deviations(sample) ** -1 if name == "near rows" else plan.metric(theta, sample.X.shape[1])
+        stages = []
         for _ in range(_ROUNDS):
             evidence = groups.evidence_of(plan.kernel, *groups.around(metric, _GROUPS), log)
             optimum = maximise(name, evidence, None, theta, plan.bounds, trace, ROUGH, _ITERATIONS)
             theta = optimum.theta
+            stages.append(optimum.stage)
             metric = plan.metric(theta, sample.X.shape[1])
         model = replace(groups.model(plan.kernel, theta, _NEIGHBOURS), exact=not groups.placed.store.mapped)
-        starts.append(Start(optimum, Candidate("start", name, scorer.score(model).score)))
+        starts.append(Start(theta, Candidate("start", name, scorer.score(model).score), tuple(stages)))
     best = min(starts, key=lambda each: each.candidate.score)
     return [replace(each, candidate=replace(each.candidate, chosen=each is best)) for each in starts]
 

@@ -34,13 +34,13 @@ SHARING = (2.0, 4.0, 8.0)
 _MOST_ROWS = 8192  # held-out rows that the model is calibrated by
 _TRIAL_ROWS = 2048  # held-out rows of one candidate
 _FEWEST_ROWS = 512
-_WORK = 4e10  # multiplications that held-out rows may cost for calibration
+_WORK = 3e10  # multiplications that held-out rows may cost for calibration
 _TRIAL_WORK = 1.2e10  # and for one candidate
 _NEGLIGIBLE = 0.003  # relative gain below which the neighbours answer
 _STANDARD_ERRORS = 1.0  # by which a gain must exceed zero
 _DOUBLING_GAIN = 0.005  # relative gain for which neighbours, or sharing, are doubled
 _LARGE_GAIN = 0.02  # relative gain: where the last doubling gained so much, still more rows would help
-_COMMITTEE_WORK = 1.5e10  # multiplications that held-out rows of a committee may cost
+_COMMITTEE_WORK = 1e10  # multiplications that held-out rows of a committee may cost
 _COMMITTEE_ROWS = 2048  # held-out rows of a committee
 _MOST_PLACES = 64  # at which these rows lie
 _FEWEST_PLACES = 6
@@ -287,7 +287,8 @@ def choose_answer(
     """
     candidates: list[Candidate] = []
     near: Scored | None = None
-    unfinished = True  # whether more neighbours would still help
+    # A committee is asked only where still more neighbours would help: its experts see more rows than these.
+    unfinished = True
     if model is not None:
         if neighbours is None:
             model, near, tried, unfinished = choose_neighbours(scorer, model)
@@ -296,6 +297,7 @@ def choose_answer(
             near = scorer.calibrate(model)
         if not (committee_allowed and unfinished):
             near = scorer.calibrate(model) if neighbours is None else near
+            candidates.append(Candidate("prediction", f"{model.neighbours} neighbours", near.score, True))
             return Choice(model, sharing or 1.0, near.calibration, tuple(candidates))
     rule, k = rule or RULES[AUTO_RULE](), k or AUTO_NEAREST
     chosen = first = min(sharing or SHARING[0], SHARING[0])

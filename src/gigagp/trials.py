@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.fit_report import Candidate
+from gigagp.fit_report import Candidate, Stage
 from gigagp.groups import Groups
 from gigagp.kernels.base import Kernel
 from gigagp.plan import Log, Plan
 from gigagp.rough_theta import ROUGH
 from gigagp.selection import DEFAULT_NEIGHBOURS, Scorer
-from gigagp.training import Objective, Optimum, Trace, maximise
+from gigagp.training import Objective, Trace, maximise
 
 _GROUPS = 16  # of neighbouring rows, to train candidates on
 _ITERATIONS = 12
@@ -27,8 +27,9 @@ class Trial:
     """A family, the theta it was trained to, and its score."""
 
     kernel: Kernel
-    optimum: Optimum
+    theta: Array
     candidate: Candidate
+    stages: tuple[Stage, ...]
 
 
 def try_kernels(
@@ -46,7 +47,7 @@ def try_kernels(
         name = type(family).__name__
         optimum = maximise(name, evidence, None, np.clip(start, *bounds.T), bounds, trace, ROUGH, _ITERATIONS)
         scored = scorer.score(groups.model(family, optimum.theta, plan.neighbours or DEFAULT_NEIGHBOURS), rows)
-        return Trial(family, optimum, Candidate("kernel", name, scored.score))
+        return Trial(family, optimum.theta, Candidate("kernel", name, scored.score), (optimum.stage,))
 
     trials = [
         trained(each.kernel, each.start(theta), groups.evidence_of(each.kernel, store, cells, log), _ROWS)
@@ -57,9 +58,9 @@ def try_kernels(
     if len(close) > 1:
         again = []
         for trial in close:
-            start = trial.optimum.theta
-            evidence = groups.evidence(trial.kernel, start, 2 * _GROUPS, log)
-            again.append(trained(trial.kernel, start, evidence, 2 * _ROWS))
+            evidence = groups.evidence(trial.kernel, trial.theta, 2 * _GROUPS, log)
+            second = trained(trial.kernel, trial.theta, evidence, 2 * _ROWS)
+            again.append(replace(second, stages=trial.stages + second.stages))
         trials = [again[close.index(trial)] if trial in close else trial for trial in trials]
         close = again
     least = min(trial.candidate.score for trial in close)

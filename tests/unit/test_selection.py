@@ -67,13 +67,13 @@ def test_what_the_user_gives_is_taken(wave):
     for kernel in (SquaredExponential(), Matern52()):
         model = HGPRegressor(kernel, sharing=2, combine="blend", experts_per_query=3, random_state=0).fit(*wave)
         assert type(model.kernel_) is type(kernel)
-        assert model.report_.choices == ()
+        assert {choice.what for choice in model.report_.choices} == {"start"}
     for partition in ("random", "stratified"):
         model = HGPRegressor(partition=partition, leaf_size=100, random_state=0).fit(*wave)
         assert type(model.kernel_) is SquaredExponential
         assert model.report_.choices == ()
     near = HGPRegressor(Matern32(), method="neighbourhood", neighbours=17, random_state=0).fit(*wave)
-    assert near.report_.choices == ()
+    assert {choice.what for choice in near.report_.choices} == {"start", "prediction"}
     assert near.report_.calibration.rows > 0
     with pytest.raises(InvalidParameter, match="needs partition"):
         HGPRegressor(method="neighbourhood", partition="random").fit(*wave)
@@ -132,8 +132,8 @@ def scored(errors, seed=0):
 def test_a_gain_must_be_worth_while_and_not_chance():
     small, large = scored(np.full(2000, 0.1)), scored(np.full(2000, 0.3))
     gain = Gain.of(small, large)
-    assert gain.value == pytest.approx(np.log(3), rel=0.2)
+    assert gain.value == pytest.approx(2 / 3, rel=0.1)
     assert gain.exceeds(0.01)
     assert not Gain.of(large, small).exceeds(0.0)
     assert not Gain(0.004, 0.0001).exceeds(0.005)
-    assert not Gain(0.1, 0.06).exceeds(0.005)
+    assert not Gain(0.1, 0.11).exceeds(0.005)

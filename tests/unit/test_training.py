@@ -236,10 +236,17 @@ def test_progressive_training_is_as_good_as_full(monkeypatch):
 
 def test_auto_picks_by_the_size_of_the_work(monkeypatch):
     X, y = data(200)
-    model = HGPRegressor(leaf_size=10, random_state=0)
+    model = HGPRegressor(leaf_size=10, partition="random", random_state=0)
     assert model.fit(X, y).report_.stages[-1].name == "full"
     monkeypatch.setattr("gigagp.fitting._FULL_WORK", 1)
     assert model.fit(X, y).report_.stages[-1].name == "all experts"
+
+
+def test_auto_learns_from_groups_where_experts_are_local():
+    X, y = data(200)
+    stages = HGPRegressor(leaf_size=20, random_state=0).fit(X, y).report_.stages
+    assert stages[-1].name == "groups"
+    assert stages[-1].points == stages[-1].experts * 20
 
 
 STUCK = SquaredExponential(1.0, [300.0, 300.0])  # so smooth that all is noise
