@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from gigagp import estimator, memory, placing, selection, trials
+from gigagp import estimator, memory, placing, scales, selection, training, trials
 from gigagp.data import scaled, scaling, scan
 from gigagp.engines import one_blas_thread
 
@@ -73,6 +73,12 @@ def make_choices_brief(patch):
     patch.setattr(selection, "_TRIAL_WORK", 1e8)
     patch.setattr(selection, "_COMMITTEE_ROWS", 400)
     patch.setattr(trials, "_ITERATIONS", 4)
+    patch.setattr(trials, "_ROWS", 200)
+    patch.setattr(trials, "_GROUPS", 6)
+    patch.setattr(scales, "_GROUPS", 6)
+    patch.setattr(scales, "_ITERATIONS", 8)
+    patch.setattr(training, "_FIRST_GROUPS", 8)
+    patch.setattr(training, "_MOST_GROUPS", 16)
 
 
 @pytest.fixture(scope="session")

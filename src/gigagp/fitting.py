@@ -140,7 +140,7 @@ def fit(
         committee = replace(committee, communication=_communication_rows(experts, rows, seeds.batches))
     warnings = bound_warnings(theta, plan.bounds, plan.names) if plan.train else []
     if plan.train and free and groups.possible and (missed := groups.missed(plan.kernel, theta)) is not None:
-        warnings.append(missed)
+        warnings.insert(0, missed)
     trace = record.trace
     report = FitReport(
         rows=rows,

@@ -90,3 +90,14 @@ def test_the_learnt_coefficients_are_a_maximum():
             other[place] += step
             moved = Calibration(other, calibration.floor, calibration.shape, SETTING, calibration.rows)
             assert moved.losses(answers, y).mean() > calibration.score - 1e-3
+
+
+def test_no_error_is_impossible():
+    """A row that is unlike all its neighbours costs tens of nats, not millions."""
+    rng = np.random.default_rng(0)
+    answers = Answers(np.zeros(2000), np.full(2000, 0.1), np.ones(2000))
+    known = Calibration.learnt(answers, 0.3 * rng.standard_normal(2000), Setting(0.05, 1.0))
+    far = Answers(np.zeros(1), np.full(1, 0.1), np.ones(1))
+    for error in (1e2, 1e4, 1e6):
+        assert known.losses(far, np.array([error]))[0] < 120
+    assert np.sqrt(known.variance(far)[0]) == pytest.approx(0.3, rel=0.1)
