@@ -23,7 +23,7 @@ from gigagp.linalg.compiled import compiled
 from gigagp.linalg.jitter import largest_jitter
 from gigagp.linalg.tiny import tiny_is_zero
 from gigagp.linalg.workspace import Workspace
-from gigagp.neighbours import NO_ROW, UNLIMITED, BlockTree, nearest, nearest_block, search_scratch
+from gigagp.neighbours import NO_ROW, UNLIMITED, BlockTree, nearest, nearest_group, search_scratch
 from gigagp.partition.base import Runs
 from gigagp.routing import Router
 
@@ -107,7 +107,7 @@ def _answers(results: Array, with_variance: bool) -> Answers:
 
 def _by_place(model: Neighbourhood, Z: Array) -> Array:
     """An order in which queries near to each other follow each other, so that they find rows in the caches."""
-    return np.argsort(nearest_block(model.tree, Z.astype(float) * model.router.metric), kind="stable")
+    return np.argsort(nearest_group(model.tree, Z.astype(float) * model.router.metric), kind="stable")
 
 
 @dataclass(frozen=True, eq=False)

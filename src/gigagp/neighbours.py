@@ -231,8 +231,8 @@ def nearest(  # noqa: PLR0912 one loop over nodes, blocks and rows
 
 
 @compiled_in_place
-def _nearest_boxes(
-    sides: Array, first_below: Array, points: Array, apart: Array, bounds: Array, entries: Array, blocks: Array
+def _nearest_groups(
+    sides: Array, first_below: Array, points: Array, apart: Array, bounds: Array, entries: Array, groups: Array
 ) -> None:
     for q in range(len(points)):
         bounds[0], entries[0], waiting, best = 0.0, len(sides) - 1, 1, np.inf
@@ -241,27 +241,30 @@ def _nearest_boxes(
             entry = entries[waiting]
             if bounds[waiting] >= best:
                 continue
-            if entry < 0:
-                best, blocks[q] = bounds[waiting], ~entry
+            below = first_below[entry]
+            if below < 0 or first_below[below] < 0:
+                best, groups[q] = bounds[waiting], entry
                 continue
             box_distances(sides, entry, points[q], apart)
-            first, step = first_below[entry], 1 if first_below[entry] >= 0 else -1
             bottom = waiting
             for child in range(FANOUT):
                 if apart[child] < best:
-                    bounds[waiting], entries[waiting] = apart[child], first + step * child
+                    bounds[waiting], entries[waiting] = apart[child], below + child
                     if waiting > bottom and bounds[waiting] > bounds[waiting - 1]:  # the nearest stays on top
                         bounds[waiting], bounds[waiting - 1] = bounds[waiting - 1], bounds[waiting]
                         entries[waiting], entries[waiting - 1] = entries[waiting - 1], entries[waiting]
                     waiting += 1
 
 
-def nearest_block(tree: BlockTree, points: Array) -> Array:
-    """The block nearest to each point, which is in the metric."""
+def nearest_group(tree: BlockTree, points: Array) -> Array:
+    """The node nearest to each point, which is in the metric, of those two levels above the blocks.
+
+    One of them where several hold it. For an order of queries lower levels are too dear: their boxes are in no cache.
+    """
     room = FANOUT * _DEEPEST
-    blocks = np.zeros(len(points), np.int64)
-    _nearest_boxes(  # type: ignore[call-arg]
+    groups = np.zeros(len(points), np.int64)
+    _nearest_groups(  # type: ignore[call-arg]
         tree.sides, tree.first_below, np.ascontiguousarray(points), np.empty(FANOUT), np.empty(room),
-        np.empty(room, np.int64), blocks,
+        np.empty(room, np.int64), groups,
     )  # fmt: skip
-    return blocks
+    return groups

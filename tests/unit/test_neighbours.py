@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gigagp.boxes import extents
-from gigagp.neighbours import NO_ROW, UNLIMITED, BlockTree, nearest, nearest_block, search_scratch
+from gigagp.neighbours import NO_ROW, UNLIMITED, BlockTree, nearest, nearest_group, search_scratch
 from gigagp.partition.kdtree import cell_starts, kd_order
 
 
@@ -106,7 +106,14 @@ def test_far_queries_find_their_nearest_rows_too():
     assert len(np.intersect1d(rows, by_all_distances(X, np.ones(3), point, 64)[1])) > 60
 
 
-def test_a_point_in_a_block_is_nearest_to_it():
-    X, starts = cut(np.random.default_rng(4).standard_normal((4000, 2)), 125, np.ones(2))
+@pytest.mark.parametrize("blocks", [1, 8, 9, 125, 1000])
+def test_the_nearest_group_of_blocks_is_found(blocks):
+    X, starts = cut(np.random.default_rng(4).standard_normal((4000, 2)), blocks, np.ones(2))
+    points = 2 * np.random.default_rng(5).standard_normal((200, 2))
     tree = BlockTree.of(starts, *extents(X, starts))
-    np.testing.assert_array_equal(nearest_block(tree, X), np.repeat(np.arange(125), np.diff(starts)))
+    found = nearest_group(tree, points)
+    lows, highs = (np.stack([side.reduceat(box, range(0, blocks, 64)) for box in boxes.T], axis=1)
+                   for side, boxes in zip((np.minimum, np.maximum), tree.boxes(), strict=True))  # fmt: skip
+    squares = (np.maximum(np.maximum(lows - points[:, None], points[:, None] - highs), 0) ** 2).sum(axis=2)
+    first = len(tree.sides) - 1 if blocks <= 64 else -(-blocks // 8)  # nodes of the lowest level come before
+    np.testing.assert_allclose(squares[np.arange(200), found - first], squares.min(axis=1), rtol=1e-12)
