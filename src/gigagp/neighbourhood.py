@@ -27,6 +27,7 @@ from gigagp.neighbours import NO_ROW, UNLIMITED, BlockTree, nearest, nearest_gro
 from gigagp.partition.base import Runs
 from gigagp.routing import Router
 
+_COMPARED_BY_CELLS = 128  # as below, where there are no boxes of blocks
 _COMPARED = 64  # rows compared per neighbour wanted, unless the search is exact
 _CHUNK_WORK = 2e8  # multiplications per task of an engine
 _LITTLE_WORK = 2e6  # multiplications up to which the calling thread answers
@@ -66,7 +67,8 @@ class Neighbourhood:
     @property
     def limit(self) -> int:
         """Rows that the search for one query may compare."""
-        return UNLIMITED if self.exact else _COMPARED * self.count
+        per_neighbour = _COMPARED if self.router.blocks is not None else _COMPARED_BY_CELLS
+        return UNLIMITED if self.exact else per_neighbour * self.count
 
     @property
     def work(self) -> float:

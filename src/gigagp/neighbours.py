@@ -4,7 +4,7 @@ The store holds the rows cell by cell and, within a cell, block by block; each b
 box, and boxes around boxes form a tree. A best-first search opens the blocks in the order of their distance to the
 query. It ends when no unopened box is nearer than the farthest neighbour, and then the result is exact, or when it has
 compared `limit` rows. Boxes hold in any metric, so the metric of the search need not be the one in which cells were
-cut. Small blocks pay: at 1e6 rows in 8 columns boxes of 32 rows find more neighbours in 3,000 rows than boxes of 256 in
+cut. Small blocks pay: at 1e6 rows in 8 columns boxes of 32 rows find more neighbours in 4,000 rows than boxes of 256 in
 8,000.
 """
 
