@@ -12,25 +12,32 @@ from gigagp.arrays import Array
 from gigagp.boxes import extents
 from gigagp.data.store import ExpertStore
 from gigagp.inference import Committee
+from gigagp.neighbours import BlockTree
 from gigagp.partition.base import RowLists, Runs, run_means
+from gigagp.partition.kdtree import block_starts
 from gigagp.placing import Placed
 from gigagp.plan import Plan
 from gigagp.routing import Router
 from gigagp.sharing import share_nearest
 
+_ROWS_TOGETHER = 1 << 16  # rows read at a time
+
 
 @dataclass(frozen=True, eq=False)
 class Extents:
-    """Of each leaf the mean, the least and the greatest of every column."""
+    """Of each leaf the mean, the least and the greatest of every column; the latter two also of the blocks of rows."""
 
     means: Array
     lows: Array
     highs: Array
+    block_starts: Array | None = None
+    block_lows: Array | None = None
+    block_highs: Array | None = None
 
     @classmethod
     def of(cls, store: ExpertStore, lists: RowLists) -> Extents:
-        if isinstance(lists, Runs) and not store.mapped:
-            return cls(run_means(store.X, lists.starts), *extents(store.X, lists.starts))
+        if isinstance(lists, Runs):
+            return cls._of_runs(store, lists)
         shape = (len(lists), store.X.shape[1])
         found = cls(np.empty(shape), np.empty(shape), np.empty(shape))
         for leaf in range(len(lists)):
@@ -40,9 +47,32 @@ class Extents:
             found.lows[leaf], found.highs[leaf] = (side[0] for side in extents(X, whole))
         return found
 
+    @classmethod
+    def _of_runs(cls, store: ExpertStore, cells: Runs) -> Extents:
+        starts = block_starts(cells.starts)
+        first = np.searchsorted(starts, cells.starts)  # block of each cell
+        means = np.empty((len(cells), store.X.shape[1]))
+        lows, highs = (np.empty((len(starts) - 1, store.X.shape[1])) for _ in range(2))
+        step = max(1, _ROWS_TOGETHER * len(cells) // len(store.y))
+        for begin in range(0, len(cells), step):
+            here = slice(begin, min(begin + step, len(cells)))
+            origin, end = cells.starts[here.start], cells.starts[here.stop]
+            X, _ = store.gather(slice(origin, end))
+            means[here] = run_means(X, cells.starts[here.start : here.stop + 1] - origin)
+            blocks = slice(first[here.start], first[here.stop])
+            lows[blocks], highs[blocks] = extents(X, starts[blocks.start : blocks.stop + 1] - origin)
+        return cls(
+            means, np.minimum.reduceat(lows, first[:-1]), np.maximum.reduceat(highs, first[:-1]), starts, lows, highs
+        )
+
     def router(self, metric: Array, local: bool) -> Router:
         """By cells where experts have them."""
-        return Router(self.means * metric, metric, (self.lows * metric, self.highs * metric) if local else None)
+        if not local:
+            return Router(self.means * metric, metric)
+        blocks = None
+        if self.block_starts is not None and self.block_lows is not None and self.block_highs is not None:
+            blocks = BlockTree.of(self.block_starts, self.block_lows * metric, self.block_highs * metric)
+        return Router(self.means * metric, metric, (self.lows * metric, self.highs * metric), blocks)
 
 
 def committees(plan: Plan, placed: Placed, sides: Extents, theta: Array) -> Callable[[float], Committee]:

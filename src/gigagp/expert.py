@@ -12,7 +12,7 @@ from gigagp.arrays import Array
 from gigagp.errors import NotFinite, NotPositiveDefinite
 from gigagp.kernels.base import Kernel
 from gigagp.linalg import cholesky, leaf
-from gigagp.linalg.compiled import compiled, compiled_strict
+from gigagp.linalg.compiled import compiled_brief, compiled_strict
 from gigagp.linalg.jitter import factor_noisy, largest_jitter
 from gigagp.linalg.tiny import tiny_is_zero
 from gigagp.linalg.vectors import multiply_add, whole_registers
@@ -25,7 +25,7 @@ _OWN_DOF = 4.0  # in prediction, where it is learnt from the points
 _SMALLEST = 1e-12  # of the prior variance: what rounding leaves of a variance at a noise-free point
 
 
-@compiled
+@compiled_brief
 def _packed(value: float, points: float, jittered: bool, gradient: Array) -> Array:
     n = len(gradient)
     sums = np.empty(4 + n + n * n)

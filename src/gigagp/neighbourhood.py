@@ -7,13 +7,13 @@ or the number of workers.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from gigagp.answers import Answers
 from gigagp.arrays import Array
-from gigagp.boxes import Boxes
 from gigagp.data.store import ExpertStore
 from gigagp.engines import Engine, own_workspace
 from gigagp.errors import NotPositiveDefinite
@@ -23,15 +23,16 @@ from gigagp.linalg.compiled import compiled
 from gigagp.linalg.jitter import largest_jitter
 from gigagp.linalg.tiny import tiny_is_zero
 from gigagp.linalg.workspace import Workspace
-from gigagp.neighbours import NO_ROW, UNLIMITED, nearest
+from gigagp.neighbours import NO_ROW, UNLIMITED, BlockTree, nearest, nearest_group, search_scratch
 from gigagp.partition.base import Runs
 from gigagp.routing import Router
 
-_COMPARED = 128  # rows compared per neighbour wanted, unless the search is exact
+_COMPARED_BY_CELLS = 128  # as below, where there are no boxes of blocks
+_COMPARED = 64  # rows compared per neighbour wanted, unless the search is exact
 _CHUNK_WORK = 2e8  # multiplications per task of an engine
 _LITTLE_WORK = 2e6  # multiplications up to which the calling thread answers
 _LARGEST_CHUNK = 4096  # queries per task
-_SORT_FROM = 4096  # queries from which they are answered in the order of their cells, for the caches
+_SORT_FROM = 4096  # queries from which they are answered in the order of their places, for the caches
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +58,17 @@ class Neighbourhood:
         """The number of neighbours; all rows where there are fewer."""
         return min(self.neighbours, len(self.store.y))
 
+    @cached_property
+    def tree(self) -> BlockTree:
+        """Boxes around blocks of rows; around whole cells in models of earlier versions, which have no others."""
+        boxes = self.router.boxes
+        return self.router.blocks or BlockTree.of(self.cells.starts, boxes.lows, boxes.highs)
+
     @property
     def limit(self) -> int:
         """Rows that the search for one query may compare."""
-        return UNLIMITED if self.exact else _COMPARED * self.count
+        per_neighbour = _COMPARED if self.router.blocks is not None else _COMPARED_BY_CELLS
+        return UNLIMITED if self.exact else per_neighbour * self.count
 
     @property
     def work(self) -> float:
@@ -84,7 +92,7 @@ def predict(
     if len(Z) * model.work <= _LITTLE_WORK:  # handing it to a worker would take longer
         results = _Answer(model, with_variance)((Z, rows), own_workspace())
         return _answers(results, with_variance)
-    order = _by_cell(model, Z) if len(Z) >= _SORT_FROM or model.store.mapped else np.arange(len(Z))
+    order = _by_place(model, Z) if len(Z) >= _SORT_FROM or model.store.mapped else np.arange(len(Z))
     size = int(np.clip(_CHUNK_WORK / model.work, 1, min(_LARGEST_CHUNK, -(-len(Z) // 8))))
     chunks = [order[i : i + size] for i in range(0, len(Z), size)]
     parts = engine.map(_Answer(model, with_variance), ((Z[chunk], rows[chunk]) for chunk in chunks))
@@ -99,10 +107,9 @@ def _answers(results: Array, with_variance: bool) -> Answers:
     return Answers(mean, variance if with_variance else None, misfit if with_variance else None)
 
 
-def _by_cell(model: Neighbourhood, Z: Array) -> Array:
-    """An order in which queries of the same cell follow each other, so that they find its rows in the caches."""
-    _, cells = model.router.boxes.nearest(Z.astype(float) * model.router.metric, 1)
-    return np.argsort(cells[:, 0], kind="stable")
+def _by_place(model: Neighbourhood, Z: Array) -> Array:
+    """An order in which queries near to each other follow each other, so that they find rows in the caches."""
+    return np.argsort(nearest_group(model.tree, Z.astype(float) * model.router.metric), kind="stable")
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,12 +138,8 @@ class _Answer:
 
 
 def _search_arguments(model: Neighbourhood) -> tuple[Any, ...]:
-    boxes: Boxes = model.router.boxes
-    store = model.store
-    return (
-        store.X, model.cells.starts, boxes.lows, boxes.highs, boxes.node_lows, boxes.node_highs,
-        model.router.metric,
-    )  # fmt: skip
+    tree = model.tree
+    return model.store.X, tree.starts, tree.sides, tree.first_below, model.router.metric
 
 
 def _operations(p: int) -> tuple[Array, Array]:
@@ -161,13 +164,12 @@ def _with_profile(
 @compiled
 def _answer_all(
     kind: int, variance: float, scales: Array, shape: float, noise: float, with_variance: bool,
-    X: Array, starts: Array, lows: Array, highs: Array, node_lows: Array, node_highs: Array, metric: Array, y: Array,
+    X: Array, starts: Array, sides: Array, first_below: Array, metric: Array, y: Array,
     Z: Array, held_out: Array, limit: int, factoring: Array, inverting: Array,
     K: Array, A: Array, T: Array, S: Array, D: Array, results: Array,
 ) -> None:  # fmt: skip
     p, columns = len(K), X.shape[1]
-    places = len(lows) + len(node_lows)
-    bounds, queue = np.empty(places), np.empty(places, np.int64)
+    scratch = search_scratch(X.shape[1], len(starts) + len(sides))
     squares, rows = np.empty(p + 1), np.empty(p + 1, np.int64)
     point, x, targets = np.empty(columns), np.empty((columns, p)), np.empty(p)
     weights, k, alpha, precision = np.ones(p), np.empty(p), np.empty(p), np.empty(p)
@@ -175,8 +177,7 @@ def _answer_all(
         for d in range(columns):
             point[d] = Z[q, d] * metric[d]
         size = nearest(
-            X, starts, lows, highs, node_lows, node_highs, metric, point, held_out[q], limit, bounds, queue,
-            squares, rows,
+            X, starts, sides, first_below, metric, point, held_out[q], limit, scratch, squares, rows,
         )  # fmt: skip
         count = min(size, p)
         neighbourhood.taper(squares, size, count, weights)
@@ -203,13 +204,12 @@ def nearest_rows(model: Neighbourhood, z: Array) -> Array:
 
 @compiled
 def _search(
-    X: Array, starts: Array, lows: Array, highs: Array, node_lows: Array, node_highs: Array, metric: Array,
-    point: Array, held_out: int, limit: int, squares: Array, rows: Array,
+    X: Array, starts: Array, sides: Array, first_below: Array, metric: Array, point: Array, held_out: int,
+    limit: int, squares: Array, rows: Array,
 ) -> int:  # fmt: skip
-    places = len(lows) + len(node_lows)
-    bounds, queue = np.empty(places), np.empty(places, np.int64)
+    scratch = search_scratch(X.shape[1], len(starts) + len(sides))
     return nearest(  # type: ignore[no-any-return]
-        X, starts, lows, highs, node_lows, node_highs, metric, point, held_out, limit, bounds, queue, squares, rows
+        X, starts, sides, first_below, metric, point, held_out, limit, scratch, squares, rows
     )
 
 

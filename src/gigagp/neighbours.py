@@ -1,40 +1,79 @@
 """The training rows nearest to a query, in the kernel's metric.
 
-The store holds the rows cell by cell, each cell has a bounding box, and boxes of cells form a tree (`boxes`). A
-best-first search opens the cells in the order of their distance to the query. It ends when no unopened box is nearer
-than the farthest neighbour, and then the result is exact, or when it has compared `limit` rows. Boxes hold in any
-metric, so the metric of the search need not be the one in which cells were cut.
+The store holds the rows cell by cell and, within a cell, block by block; each block of some tens of rows has a bounding
+box, and boxes around boxes form a tree. A best-first search opens the blocks in the order of their distance to the
+query. It ends when no unopened box is nearer than the farthest neighbour, and then the result is exact, or when it has
+compared `limit` rows. Boxes hold in any metric, so the metric of the search need not be the one in which cells were
+cut. Small blocks pay: at 1e6 rows in 8 columns boxes of 32 rows find more neighbours in 4,000 rows than boxes of 256 in
+8,000.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.boxes import GROUP, apart
-from gigagp.linalg.compiled import compiled, compiled_strict
+from gigagp.linalg.compiled import compiled, compiled_in_place
+from gigagp.linalg.searching import FANOUT, bits, box_distances, fetch, pad, padded_length, rows_within
 
 NO_ROW = -1
 UNLIMITED = int(np.iinfo(np.int64).max)
+NOTHING = -1
+_DEEPEST = 22  # levels of a tree: FANOUT to that power is more than there are numbers of rows
+_BUCKETS = 384  # of boxes that wait to be opened, by their distance
+_COARSE = 49  # bits of a distance below those that tell its bucket
+_PART = 64  # rows of a block that are compared before the farthest neighbour is known anew
 
 
-@compiled
-def _row_distance(point: Array, row: Array, metric: Array) -> float:
-    """Squared distance between a point, which is in the metric, and a row, which is not."""
-    total = 0.0
-    for d in range(len(point)):
-        t = row[d] * metric[d] - point[d]
-        total += t * t
-    return total
+@dataclass(frozen=True, eq=False)
+class BlockTree:
+    """Boxes around blocks of rows, and around FANOUT boxes at a time, up to one root, which is the last node."""
+
+    starts: Array  # block b has the rows starts[b] .. starts[b + 1]
+    sides: Array  # (nodes, 2, columns, FANOUT): lows and highs of the boxes below each node, in the metric
+    first_below: Array  # of each node, the first node below it, or ~block where blocks lie below it
+
+    @classmethod
+    def of(cls, starts: Array, lows: Array, highs: Array) -> BlockTree:
+        levels: list[Array] = []
+        below: list[Array] = []
+        nodes = 0
+        while not levels or len(lows) > 1:
+            count, columns = -(-len(lows) // FANOUT), lows.shape[1]
+            level = np.empty((count, 2, columns, FANOUT))
+            for side, (values, empty) in enumerate(((lows, np.inf), (highs, -np.inf))):
+                filled = np.full((count * FANOUT, columns), empty)
+                filled[: len(values)] = values
+                level[:, side] = filled.reshape(count, FANOUT, columns).transpose(0, 2, 1)
+            first = np.arange(count) * FANOUT
+            below.append(nodes - len(lows) + first if levels else ~first)
+            levels.append(level)
+            nodes += count
+            lows, highs = level[:, 0].min(axis=2), level[:, 1].max(axis=2)
+        return cls(np.asarray(starts, np.int64), np.concatenate(levels), np.concatenate(below))
+
+    def boxes(self) -> tuple[Array, Array]:
+        """Lows and highs of the blocks, one row per block."""
+        count, columns = len(self.starts) - 1, self.sides.shape[2]
+        level = self.sides[: -(-count // FANOUT)]
+        lows, highs = (level[:, side].transpose(0, 2, 1).reshape(-1, columns)[:count] for side in range(2))
+        return lows, highs
+
+    @property
+    def places(self) -> int:
+        """The longest that the queue of a search can be."""
+        return len(self.starts) + len(self.sides)
 
 
-@compiled_strict
+@compiled_in_place
 def _comes_after(square: float, row: int, other_square: float, other_row: int) -> bool:
     """Order of neighbours: by distance, and by row number where distances are equal."""
     return square > other_square or (square == other_square and row > other_row)
 
 
-@compiled_strict
+@compiled_in_place
 def _sift_down(squares: Array, rows: Array, size: int, square: float, row: int) -> None:
     """Put an entry at the root of a heap whose root is the farthest row, and restore the heap."""
     place = 0
@@ -51,7 +90,7 @@ def _sift_down(squares: Array, rows: Array, size: int, square: float, row: int) 
     squares[place], rows[place] = square, row
 
 
-@compiled_strict
+@compiled_in_place
 def _sift_up(squares: Array, rows: Array, place: int, square: float, row: int) -> None:
     """Add an entry at the end of a heap whose root is the farthest row."""
     while place > 0:
@@ -63,7 +102,7 @@ def _sift_up(squares: Array, rows: Array, place: int, square: float, row: int) -
     squares[place], rows[place] = square, row
 
 
-@compiled_strict
+@compiled_in_place
 def _sort(squares: Array, rows: Array, size: int) -> None:
     """A heap as a list, the nearest row first."""
     for last in range(size - 1, 0, -1):
@@ -72,88 +111,160 @@ def _sort(squares: Array, rows: Array, size: int) -> None:
         _sift_down(squares, rows, last, square, row)
 
 
-@compiled_strict
-def _push(bounds: Array, nodes: Array, size: int, bound: float, node: int) -> None:
-    """Add a node to the queue, a heap whose root is the nearest box."""
-    place = size
-    while place > 0:
-        parent = (place - 1) >> 1
-        if bounds[parent] <= bound:
-            break
-        bounds[place], nodes[place] = bounds[parent], nodes[parent]
-        place = parent
-    bounds[place], nodes[place] = bound, node
+@compiled_in_place
+def _span(sides: Array) -> float:
+    """Squared diagonal of the box around all rows."""
+    root, total = len(sides) - 1, 0.0
+    for d in range(sides.shape[2]):
+        low, high = np.inf, -np.inf
+        for child in range(FANOUT):
+            low, high = min(low, sides[root, 0, d, child]), max(high, sides[root, 1, d, child])
+        total += (high - low) * (high - low)
+    return total
 
 
-@compiled_strict
-def _pop(bounds: Array, nodes: Array, size: int) -> None:
-    """Remove the root of a queue of `size` nodes."""
-    last = size - 1
-    bound, node = bounds[last], nodes[last]
-    place = 0
-    while True:
-        child = 2 * place + 1
-        if child >= last:
-            break
-        if child + 1 < last and bounds[child + 1] < bounds[child]:
-            child += 1
-        if bounds[child] >= bound:
-            break
-        bounds[place], nodes[place] = bounds[child], nodes[child]
-        place = child
-    bounds[place], nodes[place] = bound, node
+@compiled_in_place
+def _bucket(bound: float, nearest_box: float, last: int) -> int:
+    """Where a box waits: eight buckets for each doubling of the squared distance, counted from the nearest box on."""
+    above = _BUCKETS - 1 - last + (bits(bound - nearest_box) >> _COARSE)
+    return int(min(max(above, 0), _BUCKETS - 1))
+
+
+@compiled_in_place
+def _keep(squares: Array, rows: Array, size: int, square: float, row: int) -> int:
+    """Add a row to the nearest ones if it is one of them; returns how many there are."""
+    if size < len(rows):
+        _sift_up(squares, rows, size, square, row)
+        return size + 1
+    if _comes_after(squares[0], rows[0], square, row):
+        _sift_down(squares, rows, size, square, row)
+    return size
+
+
+@compiled_in_place
+def _fetch_next(X: Array, starts: Array, sides: Array, entry: int) -> None:
+    """Bring into the cache what the entry at the head of the queue will be compared by."""
+    columns = X.shape[1]
+    if entry < 0:
+        first = starts[~entry]
+        fetch(X, first * columns, (starts[~entry + 1] - first) * columns)
+    else:
+        size = 2 * columns * FANOUT
+        fetch(sides, entry * size, size)
 
 
 @compiled
-def nearest(  # noqa: PLR0912 one loop over nodes, groups of cells and rows
-    X: Array, starts: Array, lows: Array, highs: Array, node_lows: Array, node_highs: Array, metric: Array,
-    point: Array, held_out: int, limit: int, bounds: Array, queue: Array, squares: Array, rows: Array,
+def search_scratch(columns: int, places: int) -> tuple[Array, ...]:
+    """Arrays that `nearest` works in, for a tree of so many places."""
+    padded = padded_length(columns)
+    scales, own, apart = np.empty(padded), np.empty(padded), np.empty(FANOUT)
+    near, near_rows = np.empty(_PART + FANOUT), np.empty(_PART + FANOUT, np.int64)
+    heads = np.empty(_BUCKETS, np.int32)
+    bounds, queue, behind = np.empty(places), np.empty(places, np.int64), np.empty(places, np.int32)
+    return scales, own, apart, near, near_rows, heads, bounds, queue, behind
+
+
+@compiled_in_place
+def nearest(  # noqa: PLR0912 one loop over nodes, blocks and rows
+    X: Array, starts: Array, sides: Array, first_below: Array, metric: Array, point: Array, held_out: int, limit: int,
+    scratch: tuple[Array, ...], squares: Array, rows: Array,
 ) -> int:  # fmt: skip
     """Write the rows nearest to one query to `rows`, the nearest first; returns how many there are.
 
-    X : rows in storage order; cell c has the rows starts[c] .. starts[c + 1]
-    lows, highs : boxes of the cells; node_lows, node_highs : boxes of the nodes above them; all in the metric
+    X : rows in storage order
+    starts, sides, first_below : a BlockTree
     point : the query, in the metric
     held_out : a row to be ignored; NO_ROW for none
     limit : number of rows to compare after which the search ends even if nearer rows may exist
-    bounds, queue : scratch with one place for each node and cell
+    scratch : from `search_scratch`
     squares : squared distances of `rows`; both are as long as the number of rows wanted
     """
-    wanted, nodes, lowest = len(rows), len(node_lows), len(node_lows) // 2
-    size, compared = 0, 0
-    bounds[0], queue[0], waiting = 0.0, 0, 1
-    while waiting > 0:
-        if size == wanted and (bounds[0] > squares[0] or compared >= limit):
+    wanted, size, compared = len(rows), 0, 0
+    scales, own, apart, near, near_rows, heads, bounds, queue, behind = scratch
+    pad(metric, scales)
+    pad(point, own)
+    root = len(sides) - 1
+    box_distances(sides, root, point, apart)
+    nearest_box = np.inf
+    for child in range(FANOUT):
+        nearest_box = min(nearest_box, apart[child])
+    last = bits(nearest_box + 2 * _span(sides)) >> _COARSE
+    for b in range(_BUCKETS):
+        heads[b] = NOTHING
+    queue[0], bounds[0], behind[0], heads[0] = root, nearest_box, NOTHING, 0
+    entered, bucket = 1, 0
+    while bucket < _BUCKETS:
+        worst = squares[0] if size == wanted else np.inf
+        if size == wanted and (compared >= limit or bucket > _bucket(worst, nearest_box, last)):
             break
-        node = queue[0]
-        _pop(bounds, queue, waiting)
-        waiting -= 1
-        if node < lowest:
-            for child in range(2 * node + 1, 2 * node + 3):
-                bound = apart(point, point, node_lows[child], node_highs[child])
-                if bound < np.inf and (size < wanted or bound <= squares[0]):
-                    _push(bounds, queue, waiting, bound, child)
-                    waiting += 1
-        elif node < nodes:
-            first = (node - lowest) * GROUP
-            for cell in range(first, min(first + GROUP, len(lows))):
-                bound = apart(point, point, lows[cell], highs[cell])
-                if size < wanted or bound <= squares[0]:
-                    _push(bounds, queue, waiting, bound, nodes + cell)
-                    waiting += 1
+        place = heads[bucket]
+        heads[bucket] = behind[place]
+        while bucket < _BUCKETS and heads[bucket] == NOTHING:
+            bucket += 1
+        if bucket < _BUCKETS:
+            _fetch_next(X, starts, sides, queue[heads[bucket]])
+        entry = queue[place]
+        if bounds[place] > worst:
+            continue
+        if entry >= 0:
+            box_distances(sides, entry, point, apart)
+            first = first_below[entry]
+            for child in range(FANOUT):
+                bound = apart[child]
+                if bound < np.inf and bound <= worst:
+                    b = _bucket(bound, nearest_box, last)
+                    queue[entered], bounds[entered] = (first + child if first >= 0 else first - child), bound
+                    behind[entered], heads[b] = heads[b], entered
+                    bucket = min(bucket, b)
+                    entered += 1
         else:
-            cell = node - nodes
-            for row in range(starts[cell], starts[cell + 1]):
-                square = _row_distance(point, X[row], metric)
-                if size == wanted and not _comes_after(squares[0], rows[0], square, row):
-                    continue
-                if row == held_out:
-                    continue
-                if size < wanted:
-                    _sift_up(squares, rows, size, square, row)
-                    size += 1
-                else:
-                    _sift_down(squares, rows, size, square, row)
-            compared += starts[cell + 1] - starts[cell]
+            end = starts[~entry + 1]
+            for start in range(starts[~entry], end, _PART):
+                found = rows_within(X, start, min(start + _PART, end), scales, own, worst, near, near_rows)
+                for i in range(found):
+                    if near_rows[i] != held_out:
+                        size = _keep(squares, rows, size, near[i], near_rows[i])
+                worst = squares[0] if size == wanted else np.inf
+            compared += end - starts[~entry]
     _sort(squares, rows, size)
     return size
+
+
+@compiled_in_place
+def _nearest_groups(
+    sides: Array, first_below: Array, points: Array, apart: Array, bounds: Array, entries: Array, groups: Array
+) -> None:
+    for q in range(len(points)):
+        bounds[0], entries[0], waiting, best = 0.0, len(sides) - 1, 1, np.inf
+        while waiting > 0:
+            waiting -= 1
+            entry = entries[waiting]
+            if bounds[waiting] >= best:
+                continue
+            below = first_below[entry]
+            if below < 0 or first_below[below] < 0:
+                best, groups[q] = bounds[waiting], entry
+                continue
+            box_distances(sides, entry, points[q], apart)
+            bottom = waiting
+            for child in range(FANOUT):
+                if apart[child] < best:
+                    bounds[waiting], entries[waiting] = apart[child], below + child
+                    if waiting > bottom and bounds[waiting] > bounds[waiting - 1]:  # the nearest stays on top
+                        bounds[waiting], bounds[waiting - 1] = bounds[waiting - 1], bounds[waiting]
+                        entries[waiting], entries[waiting - 1] = entries[waiting - 1], entries[waiting]
+                    waiting += 1
+
+
+def nearest_group(tree: BlockTree, points: Array) -> Array:
+    """The node nearest to each point, which is in the metric, of those two levels above the blocks.
+
+    One of them where several hold it. For an order of queries lower levels are too dear: their boxes are in no cache.
+    """
+    room = FANOUT * _DEEPEST
+    groups = np.zeros(len(points), np.int64)
+    _nearest_groups(  # type: ignore[call-arg]
+        tree.sides, tree.first_below, np.ascontiguousarray(points), np.empty(FANOUT), np.empty(room),
+        np.empty(room, np.int64), groups,
+    )  # fmt: skip
+    return groups

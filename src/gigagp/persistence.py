@@ -37,8 +37,10 @@ from gigagp.fit_report import Candidate, FitReport, Stage
 from gigagp.inference import Committee
 from gigagp.kernels import Kernel
 from gigagp.neighbourhood import Neighbourhood
+from gigagp.neighbours import BlockTree
 from gigagp.partition import Groups, Partitioner
 from gigagp.partition.base import RowLists, Runs
+from gigagp.partition.kdtree import block_starts
 from gigagp.plain_values import (
     Registry,
     count,
@@ -59,8 +61,11 @@ _Plain = TypeVar("_Plain")
 _MANIFEST = "manifest.json"
 _ARRAYS = (
     "X", "y", "cells_starts", "cells_rows", "experts_starts", "experts_rows", "outside", "tree", "centres", "lows",
-    "highs", "metric", "communication", "theta", "inputs", "target", "evidence_trace", "theta_trace",
+    "highs", "block_lows", "block_highs", "metric", "communication", "theta", "inputs", "target", "evidence_trace",
+    "theta_trace",
 )  # fmt: skip
+_BLOCKS = ("block_lows", "block_highs")  # of `block_starts`, whose division is part of the format
+_NO_DISTANCES = "its numbers are no distances"
 _NAMES = {_MANIFEST, *(f"{name}.npy" for name in _ARRAYS)}  # of all files that a model may have
 _DEEPEST = 200  # levels of a tree
 _FARTHEST = 1e140  # a distance whose square, in any number of columns, is still a number
@@ -257,10 +262,11 @@ def _write_arrays(folder: Path, model: FittedModel) -> dict[str, Any]:
     if c.communication is not None:
         files |= write_array(folder, "communication", np.asarray(c.communication, np.int64))
     files |= write_array(folder, "tree", np.concatenate(c.tree.levels).astype(np.int64))
-    boxes = c.router.boxes
+    boxes, blocks = c.router.boxes, c.router.blocks
     numbers = {
         "centres": c.router.centres,
         **({"lows": boxes.lows, "highs": boxes.highs} if c.router.by_cells else {}),
+        **(dict(zip(_BLOCKS, blocks.boxes(), strict=True)) if blocks is not None else {}),
         "metric": c.router.metric,
         "theta": c.theta,
         "inputs": np.stack([model.inputs.centre, model.inputs.scale]),
@@ -278,6 +284,8 @@ def _size(model: FittedModel) -> int:
     c = model.committee
     lists = {id(each): len(each.indices) for each in (model.cells, c.experts) if isinstance(each, Groups)}
     leaves = (3 * c.router.centres.nbytes + 24 * len(model.cells)) + model.report.theta_trace.nbytes
+    if c.router.blocks is not None:
+        leaves += c.router.blocks.sides.nbytes
     return int(c.store.X.nbytes + c.store.y.nbytes + 8 * sum(lists.values()) + leaves)
 
 
@@ -303,7 +311,7 @@ def _read(folder: Path, registry: Registry, verify: bool) -> FittedModel:
         theta = _theta(files, kernel)
         store = read_rows(files, rows, columns, dtype, verify)
         cells = files.lists("cells", leaves, rows, verify)
-        router = _router(files, leaves, columns)
+        router = _router(files, leaves, columns, cells)
         experts = _experts(files, manifest, cells, store, router, verify)
         near = _neighbourhood(manifest.get("neighbourhood"), kernel, theta, store, cells, router)
         return FittedModel(
@@ -451,19 +459,34 @@ def _tree(files: ArrayFiles, manifest: dict[str, Any], leaves: int) -> Tree:
     return Tree(levels)
 
 
-def _router(files: ArrayFiles, leaves: int, columns: int) -> Router:
+def _router(files: ArrayFiles, leaves: int, columns: int, cells: RowLists) -> Router:
     """By boxes where there are cells; models of earlier versions have none, and go on by centres as they did."""
-    names = ("centres", "lows", "highs") if "lows" in files else ("centres",)
-    placed = {name: files.read(name, (leaves, columns), "float64") for name in names}
     metric = files.read("metric", (columns,), "float64")
-    for name, array in (*((name, np.abs(array)) for name, array in placed.items()), ("metric", metric)):
-        if not (array.min() >= 0 and array.max() <= _FARTHEST):
-            raise damaged(files.path(name), "its numbers are no distances")
-    if "lows" not in placed:
-        return Router(placed["centres"], metric)
-    if (placed["lows"] > placed["highs"]).any():
-        raise damaged(files.path("lows"), "a cell ends before it begins")
-    return Router(placed["centres"], metric, (placed["lows"], placed["highs"]))
+    if not (metric.min() >= 0 and metric.max() <= _FARTHEST):
+        raise damaged(files.path("metric"), _NO_DISTANCES)
+    (centres,) = _places(files, ("centres",), (leaves, columns))
+    if "lows" not in files:
+        return Router(centres, metric)
+    boxes = _boxes(files, ("lows", "highs"), (leaves, columns))
+    if not ("block_lows" in files and isinstance(cells, Runs)):
+        return Router(centres, metric, boxes)
+    starts = block_starts(cells.starts)
+    return Router(centres, metric, boxes, BlockTree.of(starts, *_boxes(files, _BLOCKS, (len(starts) - 1, columns))))
+
+
+def _places(files: ArrayFiles, names: tuple[str, ...], shape: tuple[int, int]) -> list[Array]:
+    arrays = [files.read(name, shape, "float64") for name in names]
+    for name, array in zip(names, arrays, strict=True):
+        if not (np.isfinite(array).all() and np.abs(array).max() <= _FARTHEST):
+            raise damaged(files.path(name), _NO_DISTANCES)
+    return arrays
+
+
+def _boxes(files: ArrayFiles, names: tuple[str, str], shape: tuple[int, int]) -> tuple[Array, Array]:
+    lows, highs = _places(files, names, shape)
+    if (lows > highs).any():
+        raise damaged(files.path(names[0]), "a cell ends before it begins")
+    return lows, highs
 
 
 def _experts(

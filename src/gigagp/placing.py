@@ -30,7 +30,7 @@ from gigagp.partition import Partitioner, Shape
 from gigagp.partition.base import Partition, RowLists, Runs, regular_tree
 from gigagp.partition.coarse import CoarseTree, bucket_rows
 from gigagp.partition.dealing import Dealing
-from gigagp.partition.kdtree import cell_starts, kd_order
+from gigagp.partition.kdtree import cell_starts, kd_order, kd_order_of_blocks
 from gigagp.partition.local import LocalPartition
 from gigagp.progress import Counter, Listener, silent
 from gigagp.tree import Tree
@@ -221,7 +221,7 @@ def _place_local(
 
     def divide(bucket: int, work: Workspace) -> tuple[Array, Array]:
         X, y = buckets.take(bucket)
-        order = kd_order(X * scales, cell_starts(len(X), int(leaves[bucket])))
+        order = kd_order_of_blocks(X * scales, cell_starts(len(X), int(leaves[bucket])))
         return X[order], y[order]
 
     def parts(append: Callable[[Array, Array], None]) -> None:

@@ -9,6 +9,7 @@ from scipy.spatial import cKDTree
 
 from gigagp.arrays import Array
 from gigagp.boxes import Boxes
+from gigagp.neighbours import BlockTree
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,8 +29,11 @@ class Router:
 
     travels_once = True  # to each worker
 
-    def __init__(self, centres: Array, metric: Array, boxes: tuple[Array, Array] | None = None) -> None:
+    def __init__(
+        self, centres: Array, metric: Array, boxes: tuple[Array, Array] | None = None, blocks: BlockTree | None = None
+    ) -> None:
         self.centres, self.metric, self.by_cells = centres, metric, boxes is not None
+        self.blocks = blocks  # of the rows within cells, for the search for the nearest rows
         self.index = cKDTree(centres)
         self.boxes = Boxes(*(boxes or (centres, centres)), centres)
 

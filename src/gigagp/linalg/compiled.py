@@ -27,3 +27,20 @@ def compiled_strict(function: F) -> F:
     its place in the batch (Matern kernels on AVX2).
     """
     return njit(fastmath=False, **_OPTIONS)(function)  # type: ignore[no-any-return]
+
+
+def compiled_in_place(function: F) -> F:
+    """As `compiled_strict`, for functions that allocate nothing: arrays are not reference-counted in them.
+
+    Numba counts references by atomic additions to a counter that all views of an array share, even where it is only
+    read; when several threads search the same rows, the counter's cache line travels between them at every call.
+    """
+    return njit(fastmath=False, _nrt=False, **_OPTIONS)(function)  # type: ignore[no-any-return]
+
+
+def compiled_brief(function: F) -> F:
+    """As `compiled_strict`, for functions of a microsecond that Python calls: they keep the GIL.
+
+    Giving it up and asking for it again wakes the other workers, which takes longer than the function.
+    """
+    return njit(fastmath=False, **_OPTIONS | {"nogil": False})(function)  # type: ignore[no-any-return]

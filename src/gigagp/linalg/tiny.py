@@ -15,7 +15,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from gigagp.linalg.compiled import compiled_strict
+from gigagp.linalg.compiled import compiled_brief
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,15 +44,23 @@ def _swap(typingctx: Any, value: Any) -> Any:
     return types.int32(types.int32), codegen
 
 
-@compiled_strict
+@compiled_brief
 def _control(value: int) -> int:
     """Set the register, unless the value is negative; what it held before."""
     return _swap(value)  # type: ignore[no-any-return, call-arg]
 
 
+@compiled_brief
+def _flush() -> int:
+    """Numbers too small to be normal are zero from now on; what the register held before."""
+    before = _control(-1)
+    _control(before | _RESULTS_AND_OPERANDS)
+    return before
+
+
 def flush_in_this_thread() -> None:
     """For good."""
-    _control(_control(-1) | _RESULTS_AND_OPERANDS)
+    _flush()
 
 
 def tiny_is_zero(function: Callable[P, R]) -> Callable[P, R]:
@@ -60,8 +68,7 @@ def tiny_is_zero(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def flushing(*args: P.args, **named: P.kwargs) -> R:
-        before = _control(-1)
-        _control(before | _RESULTS_AND_OPERANDS)
+        before = _flush()
         try:
             return function(*args, **named)
         finally:

@@ -22,7 +22,7 @@ from gigagp.partition.base import (
     count_leaves,
     regular_tree,
 )
-from gigagp.partition.kdtree import cell_starts, kd_order
+from gigagp.partition.kdtree import cell_starts, kd_order_of_blocks
 from gigagp.tree import Tree
 
 DEFAULT_LEAF = 256
@@ -49,4 +49,4 @@ class LocalPartition(Partitioner):
         n_leaves, tree = self.hierarchy(len(X), shape)
         starts = cell_starts(len(X), n_leaves)
         cells = Runs(starts)
-        return Partition(kd_order(X, starts), cells, cells, tree or Tree.balanced(n_leaves))
+        return Partition(kd_order_of_blocks(X, starts), cells, cells, tree or Tree.balanced(n_leaves))

@@ -1,0 +1,243 @@
+"""What a search for the nearest rows spends its time on, in explicit vector code.
+
+Rows lie one after the other, few columns each, so a vector holds columns of one row; as many rows as it has lanes are
+taken together, and their lanes are added up in a transposition. Every distance is rounded alike wherever its row lies.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from gigagp.arrays import Array
+from gigagp.linalg.compiled import compiled_in_place
+from gigagp.linalg.vectors import I64, VECTOR_BYTES, VectorCode, multiply_add
+
+FANOUT = 8  # boxes whose distances are computed together
+_MOST_LANES = VECTOR_BYTES // 8
+_LINE = 64  # bytes fetched together
+
+
+@compiled_in_place
+def _lanes(columns: int) -> int:
+    """Columns that a vector holds: as many as there are registers for, but never more than a row has."""
+    lanes = _MOST_LANES
+    while lanes > columns:
+        lanes //= 2
+    return lanes
+
+
+@compiled_in_place
+def padded_length(columns: int) -> int:
+    """How many numbers `pad` writes for a row."""
+    lanes = _lanes(columns)
+    return -(-columns // lanes) * lanes
+
+
+@compiled_in_place
+def pad(values: Array, out: Array) -> None:
+    """The columns in the order in which vectors hold them.
+
+    The last vector ends with the last column, so that no load leaves its row; where it holds columns that the vector
+    before it has too, there are zeros, and they count once.
+    """
+    columns = len(values)
+    again = padded_length(columns) - columns
+    last = columns - _lanes(columns)
+    for d in range(last + again):
+        out[d] = values[d]
+    for d in range(last + again, last + 2 * again):
+        out[d] = 0.0
+    for d in range(last + again, columns):
+        out[d + again] = values[d]
+
+
+def _add_up(b: Any, sums: list[Any]) -> Any:
+    """One vector whose lane i is the sum of the lanes of vector i, added in pairs."""
+    lanes = len(sums)
+    together = 1
+    while len(sums) > 1:
+        first, second = (
+            ir.Constant(
+                ir.VectorType(ir.IntType(32), lanes),
+                [
+                    (lane // together % 2) * lanes + lane // (2 * together) * 2 * together + odd * together
+                    + lane % together
+                    for lane in range(lanes)
+                ],
+            )
+            for odd in (0, 1)
+        )  # fmt: skip
+        sums = [
+            b.fadd(b.shuffle_vector(x, y, first), b.shuffle_vector(x, y, second))
+            for x, y in zip(sums[::2], sums[1::2], strict=True)
+        ]
+        together *= 2
+    return sums[0]
+
+
+class _RowCode:
+    """Writes the comparison of rows with a point for one number of lanes."""
+
+    def __init__(self, b: Any, kind: Any, lanes: int, columns: Any, metric: Any, point: Any) -> None:
+        self.b, self.code, self.stored = b, VectorCode(b, types.float64, lanes), VectorCode(b, kind, lanes)
+        self.columns, self.metric, self.point = columns, metric, point
+        count = b.add(columns, self.code.constant(lanes - 1))
+        self.vectors = b.sdiv(count, self.code.constant(lanes))
+
+    def _load(self, pointer: Any, offset: Any) -> Any:
+        value = self.stored.load(self.stored.place(pointer, offset), None)
+        return value if value.type == self.code.vector else self.b.fpext(value, self.code.vector)
+
+    def squares(self, rows: list[Any]) -> Any:
+        """Squared distances of the rows at these pointers, one per lane."""
+        b, code = self.b, self.code
+        last = b.sub(self.columns, code.constant(code.lanes))
+
+        def add_columns(step: Any, sums: list[Any]) -> list[Any]:
+            padded = b.mul(step, code.constant(code.lanes))
+            start = b.select(b.icmp_signed("<", padded, last), padded, last)
+            scale, own = (code.load(code.place(p, padded), None) for p in (self.metric, self.point))
+            minus = b.fneg(own)
+            differences = [code.multiply_add(self._load(row, start), scale, minus) for row in rows]
+            return [code.multiply_add(t, t, total) for t, total in zip(differences, sums, strict=True)]
+
+        return _add_up(b, code.loop(self.vectors, [code.zero] * code.lanes, add_columns))
+
+
+def _write_rows_within(lanes: int) -> Any:
+    @intrinsic
+    def rows_within(
+        typingctx: Any, X: Any, first: Any, end: Any, metric: Any, point: Any, worst: Any, squares: Any, rows: Any
+    ) -> Any:
+        size = types.intp
+
+        def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+            arrays = {i: context.make_array(signature.args[i])(context, b, args[i]) for i in (0, 3, 4, 6, 7)}
+            data, squares_data, rows_data = arrays[0].data, arrays[6].data, arrays[7].data
+            _, columns = cgutils.unpack_tuple(b, arrays[0].shape, 2)
+            write = _RowCode(b, X.dtype, lanes, columns, arrays[3].data, arrays[4].data)
+            code = write.code
+            begin, stop = args[1], args[2]
+            bound = code.spread(args[5], code.scalar)
+            found = cgutils.alloca_once_value(b, code.constant(0))
+
+            def compare(start: Any, numbers: list[Any], counted: Any | None) -> None:
+                square = write.squares([b.gep(data, [b.mul(number, columns)]) for number in numbers])
+                near = b.fcmp_ordered("<=", square, bound)
+                near = near if counted is None else b.and_(near, counted)
+                bits = b.bitcast(near, ir.IntType(lanes))
+                with b.if_then(b.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0)), likely=False):
+                    place = b.load(found)
+                    for lane in range(lanes):
+                        b.store(code.lane(square, lane), b.gep(squares_data, [place]))
+                        b.store(b.add(start, code.constant(lane)), b.gep(rows_data, [place]))
+                        place = b.add(place, b.zext(code.lane(near, lane), I64))
+                    b.store(place, found)
+
+            width = code.constant(lanes)
+            whole = b.sub(stop, b.srem(b.sub(stop, begin), width))
+            with cgutils.for_range_slice(b, begin, whole, width, I64) as (start, _):
+                compare(start, [b.add(start, code.constant(i)) for i in range(lanes)], None)
+            with b.if_then(b.icmp_signed("<", whole, stop)):
+                bottom = b.sub(stop, code.constant(1))
+                numbers = [b.add(whole, code.constant(i)) for i in range(lanes)]
+                numbers = [b.select(b.icmp_signed("<", number, bottom), number, bottom) for number in numbers]
+                compare(whole, numbers, code.first_lanes(b.sub(stop, whole)))
+            return b.load(found)
+
+        return size(X, size, size, metric, point, types.float64, squares, rows), codegen
+
+    return rows_within
+
+
+_by_eight, _by_four, _by_two = (_write_rows_within(lanes) for lanes in (8, 4, 2))
+
+
+@compiled_in_place
+def rows_within(
+    X: Array, first: int, end: int, metric: Array, point: Array, worst: float, squares: Array, rows: Array
+) -> int:
+    """Which of the rows first..end lie within the squared distance `worst` of a point; returns how many.
+
+    metric, point : as `pad` arranges them; the point is in the metric, rows are not
+    squares, rows : squared distances and numbers of those found, with room for end - first + 8
+    """
+    columns = X.shape[1]
+    lanes = _lanes(columns)
+    if _MOST_LANES >= 8 and lanes == 8:
+        return _by_eight(X, first, end, metric, point, worst, squares, rows)  # type: ignore[no-any-return]
+    if _MOST_LANES >= 4 and lanes == 4:
+        return _by_four(X, first, end, metric, point, worst, squares, rows)  # type: ignore[no-any-return]
+    if lanes == 2:
+        return _by_two(X, first, end, metric, point, worst, squares, rows)  # type: ignore[no-any-return]
+    found = 0
+    for row in range(first, end):
+        t = multiply_add(np.float64(X[row, 0]), metric[0], -point[0])
+        if t * t <= worst:
+            squares[found], rows[found] = t * t, row
+            found += 1
+    return found
+
+
+@intrinsic
+def box_distances(typingctx: Any, sides: Any, node: Any, point: Any, out: Any) -> Any:
+    """out[:FANOUT] := squared distances of a point to the boxes sides[node], (2, columns, FANOUT): lows and highs."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        arrays = {i: context.make_array(signature.args[i])(context, b, args[i]) for i in (0, 2, 3)}
+        columns = cgutils.unpack_tuple(b, arrays[0].shape, 4)[2]
+        code = VectorCode(b, types.float64, min(FANOUT, _MOST_LANES))
+        side = b.mul(columns, code.constant(FANOUT))
+        lows = b.gep(arrays[0].data, [b.mul(args[1], b.mul(side, code.constant(2)))])
+        highs = b.gep(lows, [side])
+        parts = range(0, FANOUT, code.lanes)
+
+        def add_column(d: Any, sums: list[Any]) -> list[Any]:
+            own = code.spread(b.load(b.gep(arrays[2].data, [d])), code.scalar)
+            start = b.mul(d, code.constant(FANOUT))
+            totals = []
+            for part, total in zip(parts, sums, strict=True):
+                at = b.add(start, code.constant(part))
+                below = b.fsub(code.load(code.place(lows, at), None), own)
+                above = b.fsub(own, code.load(code.place(highs, at), None))
+                t = code.larger(code.larger(below, above), code.zero)
+                totals.append(code.multiply_add(t, t, total))
+            return totals
+
+        totals = code.loop(columns, [code.zero] * len(parts), add_column)
+        for part, total in zip(parts, totals, strict=True):
+            code.store(total, code.place(arrays[3].data, code.constant(part)), None)
+        return context.get_dummy_value()
+
+    return types.void(sides, types.intp, point, out), codegen
+
+
+@intrinsic
+def bits(typingctx: Any, x: Any) -> Any:
+    """The bits of a double as an integer: of numbers that are not negative, in the same order."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        return b.bitcast(args[0], I64)
+
+    return types.int64(types.float64), codegen
+
+
+@intrinsic
+def fetch(typingctx: Any, array: Any, first: Any, count: Any) -> Any:
+    """Ask for `count` numbers of an array, from number `first` on, so that they are in the cache when they are read."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, b, args[0]).data
+        code = VectorCode(b, array.dtype)
+        end = b.add(args[1], args[2])
+        with cgutils.for_range_slice(b, args[1], end, code.constant(_LINE // code.size), I64) as (start, _):
+            code.prefetch(b.gep(data, [start]))
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.intp), codegen
