@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from gigagp import HGPRegressor, neighbourhood
-from gigagp.boxes import extents
 from gigagp.committees import Extents
 from gigagp.engines import one_blas_thread, open_engine
 from measure import arguments, bar, save
@@ -24,7 +23,7 @@ Table = tuple[np.ndarray, np.ndarray]
 _NOISE = 0.02
 _HELD_OUT = 0.1
 _QUERIES = 20_000
-_SEARCH_ROWS = 1000
+_SEARCH_ROWS = 500
 _STEPS = (np.log(2.0), np.log(1.4))  # of the pattern search, in log-parameters
 
 
@@ -87,12 +86,11 @@ def search(model: HGPRegressor, rounds: int) -> tuple[Any, float]:
     store, cells = near.store, near.cells
     rows = np.unique(np.random.default_rng(1).integers(len(store.y), size=_SEARCH_ROWS))
     X, y = store.gather(rows)
-    means = np.zeros((len(cells), X.shape[1]))
-    box = Extents(means, *extents(store.X, cells.starts))
+    box = Extents.of(store, cells)
 
     def at(theta: np.ndarray) -> Any:
         metric = near.kernel.metric(theta[:-1])
-        return replace(near, theta=theta, router=box.router(np.broadcast_to(metric, (X.shape[1],)), True), exact=True)
+        return replace(near, theta=theta, router=box.router(np.broadcast_to(metric, (X.shape[1],)), True))
 
     def loss(theta: np.ndarray) -> float:
         answers = neighbourhood.predict(at(theta), np.ascontiguousarray(X), engine, False, held_out=rows)
