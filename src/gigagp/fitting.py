@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from gigagp.engines import Engine
 from gigagp.fit_report import Candidate, FitReport, Stage
 from gigagp.inference import Committee
 from gigagp.kernels.base import Kernel
+from gigagp.mixture import Mixture
 from gigagp.neighbourhood import Neighbourhood
 from gigagp.partition.base import RowLists, Runs
 from gigagp.placing import Placed, Room, place
@@ -33,6 +35,7 @@ from gigagp.selection import (
     can_be_held_out,
     choose_answer,
 )
+from gigagp.small_tables import fit_mixture, is_small
 from gigagp.training import (
     NEAR,
     Objective,
@@ -79,6 +82,7 @@ class Fitted:
     neighbourhood: Neighbourhood | None  # None where the committee answers
     report: FitReport
     cells: RowLists
+    mixture: Mixture | None = None  # where rows are few, exact GPs that answer together
 
 
 def fit(
@@ -88,6 +92,9 @@ def fit(
     """Rough theta, partition, store, choice of kernel, training, choice of prediction and calibration."""
     record = _Record(tell, Trace(tell=tell))
     theta = plan.start
+    small = is_small(plan, data.rows)
+    if small:
+        plan = replace(plan, shape=replace(plan.shape, leaf_size=data.rows))
     if plan.partitioner.local and plan.train and data.rows > (plan.shape.leaf_size or 0):
         with record.stage("rough theta"):
             climbs = rough_theta(plan, sample, engine.local, log, record.trace, seeds.choice)
@@ -104,7 +111,7 @@ def fit(
     extents = Extents.of(placed.store, placed.experts)
     answering = _answering(plan, placed, extents)
     scorer = Scorer.drawn(rows, plan.target_variance, engine, seeds.choice)
-    if plan.train and plan.families and rows >= _ENOUGH_TO_CHOOSE:
+    if plan.train and not small and plan.families and rows >= _ENOUGH_TO_CHOOSE:
         with record.stage("choice of kernel"):
             trials = try_kernels(
                 plan, placed, theta, answering, scorer, engine, log, record.trace, seeds.choice
@@ -113,11 +120,22 @@ def fit(
             record.stages.extend(trial.optimum.stage for trial in trials)
             record.choices.extend(trial.candidate for trial in trials)
         plan, theta = replace(plan, kernel=best.kernel), best.optimum.theta
-    if plan.train:
+    mixture, exact = None, None
+    if small:
+        with record.stage("training"):
+            exact = fit_mixture(plan, placed.store, engine, record.trace, seeds.choice)
+            record.stages.extend(exact.stages)
+            record.choices.extend(exact.candidates)
+        mixture, plan, theta = exact.mixture, replace(plan, kernel=exact.family.kernel), exact.theta
+    elif plan.train:
         with record.stage("training"):
             theta = _trained(plan, placed, theta, engine, log, record, seeds)
     shared = committees(plan, placed, extents, theta)
-    choice = _choose(plan, placed, lambda: answering(plan.kernel, theta), shared, rows, scorer, record, seeds.choice)
+    if exact is not None:
+        choice = Choice(None, 1.0, exact.calibration)
+    else:
+        model = partial(answering, plan.kernel, theta)
+        choice = _choose(plan, placed, model, shared, rows, scorer, record, seeds.choice)
     committee, cells = shared(choice.sharing), placed.cells
     experts = committee.experts
     if plan.rule is not None and plan.rule.needs_communication:
@@ -140,7 +158,7 @@ def fit(
         choices=tuple(record.choices),
         calibration=choice.calibration,
     )
-    return Fitted(committee, choice.neighbourhood, report, cells)
+    return Fitted(committee, choice.neighbourhood, report, cells, mixture)
 
 
 def _same_length(thetas: list[Array], length: int) -> Array:
