@@ -6,8 +6,9 @@ With weights w_m, means mu_m and variances v_m of f and noises s_m^2, the law of
     variance of f = sum_m w_m (v_m + mu_m^2) - mean^2,    noise = sum_m w_m s_m^2.
 
 The misfit of a query is how large the held-out errors of the rows near it are, in predicted deviations: for each
-member (1 + sum_i c_i^8 e_i^2) / (1 + sum_i c_i^8), where c_i is the correlation of f at the query and at row i, and e_i
-the held-out error of row i. A row must be close to count: noise usually varies over shorter distances than f.
+member (a + sum_i c_i^8 e_i) / (a + sum_i c_i^8), where c_i is the correlation of f at the query and at row i, and e_i
+the absolute held-out error of row i as a multiple of a Gaussian's. Squares of the members' misfits are averaged. A row
+must be close to count: noise usually varies over shorter distances than f.
 """
 
 from __future__ import annotations
@@ -29,15 +30,17 @@ from gigagp.kernels.base import Kernel
 from gigagp.linalg.tiny import tiny_is_zero
 from gigagp.linalg.workspace import Workspace
 
-_PRIOR_ERRORS = 1.0  # held-out errors of one deviation that every misfit counts besides those of rows
-_LARGEST_ERROR = 1e3  # squared held-out error in deviations: larger ones say no more
+_PRIOR_ERRORS = 0.1  # errors of the expected size that every misfit counts besides those of rows: a in the formula
+_LARGEST_ERROR = 30.0  # in deviations: larger ones say no more
+_GAUSSIAN_ERROR = (2 / np.pi) ** 0.5  # mean absolute value of a standard Gaussian
 _QUERIES_AT_ONCE = 1 << 14
+_ATTEMPTS, _FIRST_JITTER = 8, 1e-12  # at inverting, with ten times the jitter each time
 _ROWS_AT_ONCE = 256  # held-out rows whose misfit is computed together
 
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """One exact GP: its kernel, theta and weight, and the squared held-out errors of all rows in deviations."""
+    """One exact GP: its kernel, theta and weight, and the absolute held-out errors of all rows."""
 
     kernel: Kernel
     theta: Array
@@ -77,7 +80,10 @@ class Mixture:
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Predictions of every row by all others: mean and variance of y, squared misfit, squared errors in deviations."""
+    """Predictions of every row by all others: mean and variance of y, misfit, and absolute errors.
+
+    Errors are in predicted deviations, divided by the mean absolute error of a Gaussian.
+    """
 
     mean: Array
     variance: Array
@@ -86,7 +92,12 @@ class HeldOut:
 
     def losses(self, y: Array) -> Array:
         """Negative log density of each target."""
-        return np.asarray(0.5 * (y - self.mean) ** 2 / self.variance + 0.5 * np.log(2 * np.pi * self.variance))
+        return log_losses(y, self.mean, self.variance)
+
+
+def log_losses(y: Array, mean: Array, variance: Array) -> Array:
+    """Negative log density of each target under a Gaussian."""
+    return np.asarray(0.5 * (y - mean) ** 2 / variance + 0.5 * np.log(2 * np.pi * variance))
 
 
 def predict(model: Mixture, Z: Array, engine: Engine, with_variance: bool = True) -> Answers:
@@ -130,7 +141,7 @@ def _answers(model: Mixture, factors: list[Factor], Z: Array, engine: Engine, wi
         mean += member.weight * mu
         square += member.weight * mu * mu
         variance += member.weight * v
-        misfit += member.weight * h
+        misfit += member.weight * h * h
     if not with_variance:
         return Answers(mean, None, None)
     return Answers(mean, variance + np.maximum(square - mean * mean, 0.0), np.sqrt(misfit))
@@ -143,7 +154,7 @@ def _joined(replies: Iterator[tuple[Array, Array, Array]], count: int) -> list[A
 
 @tiny_is_zero
 def _ask(member: Member, factor: Factor, Z: Array, work: Workspace) -> tuple[Array, Array, Array]:
-    """Mean and variance of f and the squared misfit, by one member."""
+    """Mean and variance of f and the misfit, by one member."""
     kernel, theta, p, q = member.kernel, member.theta, len(factor.X), len(Z)
     mean, variance = expert.posterior(kernel, theta, factor, Z, work)
     close = _closeness(kernel.cross(theta[:-1], factor.X, Z)[:p, :q], member.prior(factor.X))
@@ -172,13 +183,7 @@ def held_out(kernel: Kernel, theta: Array, X: Array, y: Array, work: Workspace) 
     n = len(y)
     K = np.tril(np.asarray(kernel.gram(theta[:-1], X))[:n, :n])
     K += np.tril(K, -1).T
-    noise = float(np.exp(theta[-1])) + expert.factor(kernel, theta, X, y, work).jitter
-    U, failed = lapack.dpotrf(K + noise * np.eye(n))
-    C, failed = lapack.dpotri(U) if not failed else (U, failed)
-    if failed:
-        raise FloatingPointError(f"the covariance of {n} rows could not be inverted")
-    C = np.triu(C)
-    C += np.triu(C, 1).T
+    C = _inverse(K, float(np.exp(theta[-1])), expert.factor(kernel, theta, X, y, work).jitter)
     alpha, precision = C @ y, np.diag(C).copy()
     close = _closeness(K, float(kernel.diagonal(theta[:-1], X[:1])[0]))
     np.fill_diagonal(close, 0.0)
@@ -188,8 +193,43 @@ def held_out(kernel: Kernel, theta: Array, X: Array, y: Array, work: Workspace) 
         shares = C[:, rows] / precision[rows]
         left = alpha[:, None] - shares * alpha[rows]
         known = np.maximum(precision[:, None] - shares * C[:, rows], 1e-9 * precision[:, None])
-        errors = np.minimum(left * left / known, _LARGEST_ERROR)
-        near = np.sum(close[:, rows] * errors, axis=0)
+        near = np.sum(close[:, rows] * _sizes(left, known), axis=0)
         misfit[rows] = (_PRIOR_ERRORS + near) / (_PRIOR_ERRORS + close[:, rows].sum(axis=0))
-    errors = np.minimum(alpha * alpha / precision, _LARGEST_ERROR)
-    return HeldOut(y - alpha / precision, 1 / precision, misfit, errors)
+    return HeldOut(y - alpha / precision, 1 / precision, misfit, _sizes(alpha, precision))
+
+
+def mixed(parts: list[HeldOut], weights: Array, noise: float) -> Answers:
+    """Held-out predictions of a mixture, by the law of total variance; `noise` is what f is freed of."""
+    means, variances, misfits = (
+        np.array([getattr(part, name) for part in parts]) for name in ("mean", "variance", "misfit")
+    )
+    mean = weights @ means
+    variance = weights @ (variances + (means - mean) ** 2) - noise
+    return Answers(mean, np.maximum(variance, 0.0), np.sqrt(weights @ misfits**2))
+
+
+def predict_held_out(model: Mixture, engine: Engine) -> Answers:
+    """Every row predicted by all others, theta and weights staying as they are."""
+    X, y = model.rows()
+    parts = engine.local.map(lambda each, work: held_out(each.kernel, each.theta, X, y, work), model.members)
+    return mixed(list(parts), np.array([member.weight for member in model.members]), model.noise)
+
+
+def _inverse(K: Array, noise: float, jitter: float) -> Array:
+    """(K + (noise + jitter) I)^-1. Where LAPACK rounds so differently that it fails, the jitter grows."""
+    n = len(K)
+    for _ in range(_ATTEMPTS):
+        A = K.copy()
+        A[np.diag_indices(n)] += noise + jitter
+        U, failed = lapack.dpotrf(A, overwrite_a=True)
+        if not failed:
+            C = np.triu(lapack.dpotri(U, overwrite_c=True)[0])
+            C += np.triu(C, 1).T
+            return np.ascontiguousarray(C)
+        jitter = max(10 * jitter, _FIRST_JITTER * float(K[0, 0]))
+    raise FloatingPointError(f"the covariance of {n} rows could not be inverted")
+
+
+def _sizes(alpha: Array, precision: Array) -> Array:
+    """Absolute held-out errors alpha / precision, in deviations precision^(-1/2) and as multiples of a Gaussian's."""
+    return np.asarray(np.minimum(np.abs(alpha) / np.sqrt(precision), _LARGEST_ERROR) / _GAUSSIAN_ERROR)
