@@ -19,7 +19,7 @@ _VARIANCE_SPREAD = 1.5
 _LENGTHSCALE_SPREAD = 1.7
 _SHAPE_SPREAD = 1.5
 _NOISE_SPREAD = 2.5
-_LENGTHSCALE_SHIFT = 0.5  # of the mean, in log-units: columns that hardly matter have long length-scales
+_LENGTHSCALE_SHIFT = 1.0  # of the mean, in log-units: columns that hardly matter have long length-scales
 _NOISE_SHARE = 0.03  # of the target's variance, where the prior of the noise is centred
 
 
