@@ -31,7 +31,8 @@ _FOLDS = 6
 _ALL_ROWS_PRECISION = Precision(change=1e-5, slope=2e-3)  # from a theta of some of the rows
 _PRIOR_WEIGHT = 5.0  # rows that all families together count in the weights, equally
 _LEAST_WEIGHT = 0.02  # families of less do not predict
-_FAMILIES = 3  # that are trained on all rows, where these are many
+_FAMILIES_WORK = 6e9  # sum of the cubes of the rows over families that are trained on all rows, where these are many
+_LEAST_FAMILIES = 2
 _CLEAR_WEIGHT = 0.1  # which such a family must have
 _SAMPLE_ROWS, _MOST_PAIRS = 600, 3  # theta is sampled in so many pairs of samples, as long as their rows are fewer
 _STACKING_STEPS = 300
@@ -99,7 +100,8 @@ def fit_mixture(plan: Plan, store: ExpertStore, engine: Engine, trace: Trace, rn
 def _most_promising(losses: list[Array]) -> list[int]:
     """The few families that predict held-out rows best together, and the one that does so alone."""
     weights = stacking_weights(-np.column_stack(losses))
-    best = {i for i in np.argsort(-weights, kind="stable")[:_FAMILIES].tolist() if weights[i] >= _CLEAR_WEIGHT}
+    count = max(_LEAST_FAMILIES, int(_FAMILIES_WORK / float(len(losses[0])) ** 3))
+    best = {i for i in np.argsort(-weights, kind="stable")[:count].tolist() if weights[i] >= _CLEAR_WEIGHT}
     return sorted(best | {int(np.argmin([loss.mean() for loss in losses]))})
 
 
