@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from gigagp import fitting, inference, memory, neighbourhood, settings
+from gigagp import fitting, inference, memory, mixture, neighbourhood, settings
 from gigagp.answers import Answers
 from gigagp.arrays import Array
 from gigagp.calibration import Calibration
@@ -36,6 +36,7 @@ from gigagp.evaluation import Evaluation, Hearer, evaluate
 from gigagp.factor_cache import FactorCache
 from gigagp.fit_report import FitReport
 from gigagp.kernels import Kernel, SquaredExponential
+from gigagp.mixture import Mixture
 from gigagp.neighbourhood import Neighbourhood
 from gigagp.partition import Partitioner, Shape, partitioner
 from gigagp.persistence import FittedModel, load_model, save_model
@@ -72,14 +73,16 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     kernel : Kernel, default chosen
         Covariance of the latent function. By default one with a length-scale per column: of the squared exponential,
         Matérn 5/2, 3/2 and 1/2 and the rational quadratic the one that best predicts held-out rows (see
-        `report_.choices`); with partition "stratified" or "random" the squared exponential. The values of a kernel are
+        `report_.choices`), or an average of several of them up to some 2,500 rows; with partition "stratified" or
+        "random" the squared exponential. The values of a kernel are
         where training starts. It sees standardised inputs and target (unless standardize=False), and its parameters are
         in those units.
     partition : {"local", "stratified", "random"} or Partitioner
         How rows are divided among experts. "local": cells of a KD-tree, neighbours together. "stratified": the
         paper's, every expert sees all regions. "random".
     leaf_size : int
-        Points in a leaf. Default 256 for local, 512 for the others.
+        Points in a leaf. Default 256 for local, 512 for the others; up to some 2,500 rows, where nothing else is asked
+        for, all of them, and exact GPs answer.
     levels, branching : int
         Instead of leaf_size: a tree of `levels` levels, `branching` children (default 4) each.
     sharing : number
@@ -106,8 +109,8 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         True to search until the nearest rows are found for certain. By default the search ends after comparing 128 rows
         per neighbour, taken from the nearest cells; docs/choosing.md says how near to exact that is.
     calibrate : bool
-        Learn the distribution of errors from held-out predictions (local partition, from 100 rows on). False for the
-        plain Gaussian process.
+        Learn the distribution of errors from held-out predictions (local partition, from 100 rows on; from 50 where
+        exact GPs answer). False for the plain Gaussian process.
     training : {"auto", "full", "progressive"}
         "full": every expert at every evaluation. "progressive": growing random batches of experts, until the
         expected loss is negligible. "auto" picks by the size of the work and, with several experts, ends where no
@@ -310,6 +313,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
                 self.feature_names_in_ = np.array(rows.feature_names, dtype=object)
         self._committee, self._cells, self._local, self._encoding = committee, fitted.cells, parts.local, encoding
         self._neighbourhood = fitted.neighbourhood
+        self._mixture = None if fitted.mixture is None else replace(fitted.mixture, cache=FactorCache(budget // 4))
         self._auto: tuple[str, int | None] = (AUTO_RULE, AUTO_NEAREST) if parts.local else ("healed", None)
         self._target_scaling, self._input_scaling = target, inputs
         self._target_name = rows.target.column if rows.target and not rows.target.beside else None
@@ -523,12 +527,18 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             yield from (scaling.centre, scaling.scale)
         if c.communication is not None:
             yield c.communication
+        exact = self._exact()
+        for member in () if exact is None else exact.members:
+            yield described((member.kernel, member.weight))
+            yield from (member.theta, member.errors)
         c.store.release()
 
     def log_marginal_likelihood(self, theta: Array | None = None, eval_gradient: bool = False) -> Any:
         """The experts' summed log marginal likelihood (eq. 5) of the standardised target: what training maximises.
 
-        Where each expert has a scale of its own, that scale is integrated out.
+        Where each expert has a scale of its own, that scale is integrated out. Up to some 2,500 rows, where exact GPs
+        answer, training adds a weak log prior of theta (`gigagp.theta_prior`), which is not part of this value; then
+        this is the evidence of `kernel_`, the family that predicts held-out rows best.
 
         Parameters
         ----------
@@ -565,6 +575,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             settings=self.get_params(deep=False),
             committee=self._committee,
             neighbourhood=self._neighbourhood,
+            mixture=self._mixture,
             cells=self._cells,
             local=self._local,
             inputs=self._input_scaling,
@@ -599,7 +610,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         model._committee, model._cells, model._local = held.committee, held.cells, held.local
         model._input_scaling, model._target_scaling = held.inputs, held.target
         model._encoding, model.report_, model._target_name = held.encoding, held.report, held.target_name
-        model._auto, model._neighbourhood = held.auto, held.neighbourhood
+        model._auto, model._neighbourhood, model._mixture = held.auto, held.neighbourhood, held.mixture
         model.n_features_in_ = held.committee.store.X.shape[1]
         if held.feature_names is not None:
             model.feature_names_in_ = np.array(held.feature_names, dtype=object)
@@ -705,9 +716,13 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             raise InvalidParameter('method="neighbourhood" must be set before fit; fit again')
         return None if self._neighbourhood is None or self._wants_committee() else self._neighbourhood
 
+    def _exact(self) -> Mixture | None:
+        """The exact GPs that answer queries where rows are few, unless the committee was asked for after the fit."""
+        return None if self._mixture is None or self._wants_committee() else self._mixture
+
     def _calibration(self) -> Calibration:
         """The fitted one, unless the user has turned it off or another way to answer has been asked for since."""
-        other_way = self._neighbourhood is not None and self._near() is None
+        other_way = (self._neighbourhood or self._mixture) is not None and (self._near() or self._exact()) is None
         if other_way or not settings.switch("calibrate", self.calibrate):
             return Calibration.none()
         return self.report_.calibration
@@ -776,20 +791,24 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         mean = answers.mean.astype(float) * scale + centre
         if answers.variance is None or answers.misfit is None:
             return mean, None
-        calibration = self._calibration()
+        calibration, exact = self._calibration(), self._exact()
         if calibration.rows:
             variance = calibration.variance(answers, latent)
         else:
-            variance = np.maximum(answers.variance, 0.0) if latent else answers.variance + self._committee.noise
-            if self._near() is None:
+            noise = self._committee.noise if exact is None else exact.noise
+            variance = np.maximum(answers.variance, 0.0) if latent else answers.variance + noise
+            if self._near() is None and exact is None:
                 variance = variance * answers.misfit**2
         return mean, np.sqrt(variance) * scale
 
     def _answers(self, Z: Array, with_variance: bool, engine: Engine) -> Answers:
-        """Mean and variance of f at scaled queries, by the neighbours of each or by the committee."""
+        """Mean and variance of f at scaled queries, by the neighbours of each, by exact GPs or by the committee."""
         near = self._near()
         if near is not None:
             return neighbourhood.predict(near, Z, engine, with_variance)
+        exact = self._exact()
+        if exact is not None:
+            return mixture.predict(exact, Z, engine, with_variance)
         rule = self._rule()
         if rule.needs_communication and self._committee.communication is None:
             raise InvalidParameter(f"{rule!r} needs a communication expert; set combine before fit, and fit again")

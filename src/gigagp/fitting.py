@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from gigagp.engines import Engine
 from gigagp.fit_report import Candidate, FitReport, Stage
 from gigagp.groups import Groups
 from gigagp.inference import Committee
+from gigagp.mixture import Mixture
 from gigagp.neighbourhood import Neighbourhood
 from gigagp.partition.base import RowLists
 from gigagp.placing import Placed, Room, place
@@ -34,6 +36,7 @@ from gigagp.selection import (
     can_be_held_out,
     choose_answer,
 )
+from gigagp.small_tables import fit_mixture, is_small
 from gigagp.training import (
     NEAR,
     Objective,
@@ -87,6 +90,7 @@ class Fitted:
     neighbourhood: Neighbourhood | None  # None where the committee answers
     report: FitReport
     cells: RowLists
+    mixture: Mixture | None = None  # where rows are few, exact GPs that answer together
 
 
 def fit(
@@ -96,6 +100,9 @@ def fit(
     """Rough theta, partition, store, choice of kernel, training, choice of prediction and calibration."""
     record = _Record(tell, Trace(tell=tell))
     theta = plan.start
+    small = is_small(plan, data.rows)
+    if small:
+        plan = replace(plan, shape=replace(plan.shape, leaf_size=data.rows))
     if plan.partitioner.local and plan.train and data.rows > (plan.shape.leaf_size or 0):
         with record.stage("rough theta"):
             climbs = rough_theta(plan, sample, engine.local, log, record.trace)
@@ -108,39 +115,20 @@ def fit(
     plan = replace(plan, student=plan.student and len(placed.cells) > 1)
     scorer = Scorer.drawn(rows, plan.target_variance, engine, seeds.choice)
     groups = Groups(plan, placed, engine, seeds.choice)
-    free = bool((plan.bounds[:, 0] < plan.bounds[:, 1]).any())
-    if plan.train and free and groups.possible:
-        with record.stage("start of training"):
-            starts = find_starts(plan, sample, theta, groups, scorer, log, record.trace)
-            theta = next(start for start in starts if start.candidate.chosen).theta
-            record.add(starts)
-            placed = _cut_again(plan, groups, theta, sample, engine, seeds, room)
-            groups = replace(groups, placed=placed)
-    if plan.train and plan.families and rows >= _ENOUGH_TO_CHOOSE:
-        with record.stage("choice of kernel"):
-            trials = try_kernels(plan, theta, groups, scorer, log, record.trace)
-            best = next(trial for trial in trials if trial.candidate.chosen)
-            record.add(trials)
-        plan, theta = replace(plan, kernel=best.kernel), best.theta
-        groups = replace(groups, plan=plan)
-    if plan.train:
-        with record.stage("training"):
-            theta = _trained(plan, groups, theta, scorer, log, record, seeds)
-            if groups.possible:
-                placed = _cut_again(plan, groups, theta, sample, engine, seeds, room)
-                groups = replace(groups, placed=placed)
-    shared = committees(plan, placed, groups.extents, theta)
-    choice = _choose(
-        plan, placed, lambda: groups.model(plan.kernel, theta, plan.neighbours or DEFAULT_NEIGHBOURS), shared, rows,
-        scorer, record, seeds.choice,
-    )  # fmt: skip
+    if small:
+        learnt = _of_few_rows(plan, groups, record, seeds)
+    else:
+        learnt = _of_many_rows(plan, groups, theta, scorer, _Again(sample, engine, seeds, room), log, record)
+    plan, theta, placed, choice = learnt.plan, learnt.theta, learnt.groups.placed, learnt.choice
+    shared = learnt.shared
     committee, cells = shared(choice.sharing), placed.cells
     experts = committee.experts
     if plan.rule is not None and plan.rule.needs_communication:
         committee = replace(committee, communication=_communication_rows(experts, rows, seeds.batches))
     warnings = bound_warnings(theta, plan.bounds, plan.names) if plan.train else []
-    if plan.train and free and groups.possible and (missed := groups.missed(plan.kernel, theta)) is not None:
-        warnings.insert(0, missed)
+    if plan.train and not small and _free(plan) and learnt.groups.possible:
+        missed = learnt.groups.missed(plan.kernel, theta)
+        warnings = warnings if missed is None else [missed, *warnings]
     trace = record.trace
     report = FitReport(
         rows=rows,
@@ -159,7 +147,84 @@ def fit(
         choices=tuple(record.choices),
         calibration=choice.calibration,
     )
-    return Fitted(committee, choice.neighbourhood, report, cells)
+    return Fitted(committee, choice.neighbourhood, report, cells, learnt.mixture)
+
+
+@dataclass(frozen=True, eq=False)
+class _Learnt:
+    """The chosen kernel, theta, the rows, and how queries are answered."""
+
+    plan: Plan
+    theta: Array
+    groups: Groups
+    shared: Callable[[float], Committee]
+    choice: Choice
+    mixture: Mixture | None = None
+
+
+@dataclass(eq=False)
+class _Again:
+    """What is needed to sort the rows into cells of another metric."""
+
+    sample: Sample
+    engine: Engine
+    seeds: Seeds
+    room: Room
+
+    def cut(self, plan: Plan, groups: Groups, theta: Array) -> Groups:
+        """Cells in the metric of theta, where those of the store do not lead the search to the nearest rows in it."""
+        if groups.well_cut(plan.kernel, theta):
+            return groups
+        store = groups.placed.store
+        data = StoredRows(store) if store.mapped else ArrayRows(store.X, store.y)
+        self.room = self.room.again()
+        placed = _placed(plan, data, theta, self.sample, self.engine, self.seeds, self.room)
+        return replace(groups, placed=placed)
+
+
+def _free(plan: Plan) -> bool:
+    """Whether any part of theta is left to be learnt."""
+    return bool((plan.bounds[:, 0] < plan.bounds[:, 1]).any())
+
+
+def _of_few_rows(plan: Plan, groups: Groups, record: _Record, seeds: Seeds) -> _Learnt:
+    """All rows are one leaf, and exact GPs of several families answer together."""
+    with record.stage("training"):
+        exact = fit_mixture(plan, groups.placed.store, groups.engine, record.trace, seeds.choice)
+        record.stages.extend(exact.stages)
+        record.choices.extend(exact.candidates)
+    plan = replace(plan, kernel=exact.family.kernel)
+    shared = committees(plan, groups.placed, groups.extents, exact.theta)
+    return _Learnt(plan, exact.theta, groups, shared, Choice(None, 1.0, exact.calibration), exact.mixture)
+
+
+def _of_many_rows(
+    plan: Plan, groups: Groups, theta: Array, scorer: Scorer, again: _Again, log: Log, record: _Record
+) -> _Learnt:
+    """The start of training, the family of kernels, theta and the way to answer, in this order."""
+    rows, seeds = groups.rows, again.seeds
+    if plan.train and _free(plan) and groups.possible:
+        with record.stage("start of training"):
+            starts = find_starts(plan, again.sample, theta, groups, scorer, log, record.trace)
+            theta = next(start for start in starts if start.candidate.chosen).theta
+            record.add(starts)
+            groups = again.cut(plan, groups, theta)
+    if plan.train and plan.families and rows >= _ENOUGH_TO_CHOOSE:
+        with record.stage("choice of kernel"):
+            trials = try_kernels(plan, theta, groups, scorer, log, record.trace)
+            best = next(trial for trial in trials if trial.candidate.chosen)
+            record.add(trials)
+        plan, theta = replace(plan, kernel=best.kernel), best.theta
+        groups = replace(groups, plan=plan)
+    if plan.train:
+        with record.stage("training"):
+            theta = _trained(plan, groups, theta, scorer, log, record, seeds)
+            if groups.possible:
+                groups = again.cut(plan, groups, theta)
+    shared = committees(plan, groups.placed, groups.extents, theta)
+    near = partial(groups.model, plan.kernel, theta, plan.neighbours or DEFAULT_NEIGHBOURS)
+    choice = _choose(plan, groups.placed, near, shared, rows, scorer, record, seeds.choice)
+    return _Learnt(plan, theta, groups, shared, choice)
 
 
 def _same_length(thetas: list[Array], length: int) -> Array:
@@ -177,17 +242,6 @@ def _placed(
     """The rows, sorted into leaves; local ones are cut in the metric of theta."""
     metric, here = plan.metric(theta, data.columns), engine.local
     return place(plan.partitioner, data, plan.shape, metric, sample, seeds.keys, seeds.partition, room, here)
-
-
-def _cut_again(
-    plan: Plan, groups: Groups, theta: Array, sample: Sample, engine: Engine, seeds: Seeds, room: Room
-) -> Placed:
-    """Cells in the metric of theta, where those of the store do not lead the search to the nearest rows in it."""
-    if groups.well_cut(plan.kernel, theta):
-        return groups.placed
-    store = groups.placed.store
-    data = StoredRows(store) if store.mapped else ArrayRows(store.X, store.y)
-    return _placed(plan, data, theta, sample, engine, seeds, room.again())
 
 
 def _trained(

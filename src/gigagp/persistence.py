@@ -36,6 +36,7 @@ from gigagp.factor_cache import FactorCache
 from gigagp.fit_report import Candidate, FitReport, Stage
 from gigagp.inference import Committee
 from gigagp.kernels import Kernel
+from gigagp.mixture import Member, Mixture
 from gigagp.neighbourhood import Neighbourhood
 from gigagp.neighbours import BlockTree
 from gigagp.partition import Groups, Partitioner
@@ -56,13 +57,14 @@ from gigagp.routing import Router
 from gigagp.sharing import Neighbourhoods
 from gigagp.tree import Tree
 
-FORMAT, VERSION = "gigagp-model", 4
+FORMAT, VERSION = "gigagp-model", 5
+_OLDEST = 4  # version that can be read: it differs in having no mixtures
 _Plain = TypeVar("_Plain")
 _MANIFEST = "manifest.json"
 _ARRAYS = (
     "X", "y", "cells_starts", "cells_rows", "experts_starts", "experts_rows", "outside", "tree", "centres", "lows",
     "highs", "block_lows", "block_highs", "metric", "communication", "theta", "inputs", "target", "evidence_trace",
-    "theta_trace",
+    "theta_trace", "held_out_errors",
 )  # fmt: skip
 _BLOCKS = ("block_lows", "block_highs")  # of `block_starts`, whose division is part of the format
 _NO_DISTANCES = "its numbers are no distances"
@@ -79,6 +81,7 @@ class FittedModel:
     settings: dict[str, Any]  # what the constructor was given
     committee: Committee
     neighbourhood: Neighbourhood | None  # None where the committee answers
+    mixture: Mixture | None  # exact GPs that answer where rows are few
     cells: RowLists
     local: bool
     inputs: Scaling
@@ -196,6 +199,7 @@ def _content(model: FittedModel, settings: dict[str, Any]) -> dict[str, Any]:
         "auto": {"rule": model.auto[0], "nearest": model.auto[1] or 0},
         "experts": _kind_of_experts(model),
         "neighbourhood": _described_neighbourhood(model.neighbourhood),
+        "mixture": _described_mixture(model.mixture),
         "communication": 0 if c.communication is None else len(c.communication),
         "kernel": to_plain("kernel", c.kernel),
         "encoding": None if model.encoding is None else model.encoding.to_dict(),
@@ -230,6 +234,15 @@ def _described_calibration(calibration: Calibration) -> dict[str, Any]:
 
 def _described_neighbourhood(model: Neighbourhood | None) -> dict[str, Any] | None:
     return None if model is None else {"neighbours": int(model.neighbours), "exact": bool(model.exact)}
+
+
+def _described_mixture(model: Mixture | None) -> list[dict[str, Any]] | None:
+    if model is None:
+        return None
+    return [
+        {"kernel": to_plain("kernel", each.kernel), "theta": each.theta.tolist(), "weight": float(each.weight)}
+        for each in model.members
+    ]
 
 
 def _setting(name: str, value: Any) -> Any:
@@ -274,6 +287,8 @@ def _write_arrays(folder: Path, model: FittedModel) -> dict[str, Any]:
         "evidence_trace": np.array(report.evidence_trace, float),
         "theta_trace": report.theta_trace,
     }
+    if model.mixture is not None:
+        numbers["held_out_errors"] = np.stack([member.errors for member in model.mixture.members])
     for name, array in numbers.items():
         files |= write_array(folder, name, np.asarray(array, float))
     return files
@@ -294,7 +309,7 @@ def _size(model: FittedModel) -> int:
 
 def _read(folder: Path, registry: Registry, verify: bool) -> FittedModel:
     manifest = folders.read_manifest(folder / _MANIFEST, FORMAT, VERSION)
-    if manifest["version"] < VERSION:
+    if manifest["version"] < _OLDEST:
         raise InvalidInput(
             f"{folder} was saved by gigagp 0.1, whose predictive distribution this version does not have; fit the "
             "model again on its data, or load it with gigagp 0.1"
@@ -322,6 +337,7 @@ def _read(folder: Path, registry: Registry, verify: bool) -> FittedModel:
                 FactorCache(memory.budget(settings.get("memory")) // 4),
             ),
             neighbourhood=near,
+            mixture=_mixture(manifest.get("mixture"), files, store, registry, settings),
             cells=cells,
             local=field(manifest, "local", bool),
             inputs=_scaling(files, "inputs", columns),
@@ -404,6 +420,22 @@ def _neighbourhood(
     require(isinstance(cells, Runs) and router.by_cells, "it predicts from neighbours, but its rows are not in cells")
     assert isinstance(cells, Runs)
     return Neighbourhood(kernel, theta, store, cells, router, count_, exact)
+
+
+def _mixture(
+    content: Any, files: ArrayFiles, store: ExpertStore, registry: Registry, settings: dict[str, Any]
+) -> Mixture | None:
+    if content is None:
+        return None
+    rows, columns = store.X.shape
+    require(isinstance(content, list) and bool(content), "its mixture has no members")
+    errors = files.read("held_out_errors", (len(content), rows), "float64")
+    members = []
+    for each, own in zip(content, errors, strict=True):
+        kernel, theta, weight = _kernel(each, columns, registry), _floats(each, "theta"), number(each, "weight")
+        require(len(theta) == len(kernel.theta) + 1 and 0 < weight <= 1, "a member of its mixture is not valid")
+        members.append(Member(kernel, theta, weight, np.array(own)))
+    return Mixture(tuple(members), store, FactorCache(memory.budget(settings.get("memory")) // 4))
 
 
 def _floats(content: dict[str, Any], name: str) -> Array:

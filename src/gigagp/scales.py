@@ -28,8 +28,8 @@ _NOISE_SHARE = 0.1  # of the variance within a group, where training starts
 _SPREADS = 2.0  # length-scales at the start, in standard deviations within a group
 _SHORTEST_SHARE = 1e-3  # of a column's standard deviation: the shortest length-scale at a start
 _VARIOGRAM_ROWS = 1 << 16
-_SCATTERED_ROWS = 1000  # rows that the rough theta is learnt from
-_LEAST_LAG = 8  # rows between scattered ones, from which the sample shows more than they do
+_LEAST_VARIOGRAM_ROWS = 4096  # rows from which variograms are formed
+_LONGEST_LAG = 4  # as one over a share of the rows
 _STANDARD_ERRORS = 5.0  # by which a variogram must rise to count
 _LEAST_RISE = 0.02  # as a share of its value
 
@@ -93,20 +93,19 @@ def _near_rows(plan: Plan, sample: Sample, groups: Groups) -> Array:
 
 
 def _single_columns(plan: Plan, sample: Sample, theta: Array) -> Array | None:
-    """Theta with a short length-scale for every column whose variogram rises where scattered rows do not see it.
+    """Theta with a shorter length-scale for every column whose variogram rises over a shorter distance.
 
     None where there is no such column.
     """
     X, y = (np.asarray(a, float) for a in sample.first(_VARIOGRAM_ROWS))
-    lag = len(y) // _SCATTERED_ROWS
-    if lag < _LEAST_LAG:
+    if len(y) < _LEAST_VARIOGRAM_ROWS:
         return None
     metric = plan.metric(theta, X.shape[1])
     scales = 1 / np.maximum(metric, 1e-300)
     found = False
     for j in range(X.shape[1]):
         order = np.lexsort((sample.keys[: len(y)], X[:, j]))
-        scale = _rise(X[order, j], y[order], lag)
+        scale = _rise(X[order, j], y[order], len(y) // _LONGEST_LAG)
         if scale is not None and scale < scales[j] / 2:
             scales[j], found = scale, True
     return _with_lengthscales(plan, theta, scales) if found else None

@@ -108,6 +108,12 @@ class Trace:
         """Evaluations that follow are told as this stage's."""
         self._stage, self._first, self._begun = stage, len(self.evidence), time.perf_counter()
 
+    def add(self, other: Trace) -> None:
+        """The evaluations of another trace, after those of this one."""
+        self.evidence += other.evidence
+        self.theta += other.theta
+        self.jitter, self.jittered = max(self.jitter, other.jitter), max(self.jittered, other.jittered)
+
     def record(self, theta: Array, seen: Evidence) -> None:
         self.evidence.append(seen.value / seen.points)
         self.theta.append(theta.copy())

@@ -217,6 +217,9 @@ def _way_of_answering(model: HGPRegressor) -> str:
     near, asked = model._near(), model._asked()
     if near is not None:
         return f"by an exact GP on the {near.count:,} training rows nearest to it"
+    exact = model._exact()
+    if exact is not None:
+        return f"by {len(exact.members)} exact GPs on all rows, whose predictions are averaged"
     experts = "all experts" if asked is None else f"the {min(asked, model.report_.leaves)} nearest experts"
     return f"by {experts}, combined by {model._rule()!r}"
 
