@@ -118,7 +118,7 @@ class Calibration:
         assert answers.misfit is not None
         assert self.setting is not None
         base, rho, F = _features(answers, self.setting)
-        total = base * np.exp((1 - rho) * (F @ self.coefficients))
+        total = base * np.exp((1 - rho) * (F * self.coefficients).sum(axis=1))  # not by BLAS: its bits depend on n
         if latent:
             return np.asarray(total * (base - self.setting.noise) / base)
         return np.asarray(total + (1 - rho) * self.floor)

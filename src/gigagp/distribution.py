@@ -54,7 +54,7 @@ class Shape:
 
     def cdf(self, z: Array) -> Array:
         """The probability of a smaller value."""
-        return _in_blocks(lambda block: np.asarray(ndtr(block[:, None] / self.widths) @ self.weights), z)
+        return _in_blocks(lambda block: np.asarray((ndtr(block[:, None] / self.widths) * self.weights).sum(axis=1)), z)
 
     def quantile(self, levels: Array) -> Array:
         """The inverse of `cdf`: Newton's method, kept inside a shrinking bracket."""
@@ -85,7 +85,7 @@ class Shape:
         def part(block: Array) -> Array:
             t = block[:, None] / self.widths
             density = np.exp(-0.5 * t * t - _LOG_ROOT_2PI)
-            return np.asarray((self.widths * (2 * density + t * (2 * ndtr(t) - 1))) @ self.weights)
+            return np.asarray((self.weights * self.widths * (2 * density + t * (2 * ndtr(t) - 1))).sum(axis=1))
 
         return _in_blocks(part, z) - self._half_spread
 

@@ -73,7 +73,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     kernel : Kernel, default chosen
         Covariance of the latent function. By default one with a length-scale per column: of the squared exponential,
         Matérn 5/2, 3/2 and 1/2 and the rational quadratic the one that best predicts held-out rows (see
-        `report_.choices`), or an average of several of them up to some 2,500 rows; with partition "stratified" or
+        `report_.choices`), or an average of several of them up to some 2,000 rows; with partition "stratified" or
         "random" the squared exponential. The values of a kernel are
         where training starts. It sees standardised inputs and target (unless standardize=False), and its parameters are
         in those units.
@@ -81,7 +81,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         How rows are divided among experts. "local": cells of a KD-tree, neighbours together. "stratified": the
         paper's, every expert sees all regions. "random".
     leaf_size : int
-        Points in a leaf. Default 256 for local, 512 for the others; up to some 2,500 rows, where nothing else is asked
+        Points in a leaf. Default 256 for local, 512 for the others; up to some 2,000 rows, where nothing else is asked
         for, all of them, and exact GPs answer.
     levels, branching : int
         Instead of leaf_size: a tree of `levels` levels, `branching` children (default 4) each.
@@ -536,7 +536,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def log_marginal_likelihood(self, theta: Array | None = None, eval_gradient: bool = False) -> Any:
         """The experts' summed log marginal likelihood (eq. 5) of the standardised target: what training maximises.
 
-        Where each expert has a scale of its own, that scale is integrated out. Up to some 2,500 rows, where exact GPs
+        Where each expert has a scale of its own, that scale is integrated out. Up to some 2,000 rows, where exact GPs
         answer, training adds a weak log prior of theta (`gigagp.theta_prior`), which is not part of this value; then
         this is the evidence of `kernel_`, the family that predicts held-out rows best.
 

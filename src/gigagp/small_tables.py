@@ -25,7 +25,7 @@ from gigagp.plan import Family, Plan
 from gigagp.theta_posterior import Mode, Posterior
 from gigagp.training import NEAR, Precision, Trace
 
-_EVALUATION_WORK = 1.6e10  # cube of the rows up to which exact GPs are trained on all of them: about half a second
+_EVALUATION_WORK = 8.1e9  # cube of the rows up to which exact GPs are trained on all of them: some 2,000
 _FEW_ROWS = 512  # up to which theta is cross-fitted and sampled; of more rows, so many train every family first
 _FOLDS = 6
 _ALL_ROWS_PRECISION = Precision(change=1e-5, slope=2e-3)  # from a theta of some of the rows

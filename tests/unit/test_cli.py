@@ -760,7 +760,7 @@ def test_on_a_terminal_a_prediction_shows_its_pace(here, made):
 
 def test_a_terminal_too_narrow_for_anything_is_not_spoilt(made, here):
     left, _ = shown(on_a_terminal(["fit", ARM, "--target", "distance", "-o", "m"], 20), 20)
-    assert [line.split(":")[0][:10] for line in left[:3]] == ["scan", "store", "rough thet"]
+    assert [line.split(":")[0][:10] for line in left[:3]] == ["scan", "store", "partition "]
 
 
 def test_in_a_pipe_there_are_plain_lines_and_nothing_that_moves(many, here):

@@ -80,10 +80,11 @@ def test_a_short_scale_beside_a_long_one_is_found():
     assert not [warning for warning in model.report_.warnings if "neighbours share" in warning]
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_different_rough_thetas_lead_to_models_that_predict_equally_well(monkeypatch):
     rng = np.random.default_rng(0)
-    X = rng.uniform(-1, 1, (4000, 3))
-    f = np.sin(6 * X[:, 0]) + 0.5 * np.sin(15 * X[:, 1])
+    X = rng.uniform(-1, 1, (5000, 3))
+    y = np.sin(6 * X[:, 0]) + 0.5 * np.sin(15 * X[:, 1]) + 0.1 * rng.standard_normal(5000)
     errors, real = [], fitting.rough_theta
     for shift in (-3.0, 0.0, 3.0):
 
@@ -94,10 +95,10 @@ def test_different_rough_thetas_lead_to_models_that_predict_equally_well(monkeyp
             return [*climbs[:-1], replace(climbs[-1], theta=np.clip(moved, *arguments[0].bounds.T))]
 
         monkeypatch.setattr(fitting, "rough_theta", shifted)
-        model = HGPRegressor(random_state=0).fit(X, f + 0.1 * rng.standard_normal(4000))
-        errors.append(np.sqrt(np.mean((model.predict(X[:500]) - f[:500]) ** 2)))
-    assert max(errors) < 1.15 * min(errors)
-    assert max(errors) < 0.06
+        model = HGPRegressor(random_state=0).fit(X[:4000], y[:4000])
+        errors.append(np.sqrt(np.mean((model.predict(X[4000:]) - y[4000:]) ** 2)))
+    assert max(errors) < 1.05 * min(errors)
+    assert max(errors) < 0.11
 
 
 def test_missed_structure_is_told():

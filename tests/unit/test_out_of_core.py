@@ -131,6 +131,7 @@ def test_the_same_bits_in_memory_and_on_disk(partition, form, rows, files, small
     same_bits(partition, form, ON_DISK, rows, files, in_memory)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
     "settings",
     [
@@ -518,7 +519,7 @@ def test_errors_while_training_remove_the_store(unharmed, temporary, monkeypatch
     def fail(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gigagp.fitting.train_full", fail)
+    monkeypatch.setattr("gigagp.fitting.train_on_groups", fail)
     with pytest.raises(KeyboardInterrupt) as kept:
         unharmed.model.fit(unharmed.X, unharmed.y)
     assert left(temporary) == []

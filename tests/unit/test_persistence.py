@@ -80,7 +80,7 @@ def data(wave):
 
 @pytest.fixture(scope="module")
 def model(data):
-    return fitted(data)
+    return fitted(data, method="committee")
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +173,7 @@ def on_disk(data, monkeypatch):
     """A model whose rows lie in a temporary store."""
     monkeypatch.setattr(placing, "bucket_rows", lambda columns: 100)
     monkeypatch.setattr(estimator, "_bytes_in_memory", lambda *_: 2**62)
-    model = fitted(data)
+    model = fitted(data, method="committee")
     assert model._committee.store.mapped
     return model
 
