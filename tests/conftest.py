@@ -50,8 +50,7 @@ def one_thread_for_references():
 @pytest.fixture(autouse=True)
 def brief_choices(request, monkeypatch):
     """Choices are made from few held-out rows unless a test is marked `full_choices`; laws do not depend on it."""
-    if not request.node.get_closest_marker("full_choices"):
-        make_choices_brief(monkeypatch)
+    make_choices(monkeypatch, FULL if request.node.get_closest_marker("full_choices") else BRIEF)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -61,24 +60,31 @@ def brief_choices_of_fixtures(request):
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        make_choices_brief(patch)
+        make_choices(patch, BRIEF)
         yield
 
 
-def make_choices_brief(patch):
-    patch.setattr(selection, "_MOST_ROWS", 400)
-    patch.setattr(selection, "_TRIAL_ROWS", 200)
-    patch.setattr(selection, "_FEWEST_ROWS", 150)
-    patch.setattr(selection, "_WORK", 3e8)
-    patch.setattr(selection, "_TRIAL_WORK", 1e8)
-    patch.setattr(selection, "_COMMITTEE_ROWS", 400)
-    patch.setattr(trials, "_ITERATIONS", 4)
-    patch.setattr(trials, "_ROWS", 200)
-    patch.setattr(trials, "_GROUPS", 6)
-    patch.setattr(scales, "_GROUPS", 6)
-    patch.setattr(scales, "_ITERATIONS", 8)
-    patch.setattr(training, "_FIRST_GROUPS", 8)
-    patch.setattr(training, "_MOST_GROUPS", 16)
+BRIEF = {
+    (selection, "_MOST_ROWS"): 400,
+    (selection, "_TRIAL_ROWS"): 200,
+    (selection, "_FEWEST_ROWS"): 150,
+    (selection, "_WORK"): 3e8,
+    (selection, "_TRIAL_WORK"): 1e8,
+    (selection, "_COMMITTEE_ROWS"): 400,
+    (trials, "_ITERATIONS"): 4,
+    (trials, "_ROWS"): 200,
+    (trials, "_GROUPS"): 6,
+    (scales, "_GROUPS"): 6,
+    (scales, "_ITERATIONS"): 8,
+    (training, "_FIRST_GROUPS"): 8,
+    (training, "_MOST_GROUPS"): 16,
+}
+FULL = {(module, name): getattr(module, name) for module, name in BRIEF}
+
+
+def make_choices(patch, values):
+    for (module, name), value in values.items():
+        patch.setattr(module, name, value)
 
 
 @pytest.fixture(scope="session")
