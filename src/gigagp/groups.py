@@ -26,6 +26,7 @@ from gigagp.plan import Log, Plan
 from gigagp.training import Objective, summed_evidence
 from gigagp.tree import Tree
 
+_EXACT_ROWS = 1 << 24  # rows up to which all may be compared with the centre of a group
 _PROBES = 32  # queries that tell how well the search works
 _PROBE_NEIGHBOURS = 64
 _COMPARED_ROWS = 512  # held-out rows that are compared with their nearest row
@@ -62,6 +63,11 @@ class Groups:
     def rows(self) -> int:
         return len(self.placed.store.y)
 
+    @property
+    def exact(self) -> bool:
+        """Whether the nearest rows are found for certain, also where cells were cut in a very different metric."""
+        return self.rows <= _EXACT_ROWS
+
     def model(self, kernel: Kernel, theta: Array, neighbours: int) -> Neighbourhood:
         """The model of a kernel and theta that predicts from so many neighbours."""
         return self._model(kernel, theta, replace(self.plan, kernel=kernel).metric(theta, self.columns), neighbours)
@@ -70,8 +76,7 @@ class Groups:
         """Groups around random rows, nearest in this metric."""
         store = self.placed.store
         centres = np.sort(self.rng.choice(self.rows, min(count, self.rows), replace=False))
-        # Cells that were cut in a very different metric are no help: compare all rows where they are in memory.
-        search = replace(self._model(self.plan.kernel, self.plan.start, metric, self.size), exact=not store.mapped)
+        search = replace(self._model(self.plan.kernel, self.plan.start, metric, self.size), exact=self.exact)
 
         def find(row: int, work: Workspace) -> Array:
             return nearest_rows(search, store.X[row])
@@ -111,8 +116,7 @@ class Groups:
         rows = np.unique(np.random.default_rng(0).integers(self.rows, size=_COMPARED_ROWS))
         X, y = store.gather(rows)
         deviations = np.maximum(store.X[rows].std(axis=0, dtype=float), np.finfo(float).tiny)
-        exact = not store.mapped
-        single = replace(self._model(kernel, theta, 1 / deviations, 2), exact=exact)
+        single = replace(self._model(kernel, theta, 1 / deviations, 2), exact=self.exact)
 
         def difference(task: tuple[int, Array, float], work: Workspace) -> float:
             row, z, target = task

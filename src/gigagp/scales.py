@@ -62,7 +62,7 @@ def find_starts(
             theta = optimum.theta
             stages.append(optimum.stage)
             metric = plan.metric(theta, sample.X.shape[1])
-        model = replace(groups.model(plan.kernel, theta, _NEIGHBOURS), exact=not groups.placed.store.mapped)
+        model = replace(groups.model(plan.kernel, theta, _NEIGHBOURS), exact=groups.exact)
         starts.append(Start(theta, Candidate("start", name, scorer.score(model).score), tuple(stages)))
     best = min(starts, key=lambda each: each.candidate.score)
     return [replace(each, candidate=replace(each.candidate, chosen=each is best)) for each in starts]

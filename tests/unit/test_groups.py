@@ -155,3 +155,21 @@ def test_training_returns_the_theta_that_predicts_best(monkeypatch):
     trained = train_on_groups(gather, judge, np.zeros(1), np.array([[-10.0, 10.0]]), Trace(), Precision())
     assert trained.theta[0] == pytest.approx(2.0, abs=1e-3)
     assert starts == pytest.approx([0.0, 1.0, 1.0, 2.0], abs=1e-3)
+
+
+def test_cells_are_cut_again_on_disk_as_in_memory(small_sizes, tmp_path, monkeypatch):
+    """The same bits, and a checkpoint that is resumed finds all stores."""
+    monkeypatch.setattr("gigagp.groups._ENOUGH_FOUND", 2.0)  # the search is never good enough
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (6000, 2))
+    y = np.sin(2 * X[:, 0]) + np.sin(120 * X[:, 1]) + 0.02 * rng.standard_normal(6000)
+    settings = {"random_state": 0, "leaf_size": 20}
+    memory = HGPRegressor(**settings).fit(X, y)
+    disk = HGPRegressor(**settings, memory=len(y) * 40).fit(X, y, checkpoint=tmp_path / "kept")
+    assert disk._committee.store.mapped
+    again = HGPRegressor(**settings, memory=len(y) * 40).fit(X, y, checkpoint=tmp_path / "kept")
+    for model in (disk, again):
+        np.testing.assert_array_equal(model.theta_, memory.theta_)
+        np.testing.assert_array_equal(model.predict(X[:50]), memory.predict(X[:50]))
+    stores = {path.name for path in (tmp_path / "kept").iterdir() if path.name.startswith("store")}
+    assert stores == {"store", "store-again", "store-again-again"}
