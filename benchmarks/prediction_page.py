@@ -48,7 +48,7 @@ def cost(result: dict[str, Any]) -> str:
         )
     words = (
         "Robot arm, 8 columns, 64 neighbours, two threads, 20,000 scattered queries; times are per query. The default "
-        "search compares 128 rows per neighbour; an exact one goes on until no nearer row can exist."
+        "search compares 64 rows per neighbour; an exact one goes on until no nearer row can exist."
     )
     return "\n\n".join(["## Cost of a query", stamp(result), words, table(head, body), "\n".join(lines)])
 
