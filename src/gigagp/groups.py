@@ -27,6 +27,8 @@ from gigagp.training import Objective, summed_evidence
 from gigagp.tree import Tree
 
 _EXACT_ROWS = 1 << 24  # rows up to which all may be compared with the centre of a group
+_LARGEST_GROUP = 512  # rows
+_MOST_TIMES = 8  # that a row may be in groups, on average
 _PROBES = 32  # queries that tell how well the search works
 _PROBE_NEIGHBOURS = 64
 _COMPARED_ROWS = 512  # held-out rows that are compared with their nearest row
@@ -56,8 +58,8 @@ class Groups:
 
     @property
     def size(self) -> int:
-        """Rows per group: as many as a leaf has."""
-        return int(np.ceil(self.placed.cells.sizes.mean()))
+        """Rows per group: as many as a leaf has, up to a limit."""
+        return min(int(np.ceil(self.placed.cells.sizes.mean())), _LARGEST_GROUP)
 
     @property
     def rows(self) -> int:
@@ -75,7 +77,8 @@ class Groups:
     def around(self, metric: Array, count: int) -> tuple[ExpertStore, Runs]:
         """Groups around random rows, nearest in this metric."""
         store = self.placed.store
-        centres = np.sort(self.rng.choice(self.rows, min(count, self.rows), replace=False))
+        count = min(count, max(1, _MOST_TIMES * self.rows // self.size), self.rows)
+        centres = np.sort(self.rng.choice(self.rows, count, replace=False))
         search = replace(self._model(self.plan.kernel, self.plan.start, metric, self.size), exact=self.exact)
 
         def find(row: int, work: Workspace) -> Array:
