@@ -19,7 +19,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "2")
 import warnings
 from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -30,9 +29,9 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 from sklearn.model_selection import cross_val_predict
 
 from gigagp import HGPRegressor
-from gigagp.arrays import Array
 from gigagp.distribution import PredictiveDistribution, Shape
 from gigagp.kernels import Matern52
+from gigagp.paper.sets import Rows
 from measure import arguments, bar, data_set, save
 
 TABLES = ("autos", "yacht", "energy", "concrete", "airfoil", "wine")
@@ -43,23 +42,14 @@ MANY_ROWS = 500  # from which scikit-learn's optimiser is started once only
 RESTARTS = 2
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Standardised training rows and queries."""
-
-    X: Array
-    y: Array
-    Z: Array
-    truth: Array
-
-    @classmethod
-    def of(cls, content: Any, split: int) -> Rows:
-        test = content["test_mask"][:, split]
-        X, y = content["X"].astype(float), content["y"].astype(float)
-        centre, width = X[~test].mean(axis=0), X[~test].std(axis=0)
-        X = (X - centre) / np.where(width > 0, width, 1.0)
-        y = (y - y[~test].mean()) / y[~test].std()
-        return cls(X[~test], y[~test], X[test], y[test])
+def standardised(content: Any, split: int) -> Rows:
+    """Training rows and queries of one split, in units of the training rows' deviations."""
+    test = content["test_mask"][:, split]
+    X, y = content["X"].astype(float), content["y"].astype(float)
+    centre, width = X[~test].mean(axis=0), X[~test].std(axis=0)
+    X = (X - centre) / np.where(width > 0, width, 1.0)
+    y = (y - y[~test].mean()) / y[~test].std()
+    return Rows(X[~test], y[~test], X[test], y[test])
 
 
 def defaults(rows: Rows) -> PredictiveDistribution:
@@ -119,7 +109,7 @@ def measured(content: Any, splits: list[int], full: bool) -> dict[str, dict[str,
     """Scores of every method, one number per split."""
     found: dict[str, dict[str, list[float]]] = {}
     for split in splits:
-        rows = Rows.of(content, split)
+        rows = standardised(content, split)
         for name, method in METHODS.items():
             if name == PEER and not full and len(rows.y) >= MANY_ROWS:
                 continue

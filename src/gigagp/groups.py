@@ -98,9 +98,12 @@ class Groups:
         return log.recorded(summed_evidence(kernel, store, cells, tree, self.engine, self.plan.dof))
 
     def well_cut(self, kernel: Kernel, theta: Array) -> bool:
-        """Whether the cells lead the search in the metric of theta to nearly all of the nearest rows."""
+        """Whether the cells lead the search in the metric of theta to nearly all of the nearest rows.
+
+        Of more rows than can all be compared this is not checked.
+        """
         limited = self.model(kernel, theta, min(_PROBE_NEIGHBOURS, self.rows))
-        exact = replace(limited, exact=True)
+        exact = replace(limited, exact=self.exact)
         rows = np.random.default_rng(0).integers(self.rows, size=_PROBES)
 
         def share(row: int, work: Workspace) -> float:
@@ -110,15 +113,16 @@ class Groups:
         return float(np.mean(list(self.engine.local.map(share, rows.tolist())))) >= _ENOUGH_FOUND
 
     def missed(self, kernel: Kernel, theta: Array) -> str | None:
-        """A warning where held-out rows are predicted worse than by their nearest row, as far as noise allows to tell.
+        """A warning where held-out errors are larger than what nearest rows differ by, the noise of both allowed for.
 
-        Where the model is right, a row differs from its nearest one by at least the noise of both, which is more than
-        sqrt(2) times the model's own error.
+        Where the model is right, a row differs from its nearest one by at least the noise of both, so that the
+        differences are about sqrt(2) times the model's errors, or more.
         """
         store = self.placed.store
         rows = np.unique(np.random.default_rng(0).integers(self.rows, size=_COMPARED_ROWS))
         X, y = store.gather(rows)
-        deviations = np.maximum(store.X[rows].std(axis=0, dtype=float), np.finfo(float).tiny)
+        deviations = X.std(axis=0, dtype=float)
+        deviations = np.where(deviations > 0, deviations, 1.0)
         single = replace(self._model(kernel, theta, 1 / deviations, 2), exact=self.exact)
 
         def difference(task: tuple[int, Array, float], work: Workspace) -> float:
