@@ -30,8 +30,8 @@ import numpy as np
 from gigagp import HGPRegressor
 from gigagp.arrays import Array
 from gigagp.datasets import robot_arm
-from gigagp.distribution import PredictiveDistribution
 from gigagp.memory import peak_memory
+from gigagp.model.distribution import PredictiveDistribution
 from measure import HERE, RESULTS, arguments, data_set, judged, machine, save, seconds, tell_bar
 from peers import SGPR, SVGP, BoostedTrees, ExactSubset, GPBoost, NearestNeighbours, Said
 from scores import LEVELS, log_losses, paired, scores

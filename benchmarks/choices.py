@@ -15,8 +15,8 @@ import numpy as np
 
 from gigagp import HGPRegressor, metrics
 from gigagp.datasets import robot_arm
-from gigagp.distribution import PredictiveDistribution
 from gigagp.kernels import Matern12, Matern32, Matern52, SquaredExponential
+from gigagp.model.distribution import PredictiveDistribution
 from measure import arguments, data_set, save, seconds
 
 SPLIT = 1

@@ -25,17 +25,17 @@ import numpy as np
 import gigagp.engines.dask as dask_engine
 from gigagp import expert
 from gigagp.arrays import Array
+from gigagp.data.row_lists import Runs
 from gigagp.data.store import ExpertStore
 from gigagp.datasets import robot_arm
 from gigagp.engines import Engine, OverLeaves, one_blas_thread, open_engine
 from gigagp.engines.dask import DaskEngine
 from gigagp.expert import Evidence
+from gigagp.fit.training import LeafEvidence
 from gigagp.kernels import SquaredExponential
 from gigagp.kernels.base import Kernel
 from gigagp.linalg.workspace import Workspace
 from gigagp.partition import LocalPartition, Shape
-from gigagp.partition.base import Runs
-from gigagp.training import LeafEvidence
 from gigagp.tree import Tree
 from measure import Timing, arguments, bar, save, seconds
 

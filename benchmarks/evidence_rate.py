@@ -9,9 +9,9 @@ import numpy as np
 from gigagp.data.store import ExpertStore
 from gigagp.datasets import robot_arm
 from gigagp.engines import Engine, one_blas_thread, open_engine
+from gigagp.fit.training import summed_evidence
 from gigagp.kernels import SquaredExponential
 from gigagp.partition import RandomPartition, Shape
-from gigagp.training import summed_evidence
 from measure import Timing, arguments, bar, gemm_rate, save, seconds
 
 ROWS = 65_536

@@ -19,15 +19,15 @@ from sklearn.exceptions import ConvergenceWarning
 from experiments import QUICK, SETS, SPLIT, rows_of
 from gigagp import HGPRegressor, expert, metrics
 from gigagp.arrays import Array
+from gigagp.data.row_lists import RowLists, Runs
 from gigagp.engines.serial import SerialEngine
 from gigagp.expert import Evidence
-from gigagp.factor_cache import FactorCache
-from gigagp.inference import Committee, Visits
+from gigagp.fit.training import Objective, Precision, Trace, maximise, summed_evidence
 from gigagp.kernels import Kernel
 from gigagp.linalg.workspace import Workspace
-from gigagp.partition.base import RowLists, Runs
-from gigagp.sharing import share_nearest
-from gigagp.training import Objective, Precision, Trace, maximise, summed_evidence
+from gigagp.model.committee import Committee, Visits
+from gigagp.model.factor_cache import FactorCache
+from gigagp.model.sharing import share_nearest
 from measure import arguments, save
 
 LEFT_OUT = ("wind_la_haute_borne",)  # of the sets of experiments, for time

@@ -23,10 +23,11 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 import gigagp
-from gigagp import HGPRegressor, neighbourhood
+from gigagp import HGPRegressor
 from gigagp.datasets import robot_arm
 from gigagp.engines import ThreadsEngine
 from gigagp.memory import peak_memory
+from gigagp.model import neighbourhood
 from measure import HERE, Timing, arguments, bar, save, seconds
 
 NEIGHBOURS = 64

@@ -24,7 +24,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from gigagp.arrays import Array
-from gigagp.distribution import PredictiveDistribution
+from gigagp.model.distribution import PredictiveDistribution
 from gigagp.paper import fitc, svgp
 from gigagp.paper.svgp import Watch
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from gigagp import HGPRegressor, neighbourhood
-from gigagp.committees import Extents
+from gigagp import HGPRegressor
 from gigagp.engines import one_blas_thread, open_engine
+from gigagp.fit.committee_assembly import Extents
+from gigagp.model import neighbourhood
 from measure import arguments, bar, save
 
 Table = tuple[np.ndarray, np.ndarray]

@@ -29,8 +29,8 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 from sklearn.model_selection import cross_val_predict
 
 from gigagp import HGPRegressor
-from gigagp.distribution import PredictiveDistribution, Shape
 from gigagp.kernels import Matern52
+from gigagp.model.distribution import PredictiveDistribution, Shape
 from gigagp.paper.sets import Rows
 from measure import arguments, bar, data_set, save
 

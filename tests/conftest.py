@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from gigagp import estimator, memory, placing, scales, selection, training, trials
+from gigagp import memory
 from gigagp.data import scaled, scaling, scan
 from gigagp.engines import one_blas_thread
+from gigagp.estimators import regressor as estimator
+from gigagp.fit import kernel_families, selection, starts, store_writer, training
 
 # No deadlines: the first call may compile. `make test-slow` runs every hypothesis test again with the long profile.
 settings.register_profile("short", deadline=None, max_examples=12)
@@ -71,11 +73,11 @@ BRIEF = {
     (selection, "_WORK"): 3e8,
     (selection, "_TRIAL_WORK"): 1e8,
     (selection, "_COMMITTEE_ROWS"): 400,
-    (trials, "_ITERATIONS"): 4,
-    (trials, "_ROWS"): 200,
-    (trials, "_GROUPS"): 6,
-    (scales, "_GROUPS"): 6,
-    (scales, "_ITERATIONS"): 8,
+    (kernel_families, "_ITERATIONS"): 4,
+    (kernel_families, "_ROWS"): 200,
+    (kernel_families, "_GROUPS"): 6,
+    (starts, "_GROUPS"): 6,
+    (starts, "_ITERATIONS"): 8,
     (training, "_FIRST_GROUPS"): 8,
     (training, "_MOST_GROUPS"): 16,
 }
@@ -99,7 +101,7 @@ def wave():
 @pytest.fixture
 def small_sizes(monkeypatch):
     """Everything that begins with millions of rows begins with hundreds: buckets, samples, blocks, budgets."""
-    monkeypatch.setattr(placing, "bucket_rows", lambda columns: 400)
+    monkeypatch.setattr(store_writer, "bucket_rows", lambda columns: 400)
     monkeypatch.setattr(memory, "LEAST", 1)
     monkeypatch.setattr(scan, "_SAMPLE_ROWS", 300)
     monkeypatch.setattr(scan, "_LEAST_SAMPLE", 300)

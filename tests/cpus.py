@@ -20,11 +20,15 @@ from llvmlite import binding
 
 HERE = Path(__file__).resolve().parent
 TESTS = (
-    "unit/test_linalg.py", "unit/test_products.py", "unit/test_team.py", "unit/test_kernels.py", "unit/test_expert.py",
-    "unit/test_inference.py", "unit/test_streaming.py", "unit/test_neighbours.py", "unit/test_neighbourhood.py",
+    "unit/linalg/test_linalg.py", "unit/linalg/test_products.py", "unit/linalg/test_team.py",
+    "unit/kernels/test_kernels.py", "unit/test_expert.py", "unit/model/test_committee.py",
+    "unit/model/test_prediction_files.py", "unit/model/test_neighbour_search.py", "unit/model/test_neighbourhood.py",
     "laws/test_rules.py", "laws/test_batches.py",
 )  # fmt: skip
-QUICK_TESTS = ("unit/test_linalg.py", "unit/test_kernels.py", "unit/test_inference.py", "laws/test_batches.py")
+QUICK_TESTS = (
+    "unit/linalg/test_linalg.py", "unit/kernels/test_kernels.py", "unit/model/test_committee.py",
+    "laws/test_batches.py",
+)  # fmt: skip
 
 _AVX2_FEATURES = (
     "+avx,+avx2,+bmi,+bmi2,+cmov,+cx16,+f16c,+fma,+fsgsbase,+lzcnt,+mmx,+movbe,+pclmul,+popcnt,+sse,+sse2,+sse3,"

@@ -21,10 +21,10 @@ import gigagp
 from gigagp import GigaGPError, HGPRegressor, InvalidInput
 from gigagp.combine import GRBCM, Healed
 from gigagp.data import folders
+from gigagp.data.row_lists import Runs
 from gigagp.data.store import FolderWriter, open_store
 from gigagp.kernels import Constant, Linear, Matern32, SquaredExponential
 from gigagp.partition import Groups, StratifiedPartition
-from gigagp.partition.base import Runs
 
 MANIFEST = "manifest.json"
 SECONDS = 20  # a case, in which hundreds usually pass

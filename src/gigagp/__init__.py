@@ -6,7 +6,7 @@ from gigagp.errors import GigaGPError, InvalidInput, InvalidParameter, NotPositi
 from gigagp.version import __version__
 
 if TYPE_CHECKING:
-    from gigagp.estimator import HGPRegressor
+    from gigagp.estimators.regressor import HGPRegressor
 
     load = HGPRegressor.load
 else:
@@ -17,7 +17,7 @@ else:
         from importlib.util import find_spec  # noqa: PLC0415
 
         if name in ("HGPRegressor", "load"):
-            model = import_module("gigagp.estimator").HGPRegressor
+            model = import_module("gigagp.estimators.regressor").HGPRegressor
             globals().update(HGPRegressor=model, load=model.load)
             return globals()[name]
         if name.startswith("_") or find_spec(f"gigagp.{name}") is None:

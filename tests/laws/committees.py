@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from gigagp.data.store import ExpertStore
-from gigagp.inference import Committee
 from gigagp.kernels import SquaredExponential
-from gigagp.partition import Groups
-from gigagp.routing import Router
+from gigagp.model.committee import Committee
+from gigagp.model.routing import Router
+from gigagp.partition import IndexLists
 from gigagp.tree import Tree
 
 VARIANCE, LENGTHSCALE, NOISE = 1.3, 0.8, 0.05
@@ -26,7 +26,7 @@ def committee(
     y = np.sin(2 * X).sum(axis=1) + np.sqrt(NOISE) * rng.standard_normal(n)
     kernel = SquaredExponential(VARIANCE, [LENGTHSCALE] * columns)
     own = np.arange(n).reshape(leaves, points)
-    experts = Groups.of([np.concatenate([own[i], own[(i + 1) % leaves][:shared]]) for i in range(leaves)])
+    experts = IndexLists.of([np.concatenate([own[i], own[(i + 1) % leaves][:shared]]) for i in range(leaves)])
     metric = np.full(columns, 1 / LENGTHSCALE)
     centres = np.array([X[experts[leaf]].mean(axis=0) for leaf in range(leaves)]) * metric
     return Committee(

@@ -10,8 +10,8 @@ from gigagp import kernels
 from gigagp.combine import RULES, rule
 from gigagp.data.store import ExpertStore
 from gigagp.engines import SerialEngine
-from gigagp.factor_cache import FactorCache
-from gigagp.inference import predict
+from gigagp.model.committee import predict
+from gigagp.model.factor_cache import FactorCache
 
 COLUMNS = 5
 LEAVES = 4

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gigagp import HGPRegressor, InvalidParameter
 from gigagp.combine import GRBCM, LAWS, NPAE, RULES, Blend, GPoE, Healed, Opinion, PoE, Prediction, Rule, rule
 from gigagp.engines import SerialEngine
-from gigagp.inference import predict
+from gigagp.model.committee import predict
 from gigagp.tree import Tree
 
 EVERY = [*(made() for made in RULES.values()), PoE(target="y"), Healed(100)]

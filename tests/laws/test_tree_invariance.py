@@ -14,9 +14,9 @@ from gigagp import HGPRegressor
 from gigagp.combine import PoE
 from gigagp.engines import SerialEngine, ThreadsEngine
 from gigagp.expert import Evidence, evidence
-from gigagp.inference import predict
+from gigagp.fit.training import summed_evidence
 from gigagp.linalg.workspace import Workspace
-from gigagp.training import summed_evidence
+from gigagp.model.committee import predict
 from gigagp.tree import Tree
 
 TREES = {

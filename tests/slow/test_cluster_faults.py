@@ -39,7 +39,7 @@ TTL = "5s"  # after which a worker that says nothing counts as lost
 
 @pytest.fixture(autouse=True)
 def small_first_batch(monkeypatch):
-    monkeypatch.setattr("gigagp.training._FIRST_POINTS", 100)
+    monkeypatch.setattr("gigagp.fit.training._FIRST_POINTS", 100)
 
 
 @pytest.fixture

@@ -21,11 +21,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gigagp import HGPRegressor, datasets, memory, placing
-from gigagp.checkpoint import EvaluationLog
+from gigagp import HGPRegressor, datasets, memory
 from gigagp.data import scan
 from gigagp.data.sources.rows import Rows
 from gigagp.data.store import FolderWriter, open_store
+from gigagp.fit import store_writer
+from gigagp.fit.checkpoint import EvaluationLog
 
 pytestmark = pytest.mark.slow
 
@@ -148,7 +149,7 @@ def main(partition, place):
     tempfile.tempdir = str(place / "tmp")
     (place / "tmp").mkdir()
     memory.LEAST = 1
-    placing.bucket_rows = lambda columns: 2000
+    store_writer.bucket_rows = lambda columns: 2000
     scan._SAMPLE_ROWS = scan._LEAST_SAMPLE = 300
     Rows.blocks = slow_blocks(Rows.blocks)
     FolderWriter.append = slowed(FolderWriter.append, 0.01)

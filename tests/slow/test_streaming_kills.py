@@ -21,8 +21,10 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from gigagp import HGPRegressor, datasets, estimator, inference
+from gigagp import HGPRegressor, datasets
 from gigagp.data.parts import Parts
+from gigagp.estimators import regressor as estimator
+from gigagp.model import committee as inference
 
 pytestmark = pytest.mark.slow
 

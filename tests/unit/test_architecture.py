@@ -6,60 +6,89 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "gigagp"
+ORDERED_FOLDERS = ("fit", "model")  # whose modules are listed in the document, each above those that it imports
 
 
-def layers():
-    """Package or module name -> line number of its layer in the document; larger is lower."""
+def section(name):
+    """The text of the document between the comments that enclose it."""
     text = (ROOT / "docs" / "architecture.md").read_text()
-    table = text.split("<!-- layers -->")[1].split("<!-- /layers -->")[0]
-    rows = [line.split("|")[1] for line in table.strip().splitlines()[2:]]
-    return {name: depth for depth, row in enumerate(rows) for name in re.findall(r"`(\w+)`", row)}
+    return text.split(f"<!-- {name} -->")[1].split(f"<!-- /{name} -->")[0]
+
+
+def listed(name):
+    """Names in a table's second column, from its top to its bottom: a name may import those after it."""
+    cells = [line.split("|")[2] for line in section(name).strip().splitlines()[2:]]
+    return [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
 
 
 def top_level(path):
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def modules():
-    return [p for p in SOURCE.rglob("*.py") if p != SOURCE / "__init__.py"]
+def modules(folder=SOURCE):
+    return [p for p in folder.rglob("*.py") if p != SOURCE / "__init__.py"]
 
 
-def imported(path):
-    """Names right below gigagp that a module imports."""
-    for node in ast.walk(ast.parse(path.read_text())):
+def imported(path, *, lazily=True):
+    """Dotted names below gigagp that a module imports; with lazily=False only those imported when it is loaded."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree) if lazily else tree.body:
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.name.startswith("gigagp."):
-                    yield alias.name.split(".")[1]
+            yield from (alias.name.removeprefix("gigagp.") for alias in node.names if alias.name.startswith("gigagp."))
         elif isinstance(node, ast.ImportFrom) and node.module == "gigagp":
-            for alias in node.names:
-                yield alias.name
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gigagp."):
-            yield node.module.split(".")[1]
+            below = node.module.removeprefix("gigagp.")
+            yield from (f"{below}.{alias.name}" for alias in node.names)
+
+
+def imported_beside(path, *, lazily=True):
+    """Modules of the same folder that a module imports."""
+    folder = path.parent.relative_to(SOURCE).as_posix().replace("/", ".")
+    beside = {p.stem for p in path.parent.glob("*.py")} | {p.name for p in path.parent.iterdir() if p.is_dir()}
+    for name in imported(path, lazily=lazily):
+        if name.startswith(f"{folder}."):
+            first = name.removeprefix(f"{folder}.").split(".")[0]
+            if first in beside:
+                yield first
 
 
 def test_every_module_has_a_layer_and_every_layer_exists():
-    assert {top_level(p) for p in modules()} == set(layers())
+    names = listed("layers")
+    assert len(names) == len(set(names))
+    assert {top_level(p) for p in modules()} == set(names)
 
 
 def test_imports_point_downwards_only():
-    depth = layers()
-    public = {"HGPRegressor": depth["estimator"]}  # what gigagp/__init__.py offers
+    depth = {name: i for i, name in enumerate(listed("layers"))}
+    public = {"HGPRegressor": depth["estimators"], "load": depth["estimators"]}  # what gigagp/__init__.py offers
     upward = [
         f"{path.relative_to(SOURCE)} imports {name}"
         for path in modules()
-        for name in imported(path)
-        if {**public, **depth}[name] < depth[top_level(path)]
+        for name in (each.split(".")[0] for each in imported(path))
+        if name != top_level(path) and {**public, **depth}[name] <= depth[top_level(path)]
     ]
     assert upward == []
 
 
-def test_modules_of_one_layer_do_not_lean_on_each_other():
-    depth = layers()
-    sideways = [
-        f"{path.relative_to(SOURCE)} imports {name}"
-        for path in modules()
-        for name in imported(path)
-        if name in depth and depth[name] == depth[top_level(path)] and name != top_level(path)
-    ]
-    assert sideways == []
+def test_the_large_folders_are_listed_in_the_order_of_their_imports():
+    for folder in ORDERED_FOLDERS:
+        depth = {name: i for i, name in enumerate(listed(folder))}
+        files = {p.stem: p for p in (SOURCE / folder).glob("*.py") if p.stem != "__init__"}
+        assert set(files) == set(depth)
+        upward = [
+            f"{folder}/{name} imports {other}"
+            for name, path in files.items()
+            for other in imported_beside(path)
+            if depth[other] <= depth[name]
+        ]
+        assert upward == []
+
+
+def test_modules_of_a_folder_do_not_import_each_other_in_a_circle():
+    for folder in {p.parent for p in modules()} - {SOURCE}:
+        waiting = {p.stem: set(imported_beside(p, lazily=False)) - {p.stem} for p in folder.glob("*.py")}
+        while ready := [name for name, needs in waiting.items() if not needs & waiting.keys()]:
+            for name in ready:
+                del waiting[name]
+        assert waiting == {}, folder

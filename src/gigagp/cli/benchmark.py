@@ -32,7 +32,7 @@ def command(
     """
     from gigagp import metrics
     from gigagp.datasets import robot_arm
-    from gigagp.estimator import HGPRegressor
+    from gigagp.estimators.regressor import HGPRegressor
 
     count = options.row_count(rows, at_least=2)
     queries = min(_MOST_QUERIES, count)
@@ -73,9 +73,9 @@ def _evidence(points: int, jobs: int | None) -> dict[str, Any]:
     from gigagp.data.store import ExpertStore
     from gigagp.datasets import robot_arm
     from gigagp.engines import ThreadsEngine, one_blas_thread, open_engine
+    from gigagp.fit.training import summed_evidence
     from gigagp.kernels import SquaredExponential
     from gigagp.partition import RandomPartition, Shape
-    from gigagp.training import summed_evidence
 
     X, y = robot_arm(points)
     X, y = (X - X.mean(axis=0)) / X.std(axis=0), (y - y.mean()) / y.std()

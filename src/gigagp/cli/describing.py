@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from gigagp.cli.running import table
-from gigagp.estimator import HGPRegressor
-from gigagp.evaluation import Evaluation
+from gigagp.estimators.regressor import HGPRegressor
+from gigagp.model.evaluation import Evaluation
 
 
 def column_names(model: HGPRegressor) -> list[str]:

@@ -120,8 +120,8 @@ def command(
     """Fit a model to a file, and save it in a folder."""
     from gigagp.cli import describing
     from gigagp.data.sources import Share
-    from gigagp.estimator import HGPRegressor
-    from gigagp.persistence import check_destination
+    from gigagp.estimators.regressor import HGPRegressor
+    from gigagp.model.persistence import check_destination
 
     check_destination(output, overwrite)
     held_out = None if test_fraction is None else Share(test_fraction, seed)

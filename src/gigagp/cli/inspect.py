@@ -20,7 +20,7 @@ def command(model: options.Model, as_json: options.Json = False, debug: options.
     Its tree, its parameters in the units of your columns, timing, settings and warnings.
     """
     from gigagp.cli import describing
-    from gigagp.estimator import HGPRegressor
+    from gigagp.estimators.regressor import HGPRegressor
 
     fitted = HGPRegressor.load(model, verify=False)
     report, tree = fitted.report_, fitted.tree_
@@ -52,7 +52,7 @@ def _plain(value: Any) -> Any:
 
 
 def _text(data: dict[str, Any], parameters: str) -> str:
-    from gigagp.fit_report import span
+    from gigagp.model.fit_report import span
 
     dropped = f" ({data['dropped']:,} dropped)" if data["dropped"] else ""
     stages = [

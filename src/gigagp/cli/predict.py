@@ -60,7 +60,7 @@ def command(
 
 def loaded(folder: str, engine: str | None, jobs: int | None, memory: str | None) -> Any:
     """The model in a folder, computing where it is told to."""
-    from gigagp.estimator import HGPRegressor
+    from gigagp.estimators.regressor import HGPRegressor
 
     model = HGPRegressor.load(Path(folder))
     given = {"engine": engine, "n_jobs": jobs, "memory": memory}

@@ -16,7 +16,7 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.data.folders import damaged
-from gigagp.partition.base import Groups, RowLists, Runs
+from gigagp.data.row_lists import IndexLists, RowLists, Runs
 
 _CHUNK = 1 << 24  # bytes read or written together
 _MAGIC = b"\x93NUMPY\x01\x00"  # version 1.0 of the format: two bytes with the header's length follow
@@ -60,8 +60,8 @@ def write_lists(folder: Path, name: str, lists: RowLists) -> dict[str, Any]:
     """Lists of row numbers, and their entries in the manifest."""
     if isinstance(lists, Runs):
         return write_array(folder, f"{name}_starts", np.asarray(lists.starts, np.int64))
-    if not isinstance(lists, Groups):
-        lists = Groups.of([lists[group] for group in range(len(lists))])
+    if not isinstance(lists, IndexLists):
+        lists = IndexLists.of([lists[group] for group in range(len(lists))])
     starts = write_array(folder, f"{name}_starts", np.asarray(lists.starts, np.int64))
     return starts | write_array(folder, f"{name}_rows", np.asarray(lists.indices, np.int64))
 
@@ -115,7 +115,7 @@ class ArrayFiles:
         indices = self.map(f"{name}_rows", (int(starts[-1]),), "int64", verify)
         if indices.min() < 0 or indices.max() >= rows:
             raise damaged(self.path(f"{name}_rows"), "it names rows that are not there")
-        return Groups(starts, np.asarray(indices))
+        return IndexLists(starts, np.asarray(indices))
 
 
 def _header(file: IO[bytes]) -> bytes:

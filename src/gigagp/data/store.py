@@ -19,7 +19,7 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.data import folders
 from gigagp.data.array_files import ArrayFile, ArrayFiles, write_lists
-from gigagp.partition.base import RowLists
+from gigagp.data.row_lists import RowLists
 
 FORMAT, VERSION = "gigagp-store", 1
 DTYPES = ("float32", "float64")

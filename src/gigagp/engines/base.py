@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from gigagp.arrays import Array
+from gigagp.data.row_lists import RowLists
 from gigagp.data.store import ExpertStore
 from gigagp.errors import tell_expert
 from gigagp.linalg.workspace import Workspace
-from gigagp.partition.base import RowLists
 from gigagp.tree import Node, Tree, V
 
 T = TypeVar("T")

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.data.row_lists import Runs
 from gigagp.data.store import MappedFile, frozen
 from gigagp.engines.base import OverLeaves
 from gigagp.engines.transport import mapped_store
 from gigagp.errors import tell_expert
 from gigagp.linalg.workspace import Workspace
-from gigagp.partition.base import Runs
 from gigagp.tree import Node, Tree, V
 
 Levels = tuple[Array, ...]  # of a tree

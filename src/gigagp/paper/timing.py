@@ -18,15 +18,15 @@ import numpy as np
 
 from gigagp import expert
 from gigagp.arrays import Array
+from gigagp.data.row_lists import Runs
 from gigagp.data.store import ExpertStore
 from gigagp.engines import one_blas_thread, open_engine
+from gigagp.fit.training import summed_evidence
 from gigagp.kernels import SquaredExponential
 from gigagp.linalg.workspace import Workspace
 from gigagp.paper import drawing, fitc, page, svgp
 from gigagp.paper.record import Found, Record
-from gigagp.partition.base import Runs
 from gigagp.progress import Event, Listener, silent
-from gigagp.training import summed_evidence
 from gigagp.tree import Tree
 
 D = 8

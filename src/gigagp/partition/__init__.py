@@ -1,13 +1,14 @@
 """Ways to divide the rows among experts."""
 
+from gigagp.data.row_lists import IndexLists
 from gigagp.errors import choose
-from gigagp.partition.base import Groups, Partition, Partitioner, Shape
+from gigagp.partition.base import Partition, Partitioner, Shape
 from gigagp.partition.local import LocalPartition
 from gigagp.partition.random import RandomPartition
 from gigagp.partition.stratified import StratifiedPartition
 
 __all__ = [
-    "Groups",
+    "IndexLists",
     "LocalPartition",
     "Partition",
     "Partitioner",

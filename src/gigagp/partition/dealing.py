@@ -8,13 +8,12 @@ from collections.abc import Callable
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.data.row_lists import IndexLists, Runs
 from gigagp.errors import InvalidParameter
 from gigagp.partition.base import (
     DEFAULT_BRANCHING,
-    Groups,
     Partition,
     Partitioner,
-    Runs,
     Shape,
     check_leaf,
     count_leaves,
@@ -106,7 +105,7 @@ def _deal(rows: Array, children: int, sharing: int) -> list[Array]:
 
 def _store(leaves: list[Array], n: int, tree: Tree) -> Partition:
     """Rows sorted by the first leaf that reads them."""
-    groups = Groups.of(leaves)
+    groups = IndexLists.of(leaves)
     if len(groups.indices) == n:  # each row in one leaf
         cells = Runs(groups.starts)
         return Partition(groups.indices, cells, cells, tree)
@@ -114,7 +113,7 @@ def _store(leaves: list[Array], n: int, tree: Tree) -> Partition:
     order = groups.indices[np.sort(first)]
     position = np.empty_like(order)
     position[order] = np.arange(len(order))
-    stored = Groups(groups.starts, position[groups.indices])
+    stored = IndexLists(groups.starts, position[groups.indices])
     for leaf in range(len(stored)):
         stored.indices[stored.starts[leaf] : stored.starts[leaf + 1]].sort()
     return Partition(order, stored, stored, tree)

@@ -12,11 +12,11 @@ from dataclasses import replace
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.data.row_lists import Runs
 from gigagp.partition.base import (
     DEFAULT_BRANCHING,
     Partition,
     Partitioner,
-    Runs,
     Shape,
     check_leaf,
     count_leaves,

@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from gigagp.arrays import Array
-from gigagp.estimator import HGPRegressor
-from gigagp.neighbourhood import nearest_rows
+from gigagp.estimators.regressor import HGPRegressor
+from gigagp.model.neighbourhood import nearest_rows
 from gigagp.plotting import style
 from gigagp.plotting.rows import leaf_centre, training_rows, two_columns, unscaled_inputs
 

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from gigagp.errors import InvalidParameter
-from gigagp.fit_report import FitReport
+from gigagp.model.fit_report import FitReport
 from gigagp.plotting import style
 
 _LOW = 0.1  # share of the evaluations that may lie below the picture: first steps of line searches

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from gigagp import metrics
 from gigagp.arrays import Array
 from gigagp.errors import InvalidParameter, choose
-from gigagp.estimator import HGPRegressor
+from gigagp.estimators.regressor import HGPRegressor
 from gigagp.plotting import style
 
 _SIZES, _SMALLEST = 5, 100

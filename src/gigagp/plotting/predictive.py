@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from gigagp.arrays import Array
 from gigagp.errors import choose
-from gigagp.estimator import HGPRegressor
+from gigagp.estimators.regressor import HGPRegressor
 from gigagp.plotting import style
 from gigagp.plotting.rows import column_number, in_order, most_relevant, span, training_rows, two_columns, typical_row
 

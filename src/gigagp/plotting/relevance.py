@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from gigagp.errors import InvalidParameter
-from gigagp.estimator import HGPRegressor
+from gigagp.estimators.regressor import HGPRegressor
 from gigagp.plotting import style
 from gigagp.plotting.rows import weights
 

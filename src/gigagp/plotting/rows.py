@@ -11,7 +11,7 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.errors import InvalidParameter
-from gigagp.estimator import HGPRegressor
+from gigagp.estimators.regressor import HGPRegressor
 from gigagp.plotting import style
 
 TYPICAL = 2_000  # training rows that ranges and typical rows are found from

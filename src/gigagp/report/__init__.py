@@ -12,8 +12,8 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from gigagp.data.folders import check_output, check_room, disk_errors, make, writing_file
-from gigagp.estimator import HGPRegressor
-from gigagp.evaluation import Evaluation
+from gigagp.estimators.regressor import HGPRegressor
+from gigagp.model.evaluation import Evaluation
 from gigagp.progress import Listener
 from gigagp.report import advice
 from gigagp.report.advice import Finding

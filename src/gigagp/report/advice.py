@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from scipy.stats import binom
 
-from gigagp.estimator import HGPRegressor
+from gigagp.estimators.regressor import HGPRegressor
 from gigagp.report.scored import LEVEL, Score
 
 _CHANCE = 0.005  # probability of what is not put down to chance

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gigagp.estimator import HGPRegressor
-from gigagp.evaluation import Evaluation
+from gigagp.estimators.regressor import HGPRegressor
+from gigagp.model.evaluation import Evaluation
 from gigagp.report.advice import Finding
 from gigagp.report.scored import Scored
 

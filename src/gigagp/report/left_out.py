@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gigagp import mixture, neighbourhood
 from gigagp.arrays import Array
-from gigagp.estimator import HGPRegressor
-from gigagp.left_out import Rows, by_own_expert
+from gigagp.estimators.regressor import HGPRegressor
+from gigagp.model import mixture, neighbourhood
+from gigagp.model.held_out import Rows, by_own_expert
 from gigagp.plotting.rows import unscaled_inputs, unscaled_target
 from gigagp.report.scored import Scored
 

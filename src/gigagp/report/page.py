@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.estimator import HGPRegressor
-from gigagp.fit_report import span
+from gigagp.estimators.regressor import HGPRegressor
 from gigagp.markup import Html, join, table, tag
+from gigagp.model.fit_report import span
 from gigagp.plotting.rows import TYPICAL, most_relevant, training_rows
 from gigagp.plotting.style import shortened
 from gigagp.report import pictures

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gigagp import plotting
-from gigagp.estimator import HGPRegressor
-from gigagp.fit_report import FitReport
+from gigagp.estimators.regressor import HGPRegressor
 from gigagp.markup import Html
+from gigagp.model.fit_report import FitReport
 from gigagp.plotting.relevance import height
 from gigagp.plotting.rows import most_relevant, typical_row, weights
 from gigagp.report.figures import figure

@@ -9,8 +9,8 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.data.row_keys import row_keys
 from gigagp.data.scaling import Moments
-from gigagp.distribution import PredictiveDistribution
-from gigagp.estimator import HGPRegressor
+from gigagp.estimators.regressor import HGPRegressor
+from gigagp.model.distribution import PredictiveDistribution
 from gigagp.plotting.rows import TYPICAL, leaf_centre, most_relevant, training_rows
 
 SAMPLE = 20_000

@@ -1,0 +1,87 @@
+"""From leaves with their rows to committees: boxes to find experts by, and points shared among neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.data.row_lists import RowLists, Runs
+from gigagp.data.store import ExpertStore
+from gigagp.fit.plan import Plan
+from gigagp.fit.store_writer import Placed
+from gigagp.model.boxes import extents
+from gigagp.model.committee import Committee
+from gigagp.model.neighbour_search import BlockTree
+from gigagp.model.routing import Router
+from gigagp.model.sharing import share_nearest
+from gigagp.partition.base import run_means
+from gigagp.partition.kdtree import block_starts
+
+_ROWS_TOGETHER = 1 << 16  # rows read at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Extents:
+    """Of each leaf the mean, the least and the greatest of every column; the latter two also of the blocks of rows."""
+
+    means: Array
+    lows: Array
+    highs: Array
+    block_starts: Array | None = None
+    block_lows: Array | None = None
+    block_highs: Array | None = None
+
+    @classmethod
+    def of(cls, store: ExpertStore, lists: RowLists) -> Extents:
+        if isinstance(lists, Runs):
+            return cls._of_runs(store, lists)
+        shape = (len(lists), store.X.shape[1])
+        found = cls(np.empty(shape), np.empty(shape), np.empty(shape))
+        for leaf in range(len(lists)):
+            X, _ = store.read(lists, leaf)
+            whole = np.array([0, len(X)])
+            found.means[leaf] = run_means(X, whole)[0]
+            found.lows[leaf], found.highs[leaf] = (side[0] for side in extents(X, whole))
+        return found
+
+    @classmethod
+    def _of_runs(cls, store: ExpertStore, cells: Runs) -> Extents:
+        starts = block_starts(cells.starts)
+        first = np.searchsorted(starts, cells.starts)  # block of each cell
+        means = np.empty((len(cells), store.X.shape[1]))
+        lows, highs = (np.empty((len(starts) - 1, store.X.shape[1])) for _ in range(2))
+        step = max(1, _ROWS_TOGETHER * len(cells) // len(store.y))
+        for begin in range(0, len(cells), step):
+            here = slice(begin, min(begin + step, len(cells)))
+            origin, end = cells.starts[here.start], cells.starts[here.stop]
+            X, _ = store.gather(slice(origin, end))
+            means[here] = run_means(X, cells.starts[here.start : here.stop + 1] - origin)
+            blocks = slice(first[here.start], first[here.stop])
+            lows[blocks], highs[blocks] = extents(X, starts[blocks.start : blocks.stop + 1] - origin)
+        return cls(
+            means, np.minimum.reduceat(lows, first[:-1]), np.maximum.reduceat(highs, first[:-1]), starts, lows, highs
+        )
+
+    def router(self, metric: Array, local: bool) -> Router:
+        """By cells where experts have them."""
+        if not local:
+            return Router(self.means * metric, metric)
+        blocks = None
+        if self.block_starts is not None and self.block_lows is not None and self.block_highs is not None:
+            blocks = BlockTree.of(self.block_starts, self.block_lows * metric, self.block_highs * metric)
+        return Router(self.means * metric, metric, (self.lows * metric, self.highs * metric), blocks)
+
+
+def committees(plan: Plan, placed: Placed, sides: Extents, theta: Array) -> Callable[[float], Committee]:
+    """The committee at theta, for any sharing among local experts."""
+    store, cells = placed.store, placed.cells
+    local = plan.partitioner.local and isinstance(cells, Runs)
+    router = sides.router(plan.metric(theta, store.X.shape[1]), local)
+    whole = Committee(plan.kernel, theta, store, placed.experts, placed.tree, router, student=plan.student)
+    if not (local and isinstance(cells, Runs)):
+        return lambda sharing: whole
+    return cache(lambda sharing: replace(whole, experts=share_nearest(store, cells, router, sharing)))

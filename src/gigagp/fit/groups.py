@@ -1,0 +1,155 @@
+"""Groups of neighbouring rows, from which theta is learnt.
+
+A group is the rows nearest to a random row in the metric of the present theta: it shows the model what a query sees.
+The cells of the store are cut once, in the metric of a rough theta, and structure that this metric does not show stays
+hidden in them; groups are formed again whenever theta has changed, so that theta and the rows that it is learnt from
+agree at the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.data.row_lists import Runs
+from gigagp.data.store import ExpertStore
+from gigagp.engines import Engine
+from gigagp.fit.committee_assembly import Extents
+from gigagp.fit.plan import Log, Plan
+from gigagp.fit.store_writer import Placed
+from gigagp.fit.training import Objective, summed_evidence
+from gigagp.kernels.base import Kernel
+from gigagp.linalg.workspace import Workspace
+from gigagp.model.neighbourhood import Neighbourhood, nearest_rows, predict
+from gigagp.tree import Tree
+
+_EXACT_ROWS = 1 << 24  # rows up to which all may be compared with the centre of a group
+_LARGEST_GROUP = 512  # rows
+_MOST_TIMES = 8  # that a row may be in groups, on average
+_PROBES = 32  # queries that tell how well the search works
+_PROBE_NEIGHBOURS = 64
+_COMPARED_ROWS = 512  # held-out rows that are compared with their nearest row
+_MISSED = 1.3  # ratio of errors to differences of nearest rows from which structure has been missed
+_NEGLIGIBLE_ERROR = 0.01  # share of the target's mean absolute deviation
+_ENOUGH_FOUND = 0.97  # share of the nearest rows that the limited search must find
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Forms groups of the rows of a store, in any metric."""
+
+    plan: Plan
+    placed: Placed
+    engine: Engine
+    rng: np.random.Generator
+
+    @cached_property
+    def extents(self) -> Extents:
+        return Extents.of(self.placed.store, self.placed.experts)
+
+    @property
+    def possible(self) -> bool:
+        """Whether theta can be learnt from groups: there are several cells, and the kernel has a metric."""
+        local = self.plan.partitioner.local and isinstance(self.placed.cells, Runs)
+        return local and len(self.placed.cells) > 1 and self.plan.kernel.metric(self.plan.kernel.theta) is not None
+
+    @property
+    def size(self) -> int:
+        """Rows per group: as many as a leaf has, up to a limit."""
+        return min(int(np.ceil(self.placed.cells.sizes.mean())), _LARGEST_GROUP)
+
+    @property
+    def rows(self) -> int:
+        return len(self.placed.store.y)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the nearest rows are found for certain, also where cells were cut in a very different metric."""
+        return self.rows <= _EXACT_ROWS
+
+    def model(self, kernel: Kernel, theta: Array, neighbours: int) -> Neighbourhood:
+        """The model of a kernel and theta that predicts from so many neighbours."""
+        return self._model(kernel, theta, replace(self.plan, kernel=kernel).metric(theta, self.columns), neighbours)
+
+    def around(self, metric: Array, count: int) -> tuple[ExpertStore, Runs]:
+        """Groups around random rows, nearest in this metric."""
+        store = self.placed.store
+        count = min(count, max(1, _MOST_TIMES * self.rows // self.size), self.rows)
+        centres = np.sort(self.rng.choice(self.rows, count, replace=False))
+        search = replace(self._model(self.plan.kernel, self.plan.start, metric, self.size), exact=self.exact)
+
+        def find(row: int, work: Workspace) -> Array:
+            return nearest_rows(search, store.X[row])
+
+        rows = np.concatenate(list(self.engine.local.map(find, centres.tolist())))
+        X, y = store.gather(rows)
+        return ExpertStore(X, y), Runs(np.arange(len(centres) + 1) * self.size)
+
+    def evidence(self, kernel: Kernel, theta: Array, count: int, log: Log) -> Objective:
+        """The summed evidence of groups that are formed in the metric of theta."""
+        store, cells = self.around(replace(self.plan, kernel=kernel).metric(theta, self.columns), count)
+        return self.evidence_of(kernel, store, cells, log)
+
+    def evidence_of(self, kernel: Kernel, store: ExpertStore, cells: Runs, log: Log) -> Objective:
+        tree = Tree.balanced(len(cells))
+        return log.recorded(summed_evidence(kernel, store, cells, tree, self.engine, self.plan.dof))
+
+    def well_cut(self, kernel: Kernel, theta: Array) -> bool:
+        """Whether the cells lead the search in the metric of theta to nearly all of the nearest rows.
+
+        Of more rows than can all be compared this is not checked.
+        """
+        limited = self.model(kernel, theta, min(_PROBE_NEIGHBOURS, self.rows))
+        exact = replace(limited, exact=self.exact)
+        rows = np.random.default_rng(0).integers(self.rows, size=_PROBES)
+
+        def share(row: int, work: Workspace) -> float:
+            z = self.placed.store.X[row]
+            return float(np.isin(nearest_rows(exact, z), nearest_rows(limited, z)).mean())
+
+        return float(np.mean(list(self.engine.local.map(share, rows.tolist())))) >= _ENOUGH_FOUND
+
+    def missed(self, kernel: Kernel, theta: Array) -> str | None:
+        """A warning where held-out errors are larger than what nearest rows differ by, the noise of both allowed for.
+
+        Where the model is right, a row differs from its nearest one by at least the noise of both, so that the
+        differences are about sqrt(2) times the model's errors, or more.
+        """
+        store = self.placed.store
+        rows = np.unique(np.random.default_rng(0).integers(self.rows, size=_COMPARED_ROWS))
+        X, y = store.gather(rows)
+        deviations = X.std(axis=0, dtype=float)
+        deviations = np.where(deviations > 0, deviations, 1.0)
+        single = replace(self._model(kernel, theta, 1 / deviations, 2), exact=self.exact)
+
+        def difference(task: tuple[int, Array, float], work: Workspace) -> float:
+            row, z, target = task
+            nearest = nearest_rows(single, z)
+            other = nearest[nearest != row][:1]
+            return abs(target - float(store.gather(other)[1][0]))
+
+        tasks = list(zip(rows.tolist(), X, y.astype(float), strict=True))
+        differences = np.fromiter(self.engine.local.map(difference, tasks), float, len(tasks))
+        model = self.model(kernel, theta, min(_PROBE_NEIGHBOURS, self.rows))
+        errors = np.abs(y - predict(model, np.ascontiguousarray(X), self.engine, False, held_out=rows).mean)
+        ratio = float(errors.mean()) / max(float(differences.mean()) / np.sqrt(2), np.finfo(float).tiny)
+        if ratio < _MISSED or errors.mean() < _NEGLIGIBLE_ERROR * np.abs(y - y.mean()).mean():
+            return None
+        return (
+            f"held-out errors are {ratio:.2g} times what rows that are close in all columns differ by: the model takes "
+            "for noise what neighbours share; try n_restarts=, a kernel with shorter length-scales, or more columns"
+        )
+
+    @property
+    def columns(self) -> int:
+        return int(self.placed.store.X.shape[1])
+
+    def _model(self, kernel: Kernel, theta: Array, metric: Array, neighbours: int) -> Neighbourhood:
+        assert isinstance(self.placed.cells, Runs)
+        router = self.extents.router(metric, True)
+        return Neighbourhood(
+            kernel, theta, self.placed.store, self.placed.cells, router, neighbours, self.plan.exact_search
+        )

@@ -1,0 +1,68 @@
+"""The family of kernels, chosen before training: each is trained on a few groups and judged by held-out predictions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.fit.groups import Groups
+from gigagp.fit.plan import Log, Plan
+from gigagp.fit.rough_theta import ROUGH
+from gigagp.fit.selection import DEFAULT_NEIGHBOURS, Scorer
+from gigagp.fit.training import Objective, Trace, maximise
+from gigagp.kernels.base import Kernel
+from gigagp.model.fit_report import Candidate, Stage
+
+_GROUPS = 16  # of neighbouring rows, to train candidates on
+_ITERATIONS = 12
+_ROWS = 2048  # held-out rows that judge a candidate
+_NEARLY_AS_GOOD = 0.03  # relative difference of scores for which a family is tried once more
+_INDISTINGUISHABLE = 0.003  # relative difference by which a rougher kernel must be better than a smoother one
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A family, the theta it was trained to, and its score."""
+
+    kernel: Kernel
+    theta: Array
+    candidate: Candidate
+    stages: tuple[Stage, ...]
+
+
+def try_kernels(
+    plan: Plan, theta: Array, groups: Groups, scorer: Scorer, log: Log, trace: Trace,
+) -> list[Trial]:  # fmt: skip
+    """Every family trained on the same groups and judged by the same rows; the chosen one is marked.
+
+    Those that are nearly as good as the best are trained once more, on groups in their own metric, and judged by more
+    rows.
+    """
+    store, cells = groups.around(plan.metric(theta, groups.columns), _GROUPS)
+
+    def trained(family: Kernel, start: Array, evidence: Objective, rows: int) -> Trial:
+        bounds = replace(plan, kernel=family).bounds
+        name = type(family).__name__
+        optimum = maximise(name, evidence, None, np.clip(start, *bounds.T), bounds, trace, ROUGH, _ITERATIONS)
+        scored = scorer.score(groups.model(family, optimum.theta, plan.neighbours or DEFAULT_NEIGHBOURS), rows)
+        return Trial(family, optimum.theta, Candidate("kernel", name, scored.score), (optimum.stage,))
+
+    trials = [
+        trained(each.kernel, each.start(theta), groups.evidence_of(each.kernel, store, cells, log), _ROWS)
+        for each in plan.families
+    ]
+    least = min(trial.candidate.score for trial in trials)
+    close = [trial for trial in trials if trial.candidate.score <= least * (1 + _NEARLY_AS_GOOD)]
+    if len(close) > 1:
+        again = []
+        for trial in close:
+            evidence = groups.evidence(trial.kernel, trial.theta, 2 * _GROUPS, log)
+            second = trained(trial.kernel, trial.theta, evidence, 2 * _ROWS)
+            again.append(replace(second, stages=trial.stages + second.stages))
+        trials = [again[close.index(trial)] if trial in close else trial for trial in trials]
+        close = again
+    least = min(trial.candidate.score for trial in close)
+    best = next(trial for trial in close if trial.candidate.score <= least * (1 + _INDISTINGUISHABLE))
+    return [replace(trial, candidate=replace(trial.candidate, chosen=trial is best)) for trial in trials]

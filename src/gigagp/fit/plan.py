@@ -1,0 +1,108 @@
+"""What a fit is asked to do, the random numbers it may use, and what it may remember."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from gigagp import expert
+from gigagp.arrays import Array
+from gigagp.combine import Rule
+from gigagp.fit.training import Objective, Precision
+from gigagp.kernels.base import Kernel
+from gigagp.partition import Partitioner, Shape
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """A family of kernels to choose from, and how its length-scales compare with the squared exponential's."""
+
+    kernel: Kernel
+    stretch: float = 1.0
+
+    def start(self, theta: Array) -> Array:
+        """Where training starts, from a theta of the squared exponential with the same columns."""
+        *parameters, noise = theta
+        own = self.kernel.theta.copy()
+        own[: len(parameters)] = parameters
+        own[1 : len(parameters)] += np.log(self.stretch)
+        return np.append(own, noise)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a fit is asked to do, all names resolved."""
+
+    kernel: Kernel  # bound to the number of columns; its values are where training starts
+    noise_start: float
+    noise_bounds: tuple[float, float]
+    partitioner: Partitioner
+    shape: Shape
+    training: str
+    precision: Precision
+    restarts: int = 0
+    student: bool = False  # whether each expert has a scale of its own
+    rule: Rule | None = None  # None: to be chosen
+    nearest: int | str | None = "auto"
+    calibrate: bool = True
+    families: tuple[Family, ...] = ()  # kernels to choose from; () where the user chose
+    method: str = "auto"  # how queries are answered: "neighbourhood", "committee" or whichever predicts better
+    neighbours: int | None = None  # None: to be chosen
+    exact_search: bool = False
+    target_variance: float = 1.0  # in the units of the model
+    train: bool = True  # False where the target is constant: there is nothing to learn
+
+    @property
+    def start(self) -> Array:
+        return np.append(self.kernel.theta, np.log(self.noise_start))
+
+    @property
+    def dof(self) -> float:
+        """By how many degrees of freedom the scale of an expert is known; infinite where all have one."""
+        return expert.STUDENT_DOF if self.student else np.inf
+
+    @property
+    def bounds(self) -> Array:
+        return np.vstack([self.kernel.bounds, np.log(self.noise_bounds)])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.kernel.names, "noise_variance")
+
+    def metric(self, theta: Array, n_features: int) -> Array:
+        """The kernel's metric at theta, or the plain one where it has none."""
+        metric = self.kernel.metric(theta[:-1])
+        return (
+            np.ones(n_features)
+            if metric is None or not metric.any()
+            else np.broadcast_to(metric, (n_features,)).astype(float)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Seeds:
+    """The random numbers of a fit: one stream for each use, so that no part disturbs another."""
+
+    keys: int
+    partition: np.random.Generator
+    batches: np.random.Generator
+    restarts: np.random.Generator
+    choice: np.random.Generator
+
+    @classmethod
+    def of(cls, seed: np.random.SeedSequence) -> Seeds:
+        keys, *others = seed.spawn(5)
+        return cls(int(keys.generate_state(1, np.uint64)[0]), *(np.random.default_rng(s) for s in others))
+
+
+class Log(Protocol):
+    """Remembers evaluations, so that a fit can go on where it was stopped."""
+
+    def recorded(self, evidence: Objective) -> Objective: ...
+
+
+class NoLog:
+    def recorded(self, evidence: Objective) -> Objective:
+        return evidence

@@ -1,0 +1,48 @@
+"""A first theta, from a sample of the rows: good enough to cut cells by."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gigagp import expert
+from gigagp.arrays import Array
+from gigagp.data.scan import Sample
+from gigagp.data.store import frozen
+from gigagp.engines import Engine
+from gigagp.expert import Evidence
+from gigagp.fit.plan import Log, Plan
+from gigagp.fit.training import Objective, Optimum, Precision, Trace, maximise
+from gigagp.kernels.base import Kernel
+from gigagp.tree import Tree
+
+ROUGH = Precision(change=1e-5, slope=1e-3)
+_ROWS, _ITERATIONS = 1000, 30  # of the sample, for the very first
+_NOTHING = 0.01  # nats a row by which a model must beat plain noise to have found anything
+_SHORTER = (0.3, 0.1, 0.03, 0.01)  # times the length-scales that training starts from, for another look
+
+
+def rough_theta(plan: Plan, sample: Sample, engine: Engine, log: Log, trace: Trace) -> list[Optimum]:
+    """From a few rows, with more starts where all seems noise."""
+    X, y = sample.first(_ROWS)
+    evidence = log.recorded(_one_expert(plan.kernel, frozen(X), frozen(y), engine))
+    climbs = [maximise("rough theta", evidence, None, plan.start, plan.bounds, trace, ROUGH, _ITERATIONS)]
+    if _nothing(climbs[-1], y):
+        starts = [plan.start + np.log(s) * np.array(["lengthscale" in name for name in plan.names]) for s in _SHORTER]
+        climbs += (maximise("rough theta", evidence, None, s, plan.bounds, trace, ROUGH, _ITERATIONS) for s in starts)
+        climbs.sort(key=lambda climb: climb.stage.evidence_per_point)
+    return climbs
+
+
+def _nothing(found: Optimum, y: Array) -> bool:
+    """Whether the evidence is no better than that of noise alone, of the best variance."""
+    variance = max(float(np.mean(np.square(y.astype(float)))), float(np.finfo(float).tiny))
+    return bool(found.stage.evidence_per_point < -0.5 * np.log(2 * np.pi * np.e * variance) + _NOTHING)
+
+
+def _one_expert(kernel: Kernel, X: Array, y: Array, engine: Engine) -> Objective:
+    tree = Tree.regular(1, 1)
+
+    def evidence(theta: Array, leaves: Array | None) -> Evidence:
+        return engine.sum(tree, lambda _, work: expert.evidence(kernel, theta, X, y, work))
+
+    return evidence

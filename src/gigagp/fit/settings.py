@@ -1,0 +1,108 @@
+"""What users may give as settings of a model, checked and brought into one form."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.data.scaling import Moments
+from gigagp.errors import InvalidInput, InvalidParameter, choose
+from gigagp.fit.plan import Family
+from gigagp.kernels import Kernel, Matern12, Matern32, Matern52, RationalQuadratic
+
+# Rough kernels fit the same data with longer length-scales than the squared exponential.
+_STRETCHES = {Matern52: 1.1, Matern32: 1.3, Matern12: 3.0}
+
+
+def families(kernel: Kernel) -> tuple[Family, ...]:
+    """The kernels to choose from, smooth ones first, with the bounds and start values of a squared exponential."""
+    shared = kernel.parameters
+    matern = [Family(family()._with(shared), stretch) for family, stretch in _STRETCHES.items()]
+    quadratic = RationalQuadratic()
+    return Family(kernel), *matern, Family(quadratic._with((*shared, quadratic.parameters[-1])))
+
+
+def levels(name: str, given: Any) -> Array:
+    """Numbers between 0 and 1."""
+    try:
+        levels = np.atleast_1d(np.asarray(given, dtype=float))
+    except (TypeError, ValueError):
+        levels = np.full(1, np.nan)
+    if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all():
+        raise InvalidParameter(f"{name} must be numbers between 0 and 1, both excluded; got {given!r}")
+    return levels
+
+
+def noise_bounds(bounds: Any) -> tuple[float, float]:
+    """Two numbers, 0 < low <= high."""
+    pair = isinstance(bounds, tuple | list | np.ndarray) and len(bounds) == 2
+    if pair and all(isinstance(b, Real) for b in bounds):
+        low, high = (float(b) for b in bounds)
+        if 0 < low <= high < np.inf:
+            return low, high
+    raise InvalidParameter(f"noise_bounds must be two numbers, 0 < low <= high; got {bounds!r}")
+
+
+def variance(target: Moments) -> float:
+    """Of a target that is not to be standardised."""
+    with np.errstate(over="ignore"):
+        variance = max(float(np.square(target.deviation[0])), 1e-300)
+    if not variance < 1e290:
+        raise InvalidInput("y is too large for standardize=False: its variance overflows; scale it, or standardise")
+    return variance
+
+
+def precision(dtype: Any) -> np.dtype[Any]:
+    """float64 or float32, by name or as NumPy's type."""
+    try:
+        name = np.dtype(dtype).name
+    except TypeError:
+        name = str(dtype)
+    return np.dtype(str(choose("dtype", name, {"float64": "float64", "float32": "float32"})))
+
+
+def seed(random_state: Any) -> np.random.SeedSequence:
+    """A seed sequence from whatever scikit-learn users pass."""
+    if isinstance(random_state, np.random.Generator):
+        return np.random.SeedSequence(int(random_state.integers(2**32)))
+    if isinstance(random_state, np.random.RandomState):
+        return np.random.SeedSequence(int(random_state.randint(2**31 - 1)))
+    if random_state is None or (isinstance(random_state, int | np.integer) and random_state >= 0):
+        return np.random.SeedSequence(None if random_state is None else int(random_state))
+    raise InvalidParameter(
+        f"random_state must be None, a whole number of at least 0 or a generator; got {random_state!r}"
+    )
+
+
+def experts_per_query(k: Any) -> int | str | None:
+    """How many experts answer a query: "auto", None for all, or a whole number."""
+    whole = isinstance(k, int | np.integer) and not isinstance(k, bool) and k >= 1
+    if not (k is None or k == "auto" or whole):
+        raise InvalidParameter(f"experts_per_query must be 'auto', None (all) or a positive whole number; got {k!r}")
+    return int(k) if whole else k
+
+
+def neighbours(m: Any) -> int | None:
+    """How many rows a prediction uses: "auto" (None) or a whole number."""
+    if isinstance(m, str) and m == "auto":
+        return None
+    if isinstance(m, int | np.integer) and not isinstance(m, bool) and m >= 1:
+        return int(m)
+    raise InvalidParameter(f"neighbours must be 'auto' or a positive whole number; got {m!r}")
+
+
+def switch(name: str, value: Any) -> bool:
+    """True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise InvalidParameter(f"{name} must be True or False; got {value!r}")
+    return bool(value)
+
+
+def count(name: str, value: Any) -> int:
+    """A whole number of at least 0."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 0:
+        raise InvalidParameter(f"{name} must be a whole number of at least 0; got {value!r}")
+    return int(value)

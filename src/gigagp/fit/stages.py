@@ -1,0 +1,342 @@
+"""The stages of a fit, from scaled rows to a committee of experts with a shared theta."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.data.row_lists import RowLists
+from gigagp.data.scaled import ArrayRows, ScaledRows, StoredRows
+from gigagp.data.scan import Sample
+from gigagp.engines import Engine
+from gigagp.fit.committee_assembly import committees
+from gigagp.fit.groups import Groups
+from gigagp.fit.kernel_families import Trial, try_kernels
+from gigagp.fit.plan import Log, Plan, Seeds
+from gigagp.fit.rough_theta import rough_theta
+from gigagp.fit.selection import (
+    DEFAULT_NEIGHBOURS,
+    SHARING,
+    Choice,
+    CommitteeScorer,
+    Scorer,
+    can_be_held_out,
+    choose_answer,
+)
+from gigagp.fit.small_tables import fit_mixture, is_small
+from gigagp.fit.starts import Start, find_starts
+from gigagp.fit.store_writer import Placed, Room, place
+from gigagp.fit.training import (
+    NEAR,
+    Objective,
+    Trace,
+    Trained,
+    bound_warnings,
+    maximise,
+    summed_evidence,
+    train_full,
+    train_on_groups,
+    train_progressive,
+)
+from gigagp.model.calibration import Calibration
+from gigagp.model.committee import Committee
+from gigagp.model.fit_report import Candidate, FitReport, Stage
+from gigagp.model.mixture import Mixture
+from gigagp.model.neighbourhood import Neighbourhood
+from gigagp.progress import Event, Listener
+
+_FULL_WORK = 5e9  # flops of one evaluation up to which "auto" trains on every expert every time
+_RESTART_EXPERTS = 16
+_ENOUGH_TO_CHOOSE = 100  # rows from which a family of kernels is chosen
+_JUDGING_NEIGHBOURS = 32  # of the held-out predictions that judge theta
+_RESTART_SPREAD = 1.5  # standard deviation of restarts around the start, in log-parameters
+
+
+@dataclass
+class _Record:
+    """What happens during a fit: seconds per stage, optimisations, evaluations, choices."""
+
+    tell: Listener
+    trace: Trace
+    seconds: dict[str, float] = field(default_factory=dict)
+    stages: list[Stage] = field(default_factory=list)
+    choices: list[Candidate] = field(default_factory=list)
+
+    def add(self, tried: Sequence[Start] | Sequence[Trial]) -> None:
+        """The optimisations and scores of candidates."""
+        self.stages.extend(stage for each in tried for stage in each.stages)
+        self.choices.extend(each.candidate for each in tried)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        self.trace.begin(name)
+        yield
+        self.seconds[name] = time.perf_counter() - start
+        self.tell(Event(name, 0, None, self.seconds[name], finished=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """The committee, how queries are answered, what happened, and the cells that the evidence is of."""
+
+    committee: Committee
+    neighbourhood: Neighbourhood | None  # None where the committee answers
+    report: FitReport
+    cells: RowLists
+    mixture: Mixture | None = None  # where rows are few, exact GPs that answer together
+
+
+def fit(
+    data: ScaledRows, sample: Sample, plan: Plan, engine: Engine, seeds: Seeds, room: Room, log: Log,
+    tell: Listener,
+) -> Fitted:  # fmt: skip
+    """Rough theta, partition, store, choice of kernel, training, choice of prediction and calibration."""
+    record = _Record(tell, Trace(tell=tell))
+    theta = plan.start
+    small = is_small(plan, data.rows)
+    if small:
+        plan = replace(plan, shape=replace(plan.shape, leaf_size=data.rows))
+    if plan.partitioner.local and plan.train and data.rows > (plan.shape.leaf_size or 0):
+        with record.stage("rough theta"):
+            climbs = rough_theta(plan, sample, engine.local, log, record.trace)
+            theta = climbs[-1].theta
+            record.stages.extend(climb.stage for climb in climbs)
+    rows = data.rows
+    with record.stage("partition and store"):
+        placed = _placed(plan, data, theta, sample, engine, seeds, room)
+        del data  # from here on the store is all there is
+    plan = replace(plan, student=plan.student and len(placed.cells) > 1)
+    scorer = Scorer.drawn(rows, plan.target_variance, engine, seeds.choice)
+    groups = Groups(plan, placed, engine, seeds.choice)
+    if small:
+        learnt = _of_few_rows(plan, groups, record, seeds)
+    else:
+        learnt = _of_many_rows(plan, groups, theta, scorer, _Again(sample, engine, seeds, room), log, record)
+    plan, theta, placed, choice = learnt.plan, learnt.theta, learnt.groups.placed, learnt.choice
+    shared = learnt.shared
+    committee, cells = shared(choice.sharing), placed.cells
+    experts = committee.experts
+    if plan.rule is not None and plan.rule.needs_communication:
+        committee = replace(committee, communication=_communication_rows(experts, rows, seeds.batches))
+    warnings = bound_warnings(theta, plan.bounds, plan.names) if plan.train else []
+    if plan.train and not small and _free(plan) and learnt.groups.possible:
+        missed = learnt.groups.missed(plan.kernel, theta)
+        warnings = warnings if missed is None else [missed, *warnings]
+    trace = record.trace
+    report = FitReport(
+        rows=rows,
+        leaves=len(cells),
+        points_per_leaf=(int(cells.sizes.min()), int(cells.sizes.max())),
+        points_per_expert=(int(experts.sizes.min()), int(experts.sizes.max())),
+        stages=tuple(record.stages),
+        seconds=record.seconds,
+        evidence_trace=tuple(trace.evidence),
+        theta_trace=_same_length(trace.theta, len(theta)),
+        names=plan.names,
+        theta=theta,
+        jitter=trace.jitter,
+        jittered_experts=trace.jittered,
+        warnings=tuple(warnings),
+        choices=tuple(record.choices),
+        calibration=choice.calibration,
+    )
+    return Fitted(committee, choice.neighbourhood, report, cells, learnt.mixture)
+
+
+@dataclass(frozen=True, eq=False)
+class _Learnt:
+    """The chosen kernel, theta, the rows, and how queries are answered."""
+
+    plan: Plan
+    theta: Array
+    groups: Groups
+    shared: Callable[[float], Committee]
+    choice: Choice
+    mixture: Mixture | None = None
+
+
+@dataclass(eq=False)
+class _Again:
+    """What is needed to sort the rows into cells of another metric."""
+
+    sample: Sample
+    engine: Engine
+    seeds: Seeds
+    room: Room
+
+    def cut(self, plan: Plan, groups: Groups, theta: Array) -> Groups:
+        """Cells in the metric of theta, where those of the store do not lead the search to the nearest rows in it."""
+        if groups.well_cut(plan.kernel, theta):
+            return groups
+        store = groups.placed.store
+        data = StoredRows(store) if store.mapped else ArrayRows(store.X, store.y)
+        self.room = self.room.again()
+        placed = _placed(plan, data, theta, self.sample, self.engine, self.seeds, self.room)
+        return replace(groups, placed=placed)
+
+
+def _free(plan: Plan) -> bool:
+    """Whether any part of theta is left to be learnt."""
+    return bool((plan.bounds[:, 0] < plan.bounds[:, 1]).any())
+
+
+def _of_few_rows(plan: Plan, groups: Groups, record: _Record, seeds: Seeds) -> _Learnt:
+    """All rows are one leaf, and exact GPs of several families answer together."""
+    with record.stage("training"):
+        exact = fit_mixture(plan, groups.placed.store, groups.engine, record.trace, seeds.choice)
+        record.stages.extend(exact.stages)
+        record.choices.extend(exact.candidates)
+    plan = replace(plan, kernel=exact.family.kernel)
+    shared = committees(plan, groups.placed, groups.extents, exact.theta)
+    return _Learnt(plan, exact.theta, groups, shared, Choice(None, 1.0, exact.calibration), exact.mixture)
+
+
+def _of_many_rows(
+    plan: Plan, groups: Groups, theta: Array, scorer: Scorer, again: _Again, log: Log, record: _Record
+) -> _Learnt:
+    """The start of training, the family of kernels, theta and the way to answer, in this order."""
+    rows, seeds = groups.rows, again.seeds
+    if plan.train and _free(plan) and groups.possible:
+        with record.stage("start of training"):
+            starts = find_starts(plan, again.sample, theta, groups, scorer, log, record.trace)
+            theta = next(start for start in starts if start.candidate.chosen).theta
+            record.add(starts)
+            groups = again.cut(plan, groups, theta)
+    if plan.train and plan.families and rows >= _ENOUGH_TO_CHOOSE:
+        with record.stage("choice of kernel"):
+            trials = try_kernels(plan, theta, groups, scorer, log, record.trace)
+            best = next(trial for trial in trials if trial.candidate.chosen)
+            record.add(trials)
+        plan, theta = replace(plan, kernel=best.kernel), best.theta
+        groups = replace(groups, plan=plan)
+    if plan.train:
+        with record.stage("training"):
+            theta = _trained(plan, groups, theta, scorer, log, record, seeds)
+            if groups.possible:
+                groups = again.cut(plan, groups, theta)
+    shared = committees(plan, groups.placed, groups.extents, theta)
+    near = partial(groups.model, plan.kernel, theta, plan.neighbours or DEFAULT_NEIGHBOURS)
+    choice = _choose(plan, groups.placed, near, shared, rows, scorer, record, seeds.choice)
+    return _Learnt(plan, theta, groups, shared, choice)
+
+
+def _same_length(thetas: list[Array], length: int) -> Array:
+    """All thetas as one array; those of candidates with another number of parameters are NaN."""
+    table = np.full((len(thetas), length), np.nan)
+    for row, theta in zip(table, thetas, strict=True):
+        if len(theta) == length:
+            row[:] = theta
+    return table
+
+
+def _placed(
+    plan: Plan, data: ScaledRows, theta: Array, sample: Sample, engine: Engine, seeds: Seeds, room: Room
+) -> Placed:
+    """The rows, sorted into leaves; local ones are cut in the metric of theta."""
+    metric, here = plan.metric(theta, data.columns), engine.local
+    return place(plan.partitioner, data, plan.shape, metric, sample, seeds.keys, seeds.partition, room, here)
+
+
+def _trained(
+    plan: Plan, groups: Groups, theta: Array, scorer: Scorer, log: Log, record: _Record, seeds: Seeds
+) -> Array:
+    """Theta from groups of neighbouring rows; from the cells where that is asked for, or where groups make no sense."""
+    placed, trace = groups.placed, record.trace
+    sizes = placed.cells.sizes
+    if plan.training == "auto" and groups.possible:
+        start = theta
+        if plan.restarts:
+            evidence = groups.evidence(plan.kernel, theta, _RESTART_EXPERTS, log)
+            few = np.full(_RESTART_EXPERTS, groups.size)
+            climbed = _restart(plan, evidence, theta, few, trace, seeds.restarts)
+            record.stages.extend(climbed.stages)
+            start = climbed.theta
+        trained = train_on_groups(
+            lambda theta, count: groups.evidence(plan.kernel, theta, count, log),
+            lambda theta: scorer.score(groups.model(plan.kernel, theta, _JUDGING_NEIGHBOURS)).score,
+            start, plan.bounds, trace, plan.precision,
+        )  # fmt: skip
+        record.stages.extend(trained.stages)
+        return trained.theta
+    evidence = log.recorded(
+        summed_evidence(plan.kernel, placed.store, placed.cells, placed.tree, groups.engine, plan.dof)
+    )
+    if plan.training == "auto":
+        plan = _economical(plan, sizes)
+    climbed = _restart(plan, evidence, theta, sizes, trace, seeds.restarts)
+    trained = _train(plan, evidence, climbed.theta, sizes, trace, seeds.batches)
+    record.stages.extend((*climbed.stages, *trained.stages))
+    return trained.theta
+
+
+def _choose(
+    plan: Plan, placed: Placed, model: Callable[[], Neighbourhood], shared: Callable[[float], Committee], rows: int,
+    scorer: Scorer, record: _Record, rng: np.random.Generator,
+) -> Choice:  # fmt: skip
+    """How queries are answered, and the distribution of errors."""
+    open_choice = Choice(None, plan.shape.sharing or SHARING[1], Calibration.none())
+    if not plan.partitioner.local:
+        return open_choice
+    near = None if plan.method == "committee" or plan.kernel.metric(plan.kernel.theta) is None else model()
+    if not plan.train or rows < _ENOUGH_TO_CHOOSE:
+        return replace(open_choice, neighbourhood=near if plan.method == "neighbourhood" else None)
+    with record.stage("choice of prediction"):
+        committees = CommitteeScorer.drawn(shared, placed.cells, scorer, rng)
+        allowed = plan.method != "neighbourhood" and can_be_held_out(plan.rule)
+        if near is None and not allowed:
+            return open_choice
+        choice = choose_answer(
+            scorer, near, committees, plan.shape.sharing, plan.rule, _nearest(plan, placed.cells), plan.neighbours,
+            allowed,
+        )  # fmt: skip
+        record.choices.extend(choice.candidates)
+    return choice if plan.calibrate else replace(choice, calibration=Calibration.none())
+
+
+def _nearest(plan: Plan, cells: RowLists) -> int | None:
+    """How many experts answer; None where that is open."""
+    return None if plan.nearest == "auto" else len(cells) if plan.nearest is None else int(plan.nearest)
+
+
+def _economical(plan: Plan, sizes: Array) -> Plan:
+    """What "auto" means: all experts every time as long as that is little work; one alone as exactly as can be."""
+    little = float((sizes.astype(float) ** 3).sum()) <= _FULL_WORK
+    precision = plan.precision if len(sizes) == 1 else plan.precision.no_finer(NEAR)
+    return replace(plan, training="full" if little else "progressive", precision=precision)
+
+
+def _train(
+    plan: Plan, evidence: Objective, theta: Array, sizes: Array, trace: Trace, rng: np.random.Generator
+) -> Trained:
+    if plan.training == "full":
+        return train_full(evidence, theta, plan.bounds, trace, plan.precision)
+    return train_progressive(evidence, theta, plan.bounds, trace, plan.precision, sizes, rng)
+
+
+def _restart(
+    plan: Plan, evidence: Objective, theta: Array, sizes: Array, trace: Trace, rng: np.random.Generator
+) -> Trained:
+    """Where training begins: `theta`, or the best end of climbs from it and from as many other starts as asked for.
+
+    Full training climbs on all experts, progressive training on a few.
+    """
+    if plan.restarts == 0:
+        return Trained(theta, ())
+    whole = plan.training == "full" or len(sizes) <= _RESTART_EXPERTS
+    few = None if whole else np.sort(rng.permutation(len(sizes))[:_RESTART_EXPERTS])
+    starts = [theta, *(theta + _RESTART_SPREAD * rng.standard_normal((plan.restarts, len(theta))))]
+    climbs = [maximise("restart", evidence, few, s, plan.bounds, trace, plan.precision) for s in starts]
+    best = max(climbs, key=lambda c: c.stage.evidence_per_point)
+    return Trained(best.theta, tuple(c.stage for c in climbs))
+
+
+def _communication_rows(experts: RowLists, n: int, rng: np.random.Generator) -> Array:
+    """A random sample of all rows, as large as an expert: the communication expert of GRBCM."""
+    return np.sort(rng.choice(n, int(experts.sizes.mean()), replace=False, shuffle=False))

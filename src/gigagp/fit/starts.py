@@ -1,0 +1,128 @@
+"""Where training starts: theta at several scales, judged by held-out predictions.
+
+A thousand scattered rows show no structure that is shorter than the distance between them, and training from a theta
+that takes it for noise stays there. Two other starts look closer: at rows that are near each other in all columns, and
+at single columns, along which the target may vary much faster than scattered rows can show.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.data.scan import Sample
+from gigagp.fit.groups import Groups
+from gigagp.fit.plan import Log, Plan
+from gigagp.fit.rough_theta import ROUGH
+from gigagp.fit.selection import Scorer
+from gigagp.fit.training import Trace, maximise
+from gigagp.model.fit_report import Candidate, Stage
+
+_GROUPS = 16
+_ROUNDS = 2  # of forming groups and training on them
+_ITERATIONS = 20  # of L-BFGS per round
+_NEIGHBOURS = 32  # of the held-out predictions that compare the starts
+_NOISE_SHARE = 0.1  # of the variance within a group, where training starts
+_SPREADS = 2.0  # length-scales at the start, in standard deviations within a group
+_SHORTEST_SHARE = 1e-3  # of a column's standard deviation: the shortest length-scale at a start
+_VARIOGRAM_ROWS = 1 << 16
+_LEAST_VARIOGRAM_ROWS = 4096  # rows from which variograms are formed
+_LONGEST_LAG = 4  # as one over a share of the rows
+_STANDARD_ERRORS = 5.0  # by which a variogram must rise to count
+_LEAST_RISE = 0.02  # as a share of its value
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """A theta from which training may start, and its score."""
+
+    theta: Array
+    candidate: Candidate
+    stages: tuple[Stage, ...]
+
+
+def find_starts(
+    plan: Plan, sample: Sample, theta: Array, groups: Groups, scorer: Scorer, log: Log, trace: Trace
+) -> list[Start]:
+    """Theta from scattered rows, from near rows and from single columns, each trained on groups; the best is marked."""
+    thetas = {"scattered rows": theta, "near rows": _near_rows(plan, sample, groups)}
+    columns = _single_columns(plan, sample, theta)
+    if columns is not None:
+        thetas["single columns"] = columns
+    starts = []
+    for name, start in thetas.items():
+        theta = start
+        metric = _deviations(sample) ** -1 if name == "near rows" else plan.metric(theta, sample.X.shape[1])
+        stages = []
+        for _ in range(_ROUNDS):
+            evidence = groups.evidence_of(plan.kernel, *groups.around(metric, _GROUPS), log)
+            optimum = maximise(name, evidence, None, theta, plan.bounds, trace, ROUGH, _ITERATIONS)
+            theta = optimum.theta
+            stages.append(optimum.stage)
+            metric = plan.metric(theta, sample.X.shape[1])
+        model = replace(groups.model(plan.kernel, theta, _NEIGHBOURS), exact=groups.exact)
+        starts.append(Start(theta, Candidate("start", name, scorer.score(model).score), tuple(stages)))
+    best = min(starts, key=lambda each: each.candidate.score)
+    return [replace(each, candidate=replace(each.candidate, chosen=each is best)) for each in starts]
+
+
+def _deviations(sample: Sample) -> Array:
+    deviation = sample.X.std(axis=0, dtype=float)
+    return np.where(deviation > 0, deviation, 1.0)
+
+
+def _with_lengthscales(plan: Plan, theta: Array, scales: Array) -> Array:
+    """Theta with these length-scales, one per column; their geometric mean where the kernel has only one."""
+    theta = theta.copy()
+    places = np.flatnonzero(["lengthscale" in name for name in plan.names])
+    theta[places] = np.log(scales) if len(places) == len(scales) else np.log(scales).mean()
+    return np.clip(theta, *plan.bounds.T)
+
+
+def _near_rows(plan: Plan, sample: Sample, groups: Groups) -> Array:
+    """Length-scales as long as groups of near rows are wide."""
+    deviations = _deviations(sample)
+    store, cells = groups.around(deviations**-1, _GROUPS)
+    within = np.mean([store.read(cells, i)[0].var(axis=0, dtype=float) for i in range(len(cells))], axis=0)
+    noise = np.mean([store.read(cells, i)[1].var(dtype=float) for i in range(len(cells))])
+    theta = _with_lengthscales(plan, plan.start, np.maximum(_SPREADS * np.sqrt(within), _SHORTEST_SHARE * deviations))
+    theta[-1] = np.log(max(_NOISE_SHARE * float(noise), 1e-300))
+    return np.clip(theta, *plan.bounds.T)
+
+
+def _single_columns(plan: Plan, sample: Sample, theta: Array) -> Array | None:
+    """Theta with a shorter length-scale for every column whose variogram rises over a shorter distance.
+
+    None where there is no such column.
+    """
+    X, y = (np.asarray(a, float) for a in sample.first(_VARIOGRAM_ROWS))
+    if len(y) < _LEAST_VARIOGRAM_ROWS:
+        return None
+    metric = plan.metric(theta, X.shape[1])
+    scales = 1 / np.maximum(metric, 1e-300)
+    found = False
+    for j in range(X.shape[1]):
+        order = np.lexsort((sample.keys[: len(y)], X[:, j]))
+        scale = _rise(X[order, j], y[order], len(y) // _LONGEST_LAG)
+        if scale is not None and scale < scales[j] / 2:
+            scales[j], found = scale, True
+    return _with_lengthscales(plan, theta, scales) if found else None
+
+
+def _rise(x: Array, y: Array, lag: int) -> float | None:
+    """The distance over which half of the variogram's rise up to a lag takes place; None where it does not rise.
+
+    x, y : sorted by x
+    """
+    lags = [1 << k for k in range(lag.bit_length())]
+    means = [float(np.abs(y[k:] - y[:-k]).mean()) for k in lags]
+    differences = np.abs(y[lags[-1] :] - y[: -lags[-1]]) - np.abs(y[1:] - y[:-1])[: len(y) - lags[-1]]
+    error = float(differences.std()) / np.sqrt(len(differences))
+    rise = means[-1] - means[0]
+    if rise < max(_STANDARD_ERRORS * error, _LEAST_RISE * means[-1]):
+        return None
+    half = next(k for k, mean in zip(lags, means, strict=True) if mean >= means[0] + rise / 2)
+    distance = float(np.median(x[half:] - x[:-half]))
+    return distance if distance > 0 else None

@@ -1,0 +1,250 @@
+"""Calibration: the distribution of y, given what a Gaussian process says of f, learnt from held-out predictions.
+
+With v the variance of f at a query, s^2 the noise, t the variance of the target and k that of the prior,
+
+    v'  = 1 / (1 / v + 1 / (t - s^2) - 1 / k)         the variance of f if the prior's were the target's
+    rho = v' / (t - s^2)                              from 0 at the data to 1 far from them
+    ln(variance / (v' + s^2)) = (1 - rho) (c_0 + c_1 ln misfit^2 + c_2 ln(v' / s^2))
+
+and a floor, times 1 - rho, is added. The misfit says how large the errors near the query are in predicted deviations
+(`linalg.neighbourhood`). Far from all data the variance of y is thus that of the target, whatever the noise of the
+nearest rows, and the transition is continuous. The shape of the errors is common to all queries (`distribution`).
+Coefficients are found by maximum likelihood under a Student-t, then the shape by expectation maximisation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import digamma, gammaln
+from scipy.stats import chi2
+
+from gigagp.arrays import Array
+from gigagp.model.answers import Answers
+from gigagp.model.distribution import Shape
+
+LEAST_ROWS = 50  # held-out rows from which a calibration is learnt
+# Widths of the mixture's components, in deviations: narrow ones for targets that repeat exactly, and a few very wide
+# ones, so that a row that is unlike all its neighbours is improbable but not impossible.
+_WIDTHS = 2.0 ** np.concatenate([np.arange(-10, -4), np.arange(-4, 7.5, 0.5), np.arange(9, 25, 2)])
+_BINS = 2.0 ** np.arange(-14, 10, 0.1)  # ends of bins of absolute errors in deviations, when the weights are learnt
+_BIN_CENTRES = 2.0 ** (np.append(np.arange(-14, 10, 0.1), 10.0) - 0.05)
+_PRIOR_ROWS = 20.0  # the Student-t counts as so many rows when the mixture's weights are learnt
+_LEAST_PRIOR_DOF = 4.0  # heavier tails must be seen in the held-out rows: the prior would make the deviation arbitrary
+_HEAVY_SHARE = 0.01  # of the prior that is a Student-t of so few degrees of freedom, however light the tails seem
+_LEAST_WEIGHT = 1e-40  # components of less are dropped
+_FAR_LEVEL = 0.99  # quantile of absolute errors
+_BEYOND = 10.0  # times that quantile: errors beyond it are so rare that a few thousand rows do not tell their size
+_STUDENT_STEPS = 60
+_EM_STEPS = 500
+_START_WEIGHT = 1e-6  # of every component when its weight is learnt, at least
+_WIDEST_COMMON = 2.0**7  # deviations: wider components have the prior's weight alone
+_EM_CHANGE = 1e-6  # of a weight, at which it has converged
+_ROUNDS = 2  # of alternately learning the shape and the common factor
+_LEAST_MISFIT = 0.03  # added to a misfit before its logarithm is taken: nearby errors of zero prove little
+_LEAST_RATIO = 1e-6  # added to a ratio of variances before its logarithm is taken
+_SMALLEST_VARIANCE = 1e-12  # of f, as a share of the target's
+_LEAST_SHARE = 0.05  # of the target's variance that is left for f when nearly all of it is noise
+# Priors of the coefficients c_0, c_1, c_2: means and deviations.
+_COEFFICIENTS = np.array([0.0, 1.0, 0.0])
+_SPREADS = np.array([3.0, 1.0, 0.3])
+_TAIL_MEAN = 1.5  # prior of ln(degrees of freedom - 2)
+_TAIL_SPREAD = 1.5
+_BOUNDS = [(-20.0, 20.0), (-5.0, 5.0), (-2.0, 2.0), (-20.0, 1.0), (-4.0, 5.0)]
+_START_FLOOR = -9.0  # ln of the floor, in units of the target's variance
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a calibration must know of the model: variances of noise, prior and target, in the model's units."""
+
+    noise: float
+    prior: float | None  # None for a kernel that is not stationary: it has no distance from the data
+    target: float = 1.0
+
+    @property
+    def signal(self) -> float:
+        """The part of the target's variance that is not noise."""
+        return max(self.target - self.noise, _LEAST_SHARE * self.target)
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """How the variance of y follows from an answer, and the shape of its distribution.
+
+    Without rows nothing has been learnt: y is Gaussian, and the model adds the noise itself.
+    """
+
+    coefficients: Array
+    floor: float
+    shape: Shape
+    setting: Setting | None
+    rows: int = 0  # held-out rows that it was learnt from
+    score: float = np.nan  # mean negative log density of these rows
+
+    @classmethod
+    def none(cls) -> Calibration:
+        return cls(_COEFFICIENTS * 0, 0.0, Shape.gaussian(), None)
+
+    @classmethod
+    def learnt(cls, answers: Answers, y: Array, setting: Setting) -> Calibration:
+        """From held-out predictions and the targets of these rows."""
+        errors = y - answers.mean
+        if len(y) < LEAST_ROWS or not (np.isfinite(errors).all() and errors.any()):
+            return cls.none()
+        base, rho, F = _features(answers, setting)
+        coefficients, floor, dof = _student(errors, base, rho, F, setting)
+        known = cls(coefficients, floor, Shape.gaussian(), setting, len(y))
+        heavy = _student_weights(_LEAST_PRIOR_DOF)
+        prior = (1 - _HEAVY_SHARE) * _student_weights(max(dof, _LEAST_PRIOR_DOF)) + _HEAVY_SHARE * heavy
+        for _ in range(_ROUNDS):  # a t with heavy tails says little of the variance: begin with that of the errors
+            known = known._scaled(float(np.mean(_bounded(errors / np.sqrt(known.variance(answers))) ** 2)))
+            weights = _mixture_weights(_bounded(errors / np.sqrt(known.variance(answers))), prior)
+            known = known._scaled(float(np.sum(weights * _WIDTHS**2)))  # since the shape is scaled to variance one
+        kept = weights > _LEAST_WEIGHT
+        known = replace(known, shape=Shape.of(weights[kept] / weights[kept].sum(), _WIDTHS[kept]))
+        return replace(known, score=float(known.losses(answers, y).mean()))
+
+    def _scaled(self, factor: float) -> Calibration:
+        """With variances that are so many times as large near the data."""
+        shift = np.array([np.log(factor), 0.0, 0.0])
+        return replace(self, coefficients=self.coefficients + shift, floor=self.floor * factor)
+
+    def variance(self, answers: Answers, latent: bool = False) -> Array:
+        """The variance of y at each query, or with `latent` that of f."""
+        assert answers.variance is not None
+        assert answers.misfit is not None
+        assert self.setting is not None
+        base, rho, F = _features(answers, self.setting)
+        total = base * np.exp((1 - rho) * (F * self.coefficients).sum(axis=1))  # not by BLAS: its bits depend on n
+        if latent:
+            return np.asarray(total * (base - self.setting.noise) / base)
+        return np.asarray(total + (1 - rho) * self.floor)
+
+    def losses(self, answers: Answers, y: Array) -> Array:
+        """The negative log density of each target."""
+        deviation = np.sqrt(self.variance(answers))
+        return np.asarray(np.log(deviation) - self.shape.log_density((y - answers.mean) / deviation))
+
+    def crps(self, answers: Answers, y: Array) -> Array:
+        """The continuous ranked probability score of each target."""
+        deviation = np.sqrt(self.variance(answers))
+        return np.asarray(deviation * self.shape.crps((y - answers.mean) / deviation))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Calibration):
+            return NotImplemented
+        arrays = ((c.coefficients, c.shape.weights, c.shape.widths) for c in (self, other))
+        same = all(np.array_equal(a, b) for a, b in zip(*arrays, strict=True))
+        return same and (self.floor, self.setting, self.rows) == (other.floor, other.setting, other.rows)
+
+    def __hash__(self) -> int:
+        return hash((self.floor, self.rows))
+
+    def __repr__(self) -> str:
+        if not self.rows:
+            return "none"
+        c0, c1, c2 = self.coefficients
+        wide = float(self.shape.quantile(np.array([0.975]))[0]) / 1.96
+        return (
+            f"from {self.rows:,} held-out rows, NLPD {self.score:.3f}: variance times {np.exp(c0):.3g} "
+            f"misfit^{2 * c1:.2f} (v/noise)^{c2:.2f}, 95% intervals {wide:.3g} times as wide as a Gaussian's"
+        )
+
+
+def _features(answers: Answers, setting: Setting) -> tuple[Array, Array, Array]:
+    """v' + noise, rho and the columns that the coefficients multiply."""
+    assert answers.variance is not None
+    assert answers.misfit is not None
+    signal = setting.signal
+    if setting.prior is None:
+        v, rho = answers.variance, np.zeros_like(answers.variance)
+    else:
+        known = np.clip(answers.variance, _SMALLEST_VARIANCE * signal, setting.prior)
+        v = 1 / (1 / known + (1 / signal - 1 / setting.prior))
+        rho = np.clip(v / signal, 0.0, 1.0)
+    ratio = np.log(v / setting.noise + _LEAST_RATIO)
+    misfit = 2 * np.log(answers.misfit + _LEAST_MISFIT)
+    # Far away the variance is the target's: the noise is part of it.
+    base = v + setting.noise + rho * (setting.target - setting.noise - signal)
+    return base, rho, np.column_stack([np.ones_like(v), misfit, ratio])
+
+
+def _student(errors: Array, base: Array, rho: Array, F: Array, setting: Setting) -> tuple[Array, float, float]:
+    """Coefficients, floor and degrees of freedom by maximum a posteriori, with Student-t errors."""
+    n, squares = len(errors), errors**2
+    scale = setting.target
+    # One row in n may be wrong by as much as all errors are on average, however sure the others seem.
+    least = float(squares.mean()) / n
+
+    def loss(p: Array) -> tuple[float, Array]:
+        c, floor, tail = p[:3], scale * np.exp(p[3]), np.exp(p[4])
+        dof = 2 + tail
+        main = base * np.exp(np.clip((1 - rho) * (F @ c), -60, 60))
+        total = main + (1 - rho) * (floor + least)
+        t = squares / (tail * total)  # the squared scale of the t is total * tail / dof
+        value = (
+            0.5 * np.log(total * tail * np.pi)
+            + 0.5 * (dof + 1) * np.log1p(t)
+            + gammaln(dof / 2)
+            - gammaln((dof + 1) / 2)
+        )
+        by_log_total = 0.5 - 0.5 * (dof + 1) * t / (1 + t)
+        by_main = by_log_total * main / total * (1 - rho)
+        by_floor = by_log_total * (1 - rho) * floor / total
+        by_tail = tail * (
+            0.5 / tail
+            + 0.5 * np.log1p(t)
+            - 0.5 * (dof + 1) * t / (1 + t) / tail
+            + 0.5 * digamma(dof / 2)
+            - 0.5 * digamma((dof + 1) / 2)
+        )
+        away = (c - _COEFFICIENTS) / _SPREADS
+        strange = (p[4] - _TAIL_MEAN) / _TAIL_SPREAD
+        penalty = 0.5 * (np.sum(away**2) + strange**2) / n
+        gradient = np.append(F.T @ by_main, [by_floor.sum(), by_tail.sum()]) / n
+        gradient += np.append(away / _SPREADS, [0.0, strange / _TAIL_SPREAD]) / n
+        return float(value.mean() + penalty), gradient
+
+    start = np.append(_COEFFICIENTS, [_START_FLOOR, _TAIL_MEAN])
+    options = {"maxiter": _STUDENT_STEPS}
+    best = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=_BOUNDS, options=options).x
+    return best[:3], float(scale * np.exp(best[3])) + least, float(2 + np.exp(best[4]))
+
+
+def _student_weights(dof: float) -> Array:
+    """The Student-t of variance one as a mixture of Gaussians of these widths: dof / width^2 is chi-squared."""
+    edges = np.sqrt(_WIDTHS[1:] * _WIDTHS[:-1])
+    scaled = (dof - 2) / edges**2
+    above = np.concatenate([[1.0], chi2.cdf(scaled, dof), [0.0]])  # the share of widths beyond each edge
+    return np.maximum(-np.diff(above), 0.0)
+
+
+def _bounded(z: Array) -> Array:
+    """Absolute errors; single ones beyond all others count as far ones, or they alone would make the deviation."""
+    z = np.abs(z)
+    return np.asarray(np.minimum(z, _BEYOND * np.quantile(z, _FAR_LEVEL)))
+
+
+def _mixture_weights(z: Array, prior: Array) -> Array:
+    """Weights of the components by expectation maximisation; z are absolute errors, the prior counts as some rows.
+
+    Errors are counted in narrow bins first, so that a step takes no longer for many rows than for few.
+    """
+    counts = np.bincount(np.searchsorted(_BINS, z), minlength=len(_BINS) + 1)
+    middle = _BIN_CENTRES[counts > 0]
+    counts = counts[counts > 0].astype(float)
+    logs = -0.5 * (middle[:, None] / _WIDTHS) ** 2 - np.log(_WIDTHS)
+    densities = np.exp(logs - logs.max(axis=1, keepdims=True))
+    weights = prior + _START_WEIGHT * (_WIDTHS <= _WIDEST_COMMON)
+    weights /= weights.sum()
+    for _ in range(_EM_STEPS):
+        share = counts / (densities @ weights)
+        following = weights * (densities.T @ share) + _PRIOR_ROWS * prior
+        following /= following.sum()
+        if np.abs(following - weights).max() < _EM_CHANGE:
+            return np.asarray(following)
+        weights = following
+    return np.asarray(weights)

@@ -1,0 +1,161 @@
+"""What happened during a fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from textwrap import fill
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.markup import Html, notebook, table, tag
+from gigagp.model.calibration import Calibration
+
+_SHOWN = 5  # warnings in a notebook
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One optimisation: how many experts and points it saw, and how it ended."""
+
+    name: str
+    experts: int
+    points: int
+    iterations: int
+    evaluations: int
+    evidence_per_point: float
+    message: str
+    converged: bool
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A candidate; its score is the mean CRPS of held-out rows in the model's units."""
+
+    what: str
+    name: str
+    score: float
+    chosen: bool = False
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """Iterations, evaluations, seconds per stage, traces, jitter and the optimiser's own words."""
+
+    rows: int
+    leaves: int
+    points_per_leaf: tuple[int, int]  # smallest and largest, for the evidence
+    points_per_expert: tuple[int, int]  # smallest and largest, for prediction
+    stages: tuple[Stage, ...]
+    seconds: dict[str, float]
+    evidence_trace: tuple[float, ...]  # log marginal likelihood per point at each evaluation
+    theta_trace: Array  # (evaluations, len(theta))
+    names: tuple[str, ...]
+    theta: Array
+    jitter: float
+    jittered_experts: int
+    warnings: tuple[str, ...] = field(default=())
+    dropped: int = 0  # rows left out for missing values
+    choices: tuple[Candidate, ...] = ()  # what was tried where nothing was asked for
+    calibration: Calibration = field(default_factory=Calibration.none)  # the distribution of errors
+
+    @property
+    def iterations(self) -> int:
+        return sum(s.iterations for s in self.stages)
+
+    @property
+    def evaluations(self) -> int:
+        return sum(s.evaluations for s in self.stages)
+
+    @property
+    def converged(self) -> bool:
+        return not self.stages or self.stages[-1].converged
+
+    @property
+    def choosing(self) -> float:
+        """The share of the fit that went into choosing what was left open."""
+        spent = sum(seconds for stage, seconds in self.seconds.items() if stage.startswith("choice of "))
+        return spent / max(sum(self.seconds.values()), 1e-9)
+
+    @property
+    def message(self) -> str:
+        return self.stages[-1].message if self.stages else "the target is constant: nothing to learn"
+
+    @property
+    def size(self) -> str:
+        """Rows, leaves and their points, in words."""
+        return (
+            f"{self.rows:,} rows, {self.leaves:,} leaves of {span(self.points_per_leaf)} points"
+            f" (experts predict from {span(self.points_per_expert)})"
+        )
+
+    def __repr__(self) -> str:
+        lines = [
+            f"FitReport: {self.size}",
+            f"  {'stage':<20}{'experts':>9}{'points':>12}{'iterations':>12}{'evaluations':>13}{'evidence/point':>16}",
+        ]
+        lines += [
+            f"  {s.name:<20}{s.experts:>9,}{s.points:>12,}{s.iterations:>12}{s.evaluations:>13}"
+            f"{s.evidence_per_point:>16.4f}"
+            for s in self.stages
+        ]
+        spent = [f"{name} {value:.2f}" for name, value in self.seconds.items()]
+        spent += [f"{self.choosing:.0%} of them to choose"] if self.choosing else []
+        lines += wrapped("seconds: ", ", ".join(spent))
+        values = ", ".join(f"{n}={v:.3g}" for n, v in zip(self.names, np.exp(self.theta), strict=True))
+        lines.append(f"  theta: {values}")
+        jitter = f"{self.jitter:.1g} in {self.jittered_experts} experts" if self.jitter else "none"
+        lines.append(f"  jitter: {jitter}; {'converged' if self.converged else 'not converged'}: {self.message}")
+        if self.dropped:
+            lines.append(f"  dropped: {self.dropped:,} rows with missing values")
+        for what in dict.fromkeys(c.what for c in self.choices):
+            scores = (
+                f"{c.name} {c.score:.4f}{' (chosen)' if c.chosen else ''}" for c in self.choices if c.what == what
+            )
+            lines += wrapped(f"choice of {what}, by held-out rows: ", ", ".join(scores))
+        if self.calibration.rows:
+            lines += wrapped("calibration: ", str(self.calibration))
+        lines += [f"  warning: {w}" for w in self.warnings]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return notebook(
+            tag("p", tag("strong", "FitReport"), f": {self.size}"),
+            self.stages_html(),
+            self.timing_html(),
+            self.choices_html(),
+            tag("p", f"{'Converged' if self.converged else 'Not converged'}: {self.message}"),
+            *(tag("p", tag("strong", "Warning"), f": {warning}") for warning in self.warnings[:_SHOWN]),
+            tag("p", f"and {more} more in .warnings") if (more := len(self.warnings) - _SHOWN) > 0 else "",
+        )
+
+    def stages_html(self) -> Html:
+        head = ["stage", "experts", "points", "iterations", "evaluations", "evidence per point"]
+        rows = [
+            [
+                s.name, f"{s.experts:,}", f"{s.points:,}", f"{s.iterations:,}", f"{s.evaluations:,}",
+                f"{s.evidence_per_point:.4f}",
+            ]
+            for s in self.stages
+        ]  # fmt: skip
+        return table(head, rows) if rows else tag("p", "Nothing was trained.")
+
+    def timing_html(self) -> Html:
+        rows = [[name, f"{spent:.2f}"] for name, spent in self.seconds.items()]
+        return table(["stage of the fit", "seconds"], [*rows, ["all", f"{sum(self.seconds.values()):.2f}"]])
+
+    def choices_html(self) -> Html:
+        """What was tried; nothing where nothing was."""
+        rows = [[f"{c.what}: {c.name}", f"{c.score:.4f}", "chosen" if c.chosen else ""] for c in self.choices]
+        return table(["choice", "score (lower is better)", ""], rows) if rows else Html()
+
+
+def wrapped(name: str, text: str) -> list[str]:
+    """Lines of a report, indented."""
+    return fill(text, 110, initial_indent=f"  {name}", subsequent_indent=" " * 11).splitlines()
+
+
+def span(pair: tuple[int, int]) -> str:
+    """Two numbers, or one where they are equal."""
+    low, high = pair
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

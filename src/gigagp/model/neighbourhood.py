@@ -1,0 +1,248 @@
+"""Prediction by an exact GP on the rows nearest to each query, in the metric of the trained kernel.
+
+Nothing is factored in advance and no query depends on another: the answer is the same whatever the batch, the engine
+or the number of workers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.data.row_lists import Runs
+from gigagp.data.store import ExpertStore
+from gigagp.engines import Engine, own_workspace
+from gigagp.errors import NotPositiveDefinite
+from gigagp.kernels.base import Kernel
+from gigagp.linalg import cholesky, leaf, neighbourhood, schedule
+from gigagp.linalg.compiled import compiled
+from gigagp.linalg.jitter import largest_jitter
+from gigagp.linalg.tiny import tiny_is_zero
+from gigagp.linalg.workspace import Workspace
+from gigagp.model.answers import Answers
+from gigagp.model.neighbour_search import NO_ROW, UNLIMITED, BlockTree, nearest, nearest_group, search_scratch
+from gigagp.model.routing import Router
+
+_COMPARED_BY_CELLS = 128  # as below, where there are no boxes of blocks
+_COMPARED = 64  # rows compared per neighbour wanted, unless the search is exact
+_CHUNK_WORK = 2e8  # multiplications per task of an engine
+_LITTLE_WORK = 2e6  # multiplications up to which the calling thread answers
+_LARGEST_CHUNK = 4096  # queries per task
+_SORT_FROM = 4096  # queries from which they are answered in the order of their places, for the caches
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbourhood:
+    """Everything needed to predict from the rows nearest to a query."""
+
+    travels_once = True  # to each worker
+
+    kernel: Kernel
+    theta: Array
+    store: ExpertStore
+    cells: Runs
+    router: Router
+    neighbours: int
+    exact: bool = False  # whether the search must find the nearest rows, however long that takes
+
+    @property
+    def noise(self) -> float:
+        return float(np.exp(self.theta[-1]))
+
+    @property
+    def count(self) -> int:
+        """The number of neighbours; all rows where there are fewer."""
+        return min(self.neighbours, len(self.store.y))
+
+    @cached_property
+    def tree(self) -> BlockTree:
+        """Boxes around blocks of rows; around whole cells in models of earlier versions, which have no others."""
+        boxes = self.router.boxes
+        return self.router.blocks or BlockTree.of(self.cells.starts, boxes.lows, boxes.highs)
+
+    @property
+    def limit(self) -> int:
+        """Rows that the search for one query may compare."""
+        per_neighbour = _COMPARED if self.router.blocks is not None else _COMPARED_BY_CELLS
+        return UNLIMITED if self.exact else per_neighbour * self.count
+
+    @property
+    def work(self) -> float:
+        """About how many multiplications one query takes."""
+        m, columns = self.count, self.store.X.shape[1]
+        compared = min(self.limit, len(self.store.y))
+        return float(0.7 * m**3 + m * m * (columns + 20) + compared * (columns + 2))
+
+
+def predict(
+    model: Neighbourhood, Z: Array, engine: Engine, with_variance: bool = True, held_out: Array | None = None
+) -> Answers:
+    """Mean, variance of f and misfit at scaled queries Z.
+
+    held_out : for each query the row of the store that it is, which is then ignored
+    """
+    if len(Z) == 0:
+        empty = np.empty(0)
+        return Answers(empty, empty if with_variance else None, empty if with_variance else None)
+    rows = np.full(len(Z), NO_ROW) if held_out is None else np.asarray(held_out, np.int64)
+    if len(Z) * model.work <= _LITTLE_WORK:  # handing it to a worker would take longer
+        results = _Answer(model, with_variance)((Z, rows), own_workspace())
+        return _answers(results, with_variance)
+    order = _by_place(model, Z) if len(Z) >= _SORT_FROM or model.store.mapped else np.arange(len(Z))
+    size = int(np.clip(_CHUNK_WORK / model.work, 1, min(_LARGEST_CHUNK, -(-len(Z) // 8))))
+    chunks = [order[i : i + size] for i in range(0, len(Z), size)]
+    parts = engine.map(_Answer(model, with_variance), ((Z[chunk], rows[chunk]) for chunk in chunks))
+    results = np.empty((len(Z), neighbourhood.RESULTS))
+    for chunk, part in zip(chunks, parts, strict=True):
+        results[chunk] = part
+    return _answers(results, with_variance)
+
+
+def _answers(results: Array, with_variance: bool) -> Answers:
+    mean, variance, misfit = np.ascontiguousarray(results.T)
+    return Answers(mean, variance if with_variance else None, misfit if with_variance else None)
+
+
+def _by_place(model: Neighbourhood, Z: Array) -> Array:
+    """An order in which queries near to each other follow each other, so that they find rows in the caches."""
+    return np.argsort(nearest_group(model.tree, Z.astype(float) * model.router.metric), kind="stable")
+
+
+@dataclass(frozen=True, eq=False)
+class _Answer:
+    """The results of some queries: one row per query, with the columns of `linalg.neighbourhood`."""
+
+    model: Neighbourhood
+    with_variance: bool
+
+    name = "neighbourhood"
+
+    def __call__(self, task: tuple[Array, Array], work: Workspace) -> Array:
+        Z, held_out = task
+        model = self.model
+        profile = model.kernel.profile(model.theta[:-1], Z.shape[1])
+        if profile is None:
+            results = _with_any_kernel(model, Z, held_out, self.with_variance, work)
+        else:
+            results = _with_profile(model, profile, Z, held_out, self.with_variance, work)
+        if np.isnan(results[:, neighbourhood.MEAN]).any():
+            names = (*model.kernel.names, "noise_variance")
+            values = dict(zip(names, (float(v) for v in np.exp(model.theta)), strict=True))
+            raise NotPositiveDefinite(None, values, largest_jitter("float64"), "float64")
+        model.store.touched(len(Z) * model.limit)
+        return results
+
+
+def _search_arguments(model: Neighbourhood) -> tuple[Any, ...]:
+    tree = model.tree
+    return model.store.X, tree.starts, tree.sides, tree.first_below, model.router.metric
+
+
+def _operations(p: int) -> tuple[Array, Array]:
+    return schedule.factoring(p, cholesky.WIDTH).operations, schedule.inverting_factor(p, cholesky.WIDTH)
+
+
+@tiny_is_zero
+def _with_profile(
+    model: Neighbourhood, profile: leaf.Profile, Z: Array, held_out: Array, with_variance: bool, work: Workspace
+) -> Array:
+    """For kernels of the scaled distance: all in one compiled call."""
+    p = model.count
+    buffers = leaf.buffers(p, np.dtype(float), work)
+    results = np.empty((len(Z), neighbourhood.RESULTS))
+    _answer_all(  # type: ignore[call-arg]
+        *profile[:4], model.noise, with_variance, *_search_arguments(model), model.store.y, Z, held_out, model.limit,
+        *_operations(p), *buffers, results,
+    )  # fmt: skip
+    return results
+
+
+@compiled
+def _answer_all(
+    kind: int, variance: float, scales: Array, shape: float, noise: float, with_variance: bool,
+    X: Array, starts: Array, sides: Array, first_below: Array, metric: Array, y: Array,
+    Z: Array, held_out: Array, limit: int, factoring: Array, inverting: Array,
+    K: Array, A: Array, T: Array, S: Array, D: Array, results: Array,
+) -> None:  # fmt: skip
+    p, columns = len(K), X.shape[1]
+    scratch = search_scratch(X.shape[1], len(starts) + len(sides))
+    squares, rows = np.empty(p + 1), np.empty(p + 1, np.int64)
+    point, x, targets = np.empty(columns), np.empty((columns, p)), np.empty(p)
+    weights, k, alpha, precision = np.ones(p), np.empty(p), np.empty(p), np.empty(p)
+    for q in range(len(Z)):
+        for d in range(columns):
+            point[d] = Z[q, d] * metric[d]
+        size = nearest(
+            X, starts, sides, first_below, metric, point, held_out[q], limit, scratch, squares, rows,
+        )  # fmt: skip
+        count = min(size, p)
+        neighbourhood.taper(squares, size, count, weights)
+        neighbourhood.gather(X, y, rows, count, scales, x, targets)
+        neighbourhood.covariances(kind, variance, shape, x, squares, count, K, k)
+        if with_variance:
+            good = neighbourhood.posterior(
+                K, k, targets, noise, weights, count, variance, factoring, inverting, A, T, S, D, alpha, precision,
+                results[q],
+            )  # fmt: skip
+        else:
+            good = neighbourhood.mean_only(K, k, targets, noise, weights, count, factoring, A, T, S, D, results[q])
+        if not good:
+            results[q, 0] = np.nan
+
+
+def nearest_rows(model: Neighbourhood, z: Array) -> Array:
+    """Rows of the store around one scaled query, the nearest first, as `predict` finds them."""
+    squares, rows = np.empty(model.count + 1), np.empty(model.count + 1, np.int64)
+    point = z.astype(float) * model.router.metric
+    size = _search(*_search_arguments(model), point, NO_ROW, model.limit, squares, rows)  # type: ignore[call-arg]
+    return rows[: min(size, model.count)]
+
+
+@compiled
+def _search(
+    X: Array, starts: Array, sides: Array, first_below: Array, metric: Array, point: Array, held_out: int,
+    limit: int, squares: Array, rows: Array,
+) -> int:  # fmt: skip
+    scratch = search_scratch(X.shape[1], len(starts) + len(sides))
+    return nearest(  # type: ignore[no-any-return]
+        X, starts, sides, first_below, metric, point, held_out, limit, scratch, squares, rows
+    )
+
+
+@tiny_is_zero
+def _with_any_kernel(model: Neighbourhood, Z: Array, held_out: Array, with_variance: bool, work: Workspace) -> Array:
+    """For composed kernels and kernels that users have written: Python calls the kernel once per query."""
+    p, theta = model.count, model.theta[:-1]
+    factoring, inverting = _operations(p)
+    K, A, T, S, D = leaf.buffers(p, np.dtype(float), work)
+    squares, rows, weights = np.empty(p + 1), np.empty(p + 1, np.int64), np.ones(p)
+    results = np.empty((len(Z), neighbourhood.RESULTS))
+    search = _search_arguments(model)
+    for q, z in enumerate(Z.astype(float)):
+        point = z * model.router.metric
+        size = _search(*search, point, held_out[q], model.limit, squares, rows)  # type: ignore[call-arg]
+        count = min(size, p)
+        neighbourhood.taper(squares, size, count, weights)
+        X, y = (np.asarray(a, float) for a in model.store.gather(rows[:count]))
+        k, targets = np.zeros(p), np.zeros(p)
+        targets[:count] = y
+        K[:p, :p] = np.eye(p)
+        K[:count, :count] = np.asarray(model.kernel.gram(theta, X))[:count, :count]
+        k[:count] = np.asarray(model.kernel.cross(theta, X, z[None, :]))[:count, 0]
+        if with_variance:
+            prior = float(model.kernel.diagonal(theta, z[None, :])[0])
+            good = neighbourhood.posterior(
+                K, k, targets, model.noise, weights, count, prior, factoring, inverting, A, T, S, D, np.empty(p),
+                np.empty(p), results[q],
+            )  # fmt: skip
+        else:
+            good = neighbourhood.mean_only(
+                K, k, targets, model.noise, weights, count, factoring, A, T, S, D, results[q]
+            )
+        if not good:
+            results[q, 0] = np.nan
+    return results

@@ -1,0 +1,562 @@
+"""The Dask engine: the same bits as the serial one, whatever becomes of its workers; and errors that say who and where.
+
+More faults, and slower ones, are in tests/slow/test_cluster_faults.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import pickle
+import signal
+import tempfile
+import time
+from contextlib import ExitStack
+from functools import lru_cache
+from pathlib import Path
+
+import dask
+import numpy as np
+import pandas as pd
+import pytest
+from distributed import Client, LocalCluster
+from sklearn.base import clone
+from threadpoolctl import threadpool_info
+
+from gigagp import HGPRegressor, InvalidParameter
+from gigagp.engines import open_engine
+from gigagp.engines.dask import _SETTINGS, DaskEngine
+from gigagp.errors import DamagedFile, NotFinite, NotPositiveDefinite, WorkerLost
+from gigagp.kernels import SquaredExponential
+from gigagp.testing import check_engine
+from gigagp.tree import Tree
+from traps import Traps, join, limit
+
+MODELS = {
+    "local": {"partition": "local", "leaf_size": 40},
+    "random": {"partition": "random", "levels": 2, "branching": 4, "sharing": 2},
+    "stratified": {"partition": "stratified", "leaf_size": 60},
+    "progressive": {"partition": "local", "leaf_size": 10, "training": "progressive"},
+    "grbcm": {"partition": "local", "leaf_size": 60, "combine": "grbcm"},
+    "npae": {"partition": "local", "leaf_size": 60, "combine": "npae"},
+    "everyone": {"partition": "stratified", "leaf_size": 60, "combine": "grbcm", "experts_per_query": None},
+}
+
+# A slot whose worker is killed twice within the second of these is otherwise given up.
+TESTED = {"distributed.scheduler.worker-ttl": "10s", "distributed.deploy.lost-worker-timeout": "1h"}
+
+
+@pytest.fixture(scope="module")
+def traps(tmp_path_factory):
+    return Traps(tmp_path_factory.mktemp("traps"))
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with (
+        dask.config.set({**_SETTINGS, **TESTED}),
+        limit(60),
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
+    ):
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def connected(cluster, traps):
+    with Client(cluster) as client:
+        client.register_plugin(traps)
+        yield client
+
+
+@pytest.fixture
+def client(connected, traps):
+    """Two workers, and no trap set."""
+    with limit(100):
+        connected.wait_for_workers(2, timeout=30)
+        yield connected
+        traps.clear()
+
+
+@lru_cache
+def data(n=600):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (n, 2))
+    return X, np.sin(2 * X).sum(axis=1) + 0.2 * rng.standard_normal(n)
+
+
+def answers(model):
+    mean, std = model.predict(data()[0][:150] + 0.01, return_std=True)
+    return [model.theta_.tobytes(), mean.tobytes(), std.tobytes()]
+
+
+def fitted(engine, name="local", **others):
+    return HGPRegressor(**MODELS[name], random_state=3, engine=engine, **others).fit(*data())
+
+
+@pytest.fixture(autouse=True)
+def small_first_batch(monkeypatch):
+    monkeypatch.setattr("gigagp.fit.training._FIRST_POINTS", 100)
+
+
+@lru_cache
+def expected(name="local"):
+    return answers(fitted("serial", name))
+
+
+class Stepwise(DaskEngine):
+    """Does something before some of its sums."""
+
+    def __init__(self, client, **before):
+        super().__init__(client)
+        self.before, self.step = {int(name[4:]): call for name, call in before.items()}, 0
+
+    def sum(self, tree, leaf_value):
+        self.step += 1
+        self.before.get(self.step, lambda: None)()
+        return super().sum(tree, leaf_value)
+
+    def owners(self):
+        """How many shards each worker holds."""
+        held = [who for who in self.client.who_has(self._held.shards).values() if who]
+        return {worker: sum(worker in who for who in held) for worker in self.client.nthreads()}
+
+
+def settled(engine):
+    """Every shard is somewhere."""
+    end = time.monotonic() + 20
+    while sum(engine.owners().values()) < len(engine._held.shards) and time.monotonic() < end:
+        time.sleep(0.05)
+    return engine.owners()
+
+
+def kill_one(client):
+    os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+
+
+# The same bits
+
+
+def test_meets_what_engines_promise(client):
+    with DaskEngine(client) as engine:
+        check_engine(engine)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ("local", "everyone") else pytest.mark.slow) for name in MODELS]
+)
+def test_the_same_bits_as_serial(client, name):
+    assert answers(fitted(client, name)) == expected(name)
+
+
+def children():
+    """Processes that this one has started and that still run."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"PPid:\t{os.getpid()}\n" in (folder / "status").read_text():
+                found.add(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.slow
+def test_a_cluster_of_its_own_ends_with_the_fit(client):
+    before = children()
+    model = fitted("dask", n_jobs=1)
+    assert children() == before
+    assert answers(model.set_params(engine=client)) == expected()
+
+
+@pytest.mark.parametrize("source", ["memory", "disk", "file"])
+def test_models_made_elsewhere_answer_through_a_client(client, source, tmp_path):
+    model = fitted("threads", n_jobs=2)
+    if source != "memory":
+        model.save(tmp_path / "model")
+        model = HGPRegressor.load(tmp_path / "model")
+    model.set_params(engine=client)
+    if source != "file":
+        assert answers(model) == expected()
+        here = fitted("serial").log_marginal_likelihood(eval_gradient=True)
+        there = model.log_marginal_likelihood(eval_gradient=True)
+        assert here[0] == there[0]
+        np.testing.assert_array_equal(here[1], there[1])
+        return
+    np.save(tmp_path / "Z.npy", data()[0])
+    model.predict_file(tmp_path / "Z.npy", tmp_path / "there.parquet", quantiles=(0.1,))
+    model.set_params(engine="serial").predict_file(tmp_path / "Z.npy", tmp_path / "here.parquet", quantiles=(0.1,))
+    assert (tmp_path / "there.parquet").read_bytes() == (tmp_path / "here.parquet").read_bytes()
+
+
+def test_rows_of_a_parquet_file_out_of_core(client, tmp_path, small_sizes):
+    X, y = data()
+    pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": y}).to_parquet(tmp_path / "t.parquet")
+
+    def theta(engine):
+        model = HGPRegressor(leaf_size=40, random_state=3, engine=engine, memory=1 << 14)
+        return model.fit(tmp_path / "t.parquet", "y", store=tmp_path / "store").theta_.tobytes()
+
+    assert theta(client) == theta("serial")
+    gc.collect()
+    assert os.listdir(tmp_path / "store") == []
+
+
+def test_large_questions_arrive(client):
+    """Questions too large for a message travel through files, which stay for as long as they are needed."""
+    model, Z = fitted("serial"), np.random.default_rng(1).uniform(-2, 2, (100_000, 2))
+    here = model.predict(Z)
+    np.testing.assert_array_equal(model.set_params(engine=client).predict(Z), here)
+
+
+# Workers that die: each has to be started again, which takes seconds, so that most of these tests are slow
+
+
+@pytest.mark.parametrize("moment", ["step", *(pytest.param(name, marks=pytest.mark.slow) for name in ("load", "add"))])
+def test_a_worker_killed_in_training(client, traps, moment):
+    traps.set(moment)
+    model = fitted(client, "progressive" if moment == "load" else "local")
+    assert len(traps.sprung(moment)) == 1
+    assert answers(model) == expected("progressive" if moment == "load" else "local")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["local", "everyone", "npae"])
+def test_a_worker_killed_in_prediction(client, traps, name):
+    model = fitted("serial", name).set_params(engine=client)
+    traps.set("answer")
+    assert answers(model) == expected(name)
+    assert traps.sprung("answer")
+
+
+@pytest.mark.slow
+def test_a_worker_killed_between_steps(client):
+    engine = Stepwise(client, step4=lambda: kill_one(client))
+    assert answers(fitted(engine)) == expected()
+
+
+@pytest.mark.slow
+def test_a_newcomer_gets_its_share_and_is_lost_for_good(client):
+    shares, new = [], []
+    with ExitStack() as stack:
+
+        def hire():
+            new.append(join(client, stack))
+
+        def look():
+            shares.append(settled(engine))
+
+        engine = Stepwise(client, step3=hire, step5=look, step7=stack.close)
+        model = fitted(engine)
+    left = settled(engine)
+    assert sum(shares[0].values()) == 8
+    assert min(shares[0].values()) >= 2, "8 shards, 3 workers"
+    assert shares[0][new[0]] >= 2
+    assert new[0] not in left
+    assert sum(left.values()) == 8
+    assert answers(model) == expected()
+
+
+@pytest.mark.slow
+def test_workers_that_die_again_and_again_are_reported(client, cluster, traps, monkeypatch):
+    monkeypatch.setattr("gigagp.engines.dask._AGAIN", 1)
+    monkeypatch.setattr(cluster.scheduler, "allowed_failures", 0)
+    traps.set("step", count=20)
+    with pytest.raises(WorkerLost, match=r"'evidence' of .*expert.* \d+, the last at tcp://.*memory"):
+        fitted(client)
+    traps.clear()
+
+
+def test_a_cluster_without_workers(monkeypatch):
+    monkeypatch.setattr("gigagp.engines.dask._PATIENCE", 1)
+    with (
+        limit(60),
+        LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as empty,
+        Client(empty) as client,
+        pytest.raises(WorkerLost, match="had no worker for 1 s; start some"),
+    ):
+        DaskEngine(client)
+
+
+def test_no_scheduler(monkeypatch):
+    monkeypatch.setattr("gigagp.engines.dask._CONNECT", 1)
+    with limit(60), pytest.raises(InvalidParameter, match=r"no Dask scheduler answers at tcp://127.0.0.1:9"):
+        fitted("tcp://127.0.0.1:9")
+
+
+# Workers that cannot do what they are asked
+
+
+def fake_package(folder, version):
+    package = folder / "gigagp"
+    package.mkdir()
+    text = "raise ImportError('not here')" if version is None else ""
+    (package / "__init__.py").write_text(text)
+    (package / "version.py").write_text(f"__version__ = {version!r}")
+    return str(folder)
+
+
+@pytest.mark.parametrize(("version", "said"), [pytest.param(None, "none", marks=pytest.mark.slow), ("0.0.1", "0.0.1")])
+def test_workers_with_another_version_or_none(client, tmp_path, version, said):
+    with ExitStack() as stack:
+        where = join(client, stack, first=fake_package(tmp_path, version), PYTHONSAFEPATH="1")
+        wanted = rf"every worker needs gigagp .*: {where} has {said}; install it there \(pip install gigagp=="
+        with pytest.raises(WorkerLost, match=wanted):
+            fitted(client)
+
+
+@pytest.mark.slow
+def test_a_latecomer_without_the_package_does_no_harm(client, tmp_path):
+    """It ends over its first task, and others do its work."""
+    with ExitStack() as stack:
+        package = fake_package(tmp_path, None)
+        engine = Stepwise(client, step3=lambda: join(client, stack, first=package, PYTHONSAFEPATH="1"))
+        assert answers(fitted(engine)) == expected()
+
+
+def _be_blind(dask_worker, folder):
+    dask_worker.isdir = os.path.isdir
+    os.path.isdir = lambda path: not str(path).startswith(folder) and dask_worker.isdir(path)
+
+
+def _see_again(dask_worker):
+    os.path.isdir = dask_worker.isdir
+
+
+def test_a_worker_that_does_not_see_the_folder(client, tmp_path):
+    blind = next(iter(client.nthreads()))
+    client.run(_be_blind, folder=str(tmp_path), workers=[blind])
+    try:
+        with pytest.raises(InvalidParameter, match=f"some workers do not see the folder {tmp_path}.*{blind}; choose"):
+            HGPRegressor(engine=client).fit(*data(), store=tmp_path)
+    finally:
+        client.run(_see_again, workers=[blind])
+    gc.collect()
+    assert os.listdir(tmp_path) == []
+
+
+class Faulty(SquaredExponential):
+    """Goes wrong over the expert that has the row with a large number."""
+
+    def __init__(self, fault, *arguments, **others):
+        super().__init__(*arguments, **others)
+        self.fault = fault
+
+    def __reduce__(self):
+        return _faulty, (self.fault, self.theta)
+
+    def with_theta(self, theta):
+        return _faulty(self.fault, theta)
+
+    def bind(self, columns):
+        return _faulty(self.fault, super().bind(columns).theta)
+
+    def profile(self, theta, columns):
+        return None
+
+    def gram(self, theta, X, out=None):
+        K = super().gram(theta, X, out)
+        if X[:, 0].max() > 10:
+            if self.fault == "nan":
+                return np.full((len(X), len(X)), np.nan)
+            if self.fault == "indefinite":
+                K[: len(X), : len(X)] = -5 * np.eye(len(X))
+            if self.fault == "memory":
+                raise MemoryError
+            if self.fault == "error":
+                raise ZeroDivisionError("in a kernel")
+            if self.fault == "mutation":
+                X[0] = 0
+        return K
+
+    def pullback(self, theta, X, W, K):
+        found = super().pullback(theta, X, W, K)
+        return found * np.nan if self.fault == "slope" and X[:, 0].max() > 10 else found
+
+
+def _faulty(fault, theta):
+    values = np.exp(theta)
+    return Faulty(fault, float(values[0]), values[1:].tolist())
+
+
+def with_one_outlier():
+    X, y = data()
+    X = X.copy()
+    X[77, 0] = 1000.0
+    return X, y
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        ("error", ZeroDivisionError),
+        ("mutation", ValueError),
+        ("slope", NotFinite),
+        ("nan", NotPositiveDefinite),
+        ("indefinite", NotPositiveDefinite),
+    ],
+)
+def test_an_error_says_in_which_expert_and_where(client, fault, kind):
+    def failure(engine):
+        model = HGPRegressor(
+            Faulty(fault, 1.0, [1.0, 1.0]), partition="random", leaf_size=50, random_state=0, engine=engine
+        )
+        with pytest.raises(kind) as caught:
+            model.fit(*with_one_outlier())
+        return str(caught.value), getattr(caught.value, "__notes__", [])
+
+    here, said_here = failure("serial")
+    there, said_there = failure(client)
+    assert here == there
+    assert "expert" in here + "".join(said_here)
+    *experts, where = said_there
+    assert experts == said_here
+    assert where.split(" at ")[1] in client.nthreads()
+
+
+def test_a_worker_out_of_memory(client):
+    kernel = Faulty("memory", 1.0, [1.0, 1.0])
+    with pytest.raises(WorkerLost, match=r"out of memory over 'evidence' in expert \d+, on the worker .*: give"):
+        HGPRegressor(kernel, partition="random", leaf_size=50, engine=client).fit(*with_one_outlier())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("harm", ["changed", "missing", "other rows, same time"])
+def test_a_file_that_changes_is_an_error_and_no_other_answer(client, tmp_path, harm):
+    """A shard that must be read again is what it was, or the fit ends."""
+
+    def spoil():
+        (path,) = tmp_path.rglob("X.npy")
+        seen, content = path.stat(), path.read_bytes()
+        if harm == "missing":
+            path.unlink()
+        else:
+            path.write_bytes(content[:128] + bytes(len(content) - 128))
+        if harm.startswith("other"):
+            os.utime(path, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+        kill_one(client)
+
+    engine = Stepwise(client, step4=spoil)
+    with pytest.raises(DamagedFile, match=r"X.npy"):
+        HGPRegressor(**MODELS["local"], random_state=3, engine=engine).fit(*data(), store=tmp_path)
+
+
+# What it costs
+
+
+def _threads_inside(task, work):
+    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+
+@pytest.mark.slow
+def test_one_blas_thread_in_every_task(monkeypatch):
+    """Also where workers were started with two."""
+    for library in ("OMP", "OPENBLAS", "MKL"):  # Dask takes one only where the environment says nothing
+        monkeypatch.setenv(f"{library}_NUM_THREADS", "2")
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+        DaskEngine(client) as engine,
+    ):
+        assert list(engine.map(_threads_inside, range(3))) == [{1}] * 3
+        assert client.submit(_threads_inside, None, None).result() == {2}
+
+
+def _count_bytes():
+    from distributed.comm.tcp import TCP  # noqa: PLC0415
+
+    if not hasattr(TCP, "written"):
+        TCP.written, TCP.plain_write = 0, TCP.write
+
+        async def write(self, *arguments, **others):
+            sent = await TCP.plain_write(self, *arguments, **others)
+            TCP.written += sent
+            return sent
+
+        TCP.write = write
+    return TCP.written
+
+
+def test_a_step_moves_less_than_a_megabyte(client):
+    """All that client, scheduler and workers send, while 1.8 MB of rows stay where they are."""
+    moved = []
+
+    def count():
+        moved.append(_count_bytes() + sum(client.run(_count_bytes).values()))
+
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((20_000, 10))
+    y = np.sin(X).sum(axis=1) + 0.1 * rng.standard_normal(20_000)
+    engine = Stepwise(client, **{f"step{i}": count for i in range(3, 9)})
+    model = HGPRegressor(
+        SquaredExponential(1.0, [1.0] * 10), partition="random", leaf_size=20, training="full", engine=engine,
+        noise_bounds=(0.1, 0.1), random_state=0,
+    )  # fmt: skip
+    model.fit(X, y)
+    assert len(moved) == 6
+    assert 0 < max(np.diff(moved)) < 300_000
+
+
+# Engines and clients as values
+
+
+def test_copies_compute_in_the_same_place(client):
+    model = HGPRegressor(engine=client)
+    assert clone(model).engine is client
+    assert pickle.loads(pickle.dumps(model)).engine == client.scheduler.address
+    with pytest.raises(InvalidParameter, match=r"n_jobs must be a positive number of workers, -1 .*; got -5"):
+        DaskEngine(client, n_jobs=-5)
+    engine = DaskEngine(client, folder=tempfile.gettempdir(), n_jobs=3)
+    assert clone(HGPRegressor(engine=engine)).engine is engine
+    with pickle.loads(pickle.dumps(engine)) as other:
+        assert other.client.scheduler.address == client.scheduler.address
+        assert (other.folder, other.n_jobs) == (engine.folder, 3)
+        assert list(other.map(_threads_inside, [0])) == [{1}]
+    with open_engine(client.scheduler.address, 2) as connected:
+        assert connected.sum(Tree.balanced(3), _one) == 3
+    assert connected.client.status == "closed"
+    assert client.status == "running"
+
+
+def _one(leaf, work):
+    return 1
+
+
+@pytest.mark.slow
+def test_an_engine_used_again_keeps_what_it_holds(client, traps):
+    engine = DaskEngine(client)
+    model = fitted(engine)
+    value = model.log_marginal_likelihood()
+    held = engine._held
+    traps.set("step")
+    assert model.log_marginal_likelihood() == value
+    assert engine._held is held
+    assert value == fitted("serial").log_marginal_likelihood()
+    assert answers(fitted(engine, "random")) == expected("random")
+    engine.close()
+
+
+def test_no_folder_is_left(client, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    model = fitted(client)
+    assert answers(model) == expected()
+    with pytest.raises(ZeroDivisionError):
+        HGPRegressor(Faulty("error", 1.0, [1.0, 1.0]), partition="random", leaf_size=50, engine=client).fit(
+            *with_one_outlier()
+        )
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_checkpoint_holds_no_more_than_its_own(client, tmp_path):
+    model = HGPRegressor(**MODELS["local"], random_state=3, engine=client).fit(*data(), checkpoint=tmp_path / "kept")
+    assert answers(model) == expected()
+    assert set(os.listdir(tmp_path / "kept")) <= {"manifest.json", "scan.npz", "evaluations.log", "store"}
+
+
+def test_an_asynchronous_client_is_refused(cluster):
+    async def refuse():
+        async with Client(cluster.scheduler_address, asynchronous=True) as asynchronous:
+            with pytest.raises(InvalidParameter, match="asynchronous"):
+                DaskEngine(asynchronous)
+
+    asyncio.run(refuse())

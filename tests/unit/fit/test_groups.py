@@ -1,0 +1,176 @@
+"""Theta from groups of neighbouring rows: it finds structure that scattered rows do not show, wherever it starts."""
+
+import warnings
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial import cKDTree
+
+from gigagp import HGPRegressor
+from gigagp.data.scaled import ArrayRows
+from gigagp.data.scan import Sample
+from gigagp.engines import SerialEngine
+from gigagp.fit import stages, training
+from gigagp.fit.groups import Groups
+from gigagp.fit.plan import Plan
+from gigagp.fit.starts import _rise
+from gigagp.fit.store_writer import MemoryRoom, place
+from gigagp.fit.training import Precision, Trace, train_on_groups
+from gigagp.kernels import SquaredExponential
+from gigagp.partition import Shape, partitioner
+
+
+def sample_of(X, y):
+    keys = np.random.default_rng(0).permutation(len(y)).astype(np.uint64)
+    return Sample(keys, np.arange(len(y)), X, y)
+
+
+def groups_of(X, y, leaf_size, cut_metric, kernel=None):
+    kernel = (kernel or SquaredExponential()).bind(X.shape[1])
+    plan = Plan(kernel, 0.1, (1e-6, 10.0), partitioner("local"), Shape(leaf_size=leaf_size), "auto", Precision())
+    rng = np.random.default_rng(0)
+    placed = place(
+        plan.partitioner, ArrayRows(X, y), plan.shape, cut_metric, sample_of(X, y), 0, rng, MemoryRoom(), SerialEngine()
+    )
+    return Groups(plan, placed, SerialEngine(), rng)
+
+
+@given(st.integers(0, 10_000))
+def test_groups_are_the_nearest_rows_whatever_metric_the_cells_were_cut_in(seed):
+    rng = np.random.default_rng(seed)
+    X, y = rng.standard_normal((300, 3)), rng.standard_normal(300)
+    metric = 10 ** rng.uniform(-2, 2, 3)
+    groups = groups_of(X, y, 20, np.array([1.0, 1e-3, 1e-3]))
+    store, cells = groups.around(metric, 4)
+    for i in range(len(cells)):
+        rows, targets = store.read(cells, i)
+        distances, nearest = cKDTree(X * metric).query(rows[0] * metric, len(rows))  # the first row is the centre
+        np.testing.assert_allclose(np.linalg.norm((rows - rows[0]) * metric, axis=1), distances, atol=1e-12)
+        np.testing.assert_array_equal(np.sort(targets), np.sort(y[nearest]))
+
+
+def test_cells_that_were_cut_in_another_metric_are_found_out():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((60_000, 2)), rng.standard_normal(60_000)
+    kernel = SquaredExponential(1.0, [0.05, 5.0]).bind(2)
+    theta = np.append(kernel.theta, np.log(0.1))
+    assert groups_of(X, y, 50, np.array([20.0, 0.2]), kernel).well_cut(kernel, theta)
+    assert not groups_of(X, y, 50, np.array([1e-6, 1.0]), kernel).well_cut(kernel, theta)
+
+
+def two_scales(seed, shape=(220, 110)):
+    """A grid on which a slow wave is seen from anywhere, and fast ones only between adjacent points."""
+    rng = np.random.default_rng(seed)
+    a, b = (axis.ravel() for axis in np.meshgrid(*map(np.arange, shape), indexing="ij"))
+    fast = sum(np.sin(2 * np.pi * (a * rng.uniform(-0.1, 0.1) + b * rng.uniform(-0.1, 0.1)) + i) for i in range(12))
+    y = np.cos(2 * np.pi * b / shape[1]) + 0.6 * fast / fast.std() + 0.02 * rng.standard_normal(len(a))
+    X = np.stack([a, b], axis=1).astype(float)
+    test = rng.random(len(y)) < 0.1
+    return X[~test], y[~test], X[test], y[test]
+
+
+def test_a_short_scale_beside_a_long_one_is_found():
+    X, y, Z, t = two_scales(0)
+    model = HGPRegressor(random_state=0).fit(X, y)
+    error = np.sqrt(np.mean((model.predict(Z) - t) ** 2))
+    assert error < 0.04  # the noise has 0.02; a model that takes the fast waves for noise has 0.6
+    assert not [warning for warning in model.report_.warnings if "neighbours share" in warning]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_different_rough_thetas_lead_to_models_that_predict_equally_well(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (5000, 3))
+    y = np.sin(6 * X[:, 0]) + 0.5 * np.sin(15 * X[:, 1]) + 0.1 * rng.standard_normal(5000)
+    errors, real = [], stages.rough_theta
+    for shift in (-3.0, 0.0, 3.0):
+
+        def shifted(*arguments, by=shift):
+            climbs = real(*arguments)
+            names = arguments[0].names
+            moved = climbs[-1].theta + by * np.array(["lengthscale" in name for name in names])
+            return [*climbs[:-1], replace(climbs[-1], theta=np.clip(moved, *arguments[0].bounds.T))]
+
+        monkeypatch.setattr(stages, "rough_theta", shifted)
+        model = HGPRegressor(random_state=0).fit(X[:4000], y[:4000])
+        errors.append(np.sqrt(np.mean((model.predict(X[4000:]) - y[4000:]) ** 2)))
+    assert max(errors) < 1.05 * min(errors)
+    assert max(errors) < 0.11
+
+
+def test_missed_structure_is_told():
+    X, y, _, _ = two_scales(1, (120, 60))
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    kernel = SquaredExponential().bind(2)
+    groups = groups_of(X, y, 100, np.ones(2))
+    long, short = (np.log([1.0, scale, scale, noise]) for scale, noise in ((3.0, 0.36), (0.1, 0.001)))
+    assert "what neighbours share" in groups.missed(kernel, long)
+    assert groups.missed(kernel, short) is None
+
+
+def test_no_structure_is_missed_in_noise():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((2000, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = HGPRegressor(random_state=0).fit(X, X[:, 0] + rng.standard_t(3, 2000))
+    assert not [warning for warning in model.report_.warnings if "neighbours share" in warning]
+
+
+def test_a_variogram_shows_a_short_wave_and_no_noise():
+    rng = np.random.default_rng(0)
+    x = np.sort(rng.standard_normal(30_000))
+    noise = rng.standard_normal(30_000)
+    assert _rise(x, noise, 30) is None
+    assert _rise(x, np.sin(x) + 0.1 * noise, 30) is None  # scattered rows see it too
+    scale = _rise(x, np.sin(300 * x) + 0.1 * noise, 30)
+    assert scale is not None
+    assert 1e-4 < scale < np.pi / 300
+
+
+def test_training_returns_the_theta_that_predicts_best(monkeypatch):
+    """A round whose evidence misleads is not followed."""
+    monkeypatch.setattr(training, "_FIRST_GROUPS", 8)
+    monkeypatch.setattr(training, "_MOST_GROUPS", 64)
+    starts = []
+
+    def gather(theta, count):
+        target = {8: 1.0, 16: 5.0, 32: 2.0, 64: 3.0}[count]
+        starts.append(float(theta[0]))
+
+        def evidence(theta, leaves):
+            away = theta[0] - target
+            return SimpleNamespace(
+                value=-(away**2), gradient=np.array([-2 * away]), points=1, experts=1, jitter=0.0, jittered=0
+            )
+
+        return evidence
+
+    def judge(theta):
+        return abs(float(theta[0]) - 2.2)
+
+    trained = train_on_groups(gather, judge, np.zeros(1), np.array([[-10.0, 10.0]]), Trace(), Precision())
+    assert trained.theta[0] == pytest.approx(2.0, abs=1e-3)
+    assert starts == pytest.approx([0.0, 1.0, 1.0, 2.0], abs=1e-3)
+
+
+def test_cells_are_cut_again_on_disk_as_in_memory(small_sizes, tmp_path, monkeypatch):
+    """The same bits, and a checkpoint that is resumed finds all stores."""
+    monkeypatch.setattr("gigagp.fit.groups._ENOUGH_FOUND", 2.0)  # the search is never good enough
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (6000, 2))
+    y = np.sin(2 * X[:, 0]) + np.sin(120 * X[:, 1]) + 0.02 * rng.standard_normal(6000)
+    settings = {"random_state": 0, "leaf_size": 20}
+    memory = HGPRegressor(**settings).fit(X, y)
+    disk = HGPRegressor(**settings, memory=len(y) * 40).fit(X, y, checkpoint=tmp_path / "kept")
+    assert disk._committee.store.mapped
+    again = HGPRegressor(**settings, memory=len(y) * 40).fit(X, y, checkpoint=tmp_path / "kept")
+    for model in (disk, again):
+        np.testing.assert_array_equal(model.theta_, memory.theta_)
+        np.testing.assert_array_equal(model.predict(X[:50]), memory.predict(X[:50]))
+    stores = {path.name for path in (tmp_path / "kept").iterdir() if path.name.startswith("store")}
+    assert stores == {"store", "store-again", "store-again-again"}

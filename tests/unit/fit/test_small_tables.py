@@ -1,0 +1,152 @@
+"""Tables of few rows: exact GPs on all of them, a weak prior of theta, an average that is never too sure."""
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
+import gigagp
+from gigagp import HGPRegressor
+from gigagp.data.store import ExpertStore, frozen
+from gigagp.engines import SerialEngine
+from gigagp.fit.small_tables import stacking_weights
+from gigagp.fit.theta_prior import ThetaPrior
+from gigagp.kernels import Matern52, SquaredExponential
+from gigagp.linalg.workspace import Workspace
+from gigagp.model import mixture
+from gigagp.model.mixture import Member, Mixture, held_out
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+THETA = np.log([1.3, 0.8, 1.1, 2.0, 0.05])
+
+
+def table(rows, columns=3, noise=0.2, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((rows, columns))
+    return X, np.sin(2 * X[:, 0]) + 0.5 * X[:, -1] + noise * rng.standard_normal(rows)
+
+
+def of_members(X, y, *thetas):
+    kernel, work = Matern52().bind(X.shape[1]), Workspace()
+    members = [Member(kernel, t, 1 / len(thetas), held_out(kernel, t, X, y, work).errors) for t in thetas]
+    return Mixture(tuple(members), ExpertStore(frozen(X), frozen(y)))
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = table(80)
+    return HGPRegressor(random_state=0).fit(X, y), X, y
+
+
+def test_one_member_is_scikit_learns_exact_gp():
+    X, y = table(60)
+    Z, _ = table(25, seed=1)
+    kernel = ConstantKernel(1.3) * Matern([0.8, 1.1, 2.0], nu=2.5) + WhiteKernel(0.05)
+    peer = GaussianProcessRegressor(kernel, optimizer=None).fit(X, y)
+    mean, std = peer.predict(Z, return_std=True)
+    model = of_members(X, y, THETA)
+    answers = mixture.predict(model, Z, SerialEngine())
+    np.testing.assert_allclose(answers.mean, mean, atol=1e-9)
+    np.testing.assert_allclose(answers.variance + model.noise, std**2, atol=1e-9)
+
+
+def test_held_out_rows_are_what_a_fit_without_them_says():
+    X, y = table(40)
+    found, others = held_out(Matern52().bind(3), THETA, X, y, Workspace()), np.arange(40) != 7
+    without = mixture.predict(of_members(X[others], y[others], THETA), X[7:8], SerialEngine())
+    assert found.mean[7] == pytest.approx(without.mean[0], abs=1e-9)
+    assert found.variance[7] == pytest.approx(without.variance[0] + 0.05, abs=1e-9)
+    assert found.misfit[7] == pytest.approx(without.misfit[0], abs=1e-9)
+
+
+def test_differing_thetas_only_widen():
+    X, y = table(60)
+    Z, _ = table(25, seed=1)
+    thetas = THETA, THETA + 0.5, THETA - np.array([0, 0.7, 0, 0.7, 0])
+    each = [mixture.predict(of_members(X, y, theta), Z, SerialEngine()) for theta in thetas]
+    together = mixture.predict(of_members(X, y, *thetas), Z, SerialEngine())
+    np.testing.assert_allclose(together.mean, np.mean([a.mean for a in each], axis=0))
+    assert (together.variance >= np.mean([a.variance for a in each], axis=0) - 1e-12).all()
+
+
+def test_the_influence_of_the_prior_vanishes_with_rows():
+    prior = ThetaPrior.around((*SquaredExponential().bind(2).names, "noise_variance"), np.zeros(4), 1.0)
+    theta = np.array([1.0, -1.0, 2.0, -3.0])
+    step = 1e-6 * np.eye(4)
+    slopes = [(prior.log_density(theta + s) - prior.log_density(theta - s)) / 2e-6 for s in step]
+    np.testing.assert_allclose(prior.gradient(theta), slopes, rtol=1e-5)
+    apart = []
+    for rows in (30, 480):
+        X, y = table(rows, 1)
+        mode = HGPRegressor(random_state=0).fit(X, y)
+        kernel = type(mode.kernel_)(1.0, [1.0])
+        best = HGPRegressor(kernel, leaf_size=rows, calibrate=False, random_state=0).fit(X, y)
+        apart.append((best.log_marginal_likelihood() - mode.log_marginal_likelihood()) / rows)
+    assert -1e-4 < apart[1] < max(0.1 * apart[0], 1e-3)
+
+
+def test_weights_go_to_the_column_that_is_better_and_stay_equal_without_rows_that_tell():
+    rng = np.random.default_rng(0)
+    better = rng.standard_normal(500)
+    weights = stacking_weights(np.column_stack([better, better - 1.0, better - 1.0]))
+    assert weights[0] > 0.97
+    np.testing.assert_allclose(stacking_weights(np.zeros((10, 4))), 0.25)
+    assert weights.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(2, 1), (5, 2), (23, 3), (12, 30), (60, 3)])
+def test_any_number_of_rows_and_columns(rows, columns):
+    X, y = table(rows, columns)
+    model = HGPRegressor(random_state=0).fit(X, y)
+    assert model.n_leaves_ == 1
+    Z = table(9, columns, seed=1)[0]
+    distribution = model.predict_distribution(Z)
+    assert np.isfinite(distribution.mean).all()
+    assert (distribution.std > 0).all()
+    assert (distribution.std < 5 * y.std() + 1e-9).all()
+    assert bool(model.report_.calibration.rows) == (rows >= 50)
+
+
+def test_a_query_does_not_depend_on_its_batch(fitted):
+    model, X, _ = fitted
+    mean, std = model.predict(X, return_std=True)
+    for part in (slice(0, 1), slice(3, 20), slice(41, 80)):
+        alone = model.predict(X[part], return_std=True)
+        assert np.array_equal(alone[0], mean[part])
+        assert np.array_equal(alone[1], std[part])
+    assert np.array_equal(model.predict(X), mean)
+
+
+def test_engines_and_a_saved_model_predict_the_same(fitted, tmp_path):
+    model, X, y = fitted
+    mean, std = model.predict(X, return_std=True)
+    model.save(tmp_path / "model")
+    again = gigagp.load(tmp_path / "model")
+    serial = HGPRegressor(engine="serial", random_state=0).fit(X, y)
+    for other in (again, serial):
+        np.testing.assert_array_equal(other.predict(X, return_std=True), (mean, std))
+
+
+def test_the_committee_may_be_asked_for_after_the_fit(fitted):
+    model, X, _ = fitted
+    committee = model.set_params(experts_per_query=1)
+    mean, std = committee.predict(X[:5], return_std=True)
+    model.set_params(experts_per_query="auto")
+    assert np.isfinite(mean).all()
+    assert (std > 0).all()
+    assert not np.array_equal(mean, model.predict(X[:5]))
+
+
+def test_what_was_tried_is_reported(fitted):
+    model, _, _ = fitted
+    tried = [c for c in model.report_.choices if c.what == "kernel"]
+    assert len(tried) == 5
+    assert [type(model.kernel_).__name__] == [c.name for c in tried if c.chosen]
+    assert any("exact GPs" in c.name for c in model.report_.choices if c.what == "prediction")
+    assert model.report_.converged
+
+
+@pytest.mark.parametrize("given", [{"leaf_size": 20}, {"method": "committee"}, {"kernel": Matern52()}, {"levels": 1}])
+def test_what_the_user_asks_for_is_not_replaced(given):
+    X, y = table(60)
+    assert HGPRegressor(random_state=0, **given).fit(X, y)._mixture is None
