@@ -24,7 +24,7 @@ from gigagp.data import folders
 from gigagp.data.row_lists import Runs
 from gigagp.data.store import FolderWriter, open_store
 from gigagp.kernels import Constant, Linear, Matern32, SquaredExponential
-from gigagp.partition import Groups, StratifiedPartition
+from gigagp.partition import IndexLists, StratifiedPartition
 
 MANIFEST = "manifest.json"
 SECONDS = 20  # a case, in which hundreds usually pass
@@ -260,7 +260,7 @@ def build(home):
             **serial,
         ).fit(X, y).save(home / "random")  # fmt: skip
         HGPRegressor(**serial).fit(X, np.full(120, 4.0)).save(home / "one")
-    lists = {"runs": Runs(np.arange(0, 121, 20)), "groups": Groups.of([np.arange(9), np.arange(5, 120)])}
+    lists = {"runs": Runs(np.arange(0, 121, 20)), "groups": IndexLists.of([np.arange(9), np.arange(5, 120)])}
     for name, cells in lists.items():
         with folders.writing(home / name) as folder, FolderWriter(folder, 120, 2, X.dtype) as writer:
             writer.append(X, y)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gigagp import HGPRegressor
 from gigagp.combine import RULES, Blend, GPoE, HealedBlend, Message, PoE, Prediction, Rule
-from gigagp.data.row_lists import Groups, Runs
+from gigagp.data.row_lists import IndexLists, Runs
 from gigagp.data.store import ExpertStore
 from gigagp.engines import SerialEngine
 from gigagp.kernels import SquaredExponential
@@ -104,7 +104,7 @@ def test_asking_the_nearest_is_asking_a_committee_of_them(chosen, k):
             kernel=c.kernel,
             theta=c.theta,
             store=c.store,
-            experts=Groups.of([c.experts[leaf] for leaf in kept]),
+            experts=IndexLists.of([c.experts[leaf] for leaf in kept]),
             tree=Tree.regular(1, k),
             router=Router(c.router.centres[kept], c.router.metric),
             communication=c.communication,
@@ -130,7 +130,7 @@ def few_of(c, leaf):
         kernel=c.kernel,
         theta=c.theta,
         store=c.store,
-        experts=Groups.of([c.experts[leaf]]),
+        experts=IndexLists.of([c.experts[leaf]]),
         tree=Tree.regular(1, 1),
         router=Router(c.router.centres[leaf : leaf + 1], c.router.metric),
     )

@@ -8,7 +8,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
 from gigagp.combine import RULES
-from gigagp.data.row_lists import Groups
+from gigagp.data.row_lists import IndexLists
 from gigagp.data.store import ExpertStore
 from gigagp.engines import SerialEngine
 from gigagp.kernels import Matern32, SquaredExponential
@@ -28,7 +28,7 @@ def committee(family=SquaredExponential, student=False, kind=np.float64):
     X, y = rng.uniform(-2, 2, (30, 2)).astype(kind), rng.standard_normal(30).astype(kind)
     centres = np.array([X[rows].mean(axis=0) for rows in EXPERTS], float)
     return Committee(
-        family(1.0, [1.0, 1.0]), THETA, ExpertStore(X, y), Groups.of(EXPERTS), Tree.balanced(len(EXPERTS)),
+        family(1.0, [1.0, 1.0]), THETA, ExpertStore(X, y), IndexLists.of(EXPERTS), Tree.balanced(len(EXPERTS)),
         Router(centres, np.ones(2)), student=student,
     )  # fmt: skip
 
@@ -57,7 +57,7 @@ def test_the_committee_predicts_as_without_the_row(name, student, k):
     rows = np.array([2, 9, 12, 19, 26])
     answers = by_committee(c, rows, rule, k, SerialEngine())
     for i, row in enumerate(rows):
-        others = Groups.of([each[each != row] for each in EXPERTS])
+        others = IndexLists.of([each[each != row] for each in EXPERTS])
         without = replace(c, experts=others, cache=FactorCache())
         wanted = inference.predict(without, c.store.X[[row]], rule, k, SerialEngine())
         assert answers.mean[i] == pytest.approx(wanted.mean[0], abs=1e-9)
