@@ -117,14 +117,18 @@ def answer(model: HGPRegressor, Z: Array, z: Array, fit_seconds: float = 0.0) ->
 
 
 def sharing_of(model: HGPRegressor) -> float:
-    return float(model._committee.experts.sizes.sum() / model._cells.sizes.sum())
+    return float(model.model_.committee.experts.sizes.sum() / model.model_.cells.sizes.sum())
 
 
 def with_sharing(model: HGPRegressor, sharing: float) -> HGPRegressor:
     """The model at the same theta and cells, its experts with so many times the points."""
-    c, cells, other = model._committee, model._cells, copy.copy(model)
+    c, cells, other = model.model_.committee, model.model_.cells, copy.copy(model)
     assert isinstance(cells, Runs)
-    other._committee = replace(c, experts=share_nearest(c.store, cells, c.router, sharing), cache=FactorCache())
+    committee = replace(c, experts=share_nearest(c.store, cells, c.router, sharing), cache=FactorCache())
+    other.model_ = replace(other.model_, committee=committee)
+        other.model_,
+        committee=replace(c, experts=share_nearest(c.store, cells, c.router, sharing), cache=FactorCache()),
+    )
     return other
 
 
@@ -190,11 +194,11 @@ def try_inducing(table: Table, rows: Rows, sharing: float) -> None:
     table.add("inducing points", "cells alone, one Gaussian expert", *answer(model, Z, z, seconds))
     more = with_sharing(model, sharing)
     table.add("inducing points", f"sharing {sharing:g}", *answer(more, Z, z))
-    Z = model._input_scaling.apply(Z, np.dtype(float))
+    Z = model.model_.inputs.apply(Z, np.dtype(float))
     for each, count in ((model, INDUCING[0]), (model, INDUCING[1]), (more, INDUCING[1])):
-        c = each._committee
+        c = each.model_.committee
         begun = time.perf_counter()
-        pic = InducingPoints(c, model._cells, inducing_points(c, count))
+        pic = InducingPoints(c, model.model_.cells, inducing_points(c, count))
         ready = time.perf_counter()
         mean, variance = np.empty(len(z)), np.empty(len(z))
         for leaf, at in visits(c, Z):
@@ -228,10 +232,10 @@ def fixed(kernel: Kernel) -> Kernel:
 def try_conditional(table: Table, rows: Rows, default: HGPRegressor) -> None:
     """Defaults but for theta, which is trained on, from the default's, by the evidence of the same cells, or not."""
     X, y, Z, z = rows
-    c, cells, sharing = default._committee, default._cells, sharing_of(default)
+    c, cells, sharing = default.model_.committee, default.model_.cells, sharing_of(default)
     dof = expert.STUDENT_DOF if c.student else np.inf
     leaves = np.sort(np.random.default_rng(0).permutation(len(cells))[:BATCH])
-    shared = with_sharing(default, 2.0)._committee
+    shared = with_sharing(default, 2.0).model_.committee
     plain, joint = (
         summed_evidence(c.kernel, c.store, lists, c.tree, SerialEngine(), dof) for lists in (cells, shared.experts)
     )
@@ -295,8 +299,8 @@ def try_student(table: Table, rows: Rows, default: HGPRegressor) -> None:
     """One expert of the default model answers, the nearest; its noise is learnt row by row, or not."""
     *_, Z, z = rows
     sharing = min(sharing_of(default), MOST_SHARING)
-    c = with_sharing(default, sharing)._committee
-    Z, k = default._input_scaling.apply(Z, np.dtype(float)), c.kernel
+    c = with_sharing(default, sharing).model_.committee
+    Z, k = default.model_.inputs.apply(Z, np.dtype(float)), c.kernel
     few = np.random.default_rng(0).permutation(len(c.experts))[:ASKED]
     some = [(leaf, at) for leaf, at in visits(c, Z) if leaf in few]
     who = np.sort(np.concatenate([at for _, at in some]))

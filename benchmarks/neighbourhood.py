@@ -61,9 +61,9 @@ def cost(n: int, repeats: int) -> dict[str, Any]:
 
 def exactness(model: HGPRegressor, Z: np.ndarray) -> dict[str, Any]:
     """Recall of the limited search, the shift it causes, and the price of an exact one."""
-    near = model._neighbourhood
+    near = model.model_.neighbourhood
     assert near is not None
-    scaled = model._input_scaling.apply(Z, near.store.X.dtype)
+    scaled = model.model_.inputs.apply(Z, near.store.X.dtype)
     tree = cKDTree(near.store.X * near.router.metric)
     distances, _ = tree.query(scaled * near.router.metric, NEIGHBOURS)
     with ThreadsEngine(2) as engine:

@@ -74,12 +74,12 @@ def run(folder: Path, rows: int, memory: str) -> dict[str, Any]:
     predict = seconds(lambda: model.predict_file(folder / "queries.parquet", output))
     truth = pq.read_table(folder / "queries.parquet", columns=["distance"])["distance"].to_numpy()
     said = pq.read_table(output, columns=["mean", "std"])
-    scale = float(model._target_scaling.scale[0])
+    scale = float(model.model_.target.scale[0])
     mean, std = said["mean"].to_numpy(), said["std"].to_numpy()
     return {
         "rows": rows, "fit_seconds": fit, "stages": model.report_.seconds, "predict_seconds": predict,
         "queries": len(truth), "peak_gb_fit": fitted, "peak_gb": peak_memory(), "disk_gb": used / 1e9,
-        "rows_gb": rows * len(COLUMNS) * DTYPE.itemsize / 1e9, "on_disk": model._committee.store.mapped,
+        "rows_gb": rows * len(COLUMNS) * DTYPE.itemsize / 1e9, "on_disk": model.model_.store.mapped,
         "rmse": metrics.rmse(truth, mean) / scale, "nlpd": metrics.nlpd(truth, mean, std) - float(np.log(scale)),
     }  # fmt: skip
 

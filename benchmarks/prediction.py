@@ -32,8 +32,8 @@ Costs = tuple[list[float], list[float]]
 
 def apart(model: HGPRegressor, Z: np.ndarray) -> np.ndarray:
     """Queries, up to FEW of them, that are answered by different experts."""
-    router = model._committee.router
-    asked = router.nearest(model._input_scaling.apply(Z, np.dtype(float)), EXPERTS).experts
+    router = model.model_.committee.router
+    asked = router.nearest(model.model_.inputs.apply(Z, np.dtype(float)), EXPERTS).experts
     taken: set[int] = set()
     chosen: list[int] = []
     for query, experts in enumerate(asked):

@@ -83,7 +83,7 @@ _WITHIN = 1.10  # times the RMSE of the best theta found by a search
 
 def search(model: HGPRegressor, rounds: int) -> tuple[Any, float]:
     """The neighbourhood at the best theta of a pattern search, judged by held-out training rows."""
-    near = model._neighbourhood
+    near = model.model_.neighbourhood
     store, cells = near.store, near.cells
     rows = np.unique(np.random.default_rng(1).integers(len(store.y), size=_SEARCH_ROWS))
     X, y = store.gather(rows)
@@ -130,12 +130,12 @@ def measured(name: str, seed: int, rounds: int) -> dict[str, Any]:
         "start": next((c.name for c in model.report_.choices if c.what == "start" and c.chosen), "none"),
         "warnings": list(model.report_.warnings),
     }  # fmt: skip
-    if model._neighbourhood is not None:
+    if model.model_.neighbourhood is not None:
         near, _ = search(model, rounds)
-        Z = model._input_scaling.apply(X[queries], near.store.X.dtype)
+        Z = model.model_.inputs.apply(X[queries], near.store.X.dtype)
         with one_blas_thread(), open_engine("threads", None) as engine:
             mean = neighbourhood.predict(near, np.ascontiguousarray(Z), engine, False).mean
-        target = model._target_scaling
+        target = model.model_.target
         row["searched_rmse"] = float(np.sqrt(np.mean((mean * target.scale[0] + target.centre[0] - y[queries]) ** 2)))
     print(
         f"  {name}, seed {seed}: {row['rows']:,} rows, fit {took:.1f} s, RMSE {error:.4f} "

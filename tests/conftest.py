@@ -10,8 +10,7 @@ from hypothesis import settings
 from gigagp import memory
 from gigagp.data import scaled, scaling, scan
 from gigagp.engines import one_blas_thread
-from gigagp.estimators import regressor as estimator
-from gigagp.fit import kernel_families, selection, starts, store_writer, training
+from gigagp.fit import fitting, kernel_families, selection, starts, store_writer, training
 
 # No deadlines: the first call may compile. `make test-slow` runs every hypothesis test again with the long profile.
 settings.register_profile("short", deadline=None, max_examples=12)
@@ -105,5 +104,5 @@ def small_sizes(monkeypatch):
     monkeypatch.setattr(memory, "LEAST", 1)
     monkeypatch.setattr(scan, "_SAMPLE_ROWS", 300)
     monkeypatch.setattr(scan, "_LEAST_SAMPLE", 300)
-    for module in (scaled, scaling, estimator):
+    for module in (scaled, scaling, fitting):
         monkeypatch.setattr(module, "BLOCK", 256)

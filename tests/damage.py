@@ -328,7 +328,7 @@ class Patient:
 def queries(model):
     """Twelve rows that a model of these tests may be asked about."""
     X = np.random.default_rng(5).uniform(-2, 2, (12, 2))
-    if model._encoding is None:
+    if model.model_.encoding is None:
         return X
     return pa.table({"a": X[:, 0], "b": X[:, 1], "c": ["red", "blue", "green"] * 4})
 

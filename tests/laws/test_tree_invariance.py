@@ -134,7 +134,7 @@ def test_a_fitted_model_of_many_levels_equals_the_flat_one(partition, levels):
     assert deep.tree_.depth == levels
     value, gradient = deep.log_marginal_likelihood(eval_gradient=True)
     mean, std = deep.predict(X[:50], return_std=True)
-    deep._committee = replace(deep._committee, tree=Tree.regular(1, 4**levels))
+    deep.model_ = replace(deep.model_, committee=replace(deep.model_.committee, tree=Tree.regular(1, 4**levels)))
     flat_value, flat_gradient = deep.log_marginal_likelihood(eval_gradient=True)
     flat_mean, flat_std = deep.predict(X[:50], return_std=True)
     np.testing.assert_allclose(flat_value, value, rtol=1e-10)

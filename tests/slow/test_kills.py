@@ -73,7 +73,7 @@ def slow_blocks(blocks):
 def fit(partition, source, queries, checkpoint):
     """All that a fit decides, as text that is the same only for the same bits."""
     model = HGPRegressor(**SHAPES[partition], **SETTINGS).fit(source, "distance", checkpoint=checkpoint)
-    assert model._committee.store.mapped
+    assert model.model_.store.mapped
     mean, std = model.predict(queries, return_std=True)
     report = model.report_
     traces = [report.theta_trace.tobytes().hex(), np.array(report.evidence_trace).tobytes().hex()]

@@ -69,7 +69,7 @@ def test_the_same_theta_and_predictions(form, data, files, from_arrays, tmp_path
     }[form.removesuffix(" on disk")]
     on_disk = form.endswith("on disk")
     model = HGPRegressor(memory="256MB" if on_disk else "4GB", random_state=0).fit(*source)
-    assert model._committee.store.mapped == on_disk
+    assert model.model_.store.mapped == on_disk
     named = hasattr(model, "feature_names_in_")
     assert said(model, pd.DataFrame(Z, columns=NAMES) if named else Z) == from_arrays
     del model
@@ -84,6 +84,6 @@ def test_dealt_partitions_on_disk_as_in_memory(partition, data, files):
     settings = {"partition": partition, "dtype": "float64", "random_state": 0}
     one = HGPRegressor(**settings, memory="4GB").fit(X, y)
     other = HGPRegressor(**settings, memory="100MB").fit(X, y)
-    assert other._committee.store.mapped
-    assert not one._committee.store.mapped
+    assert other.model_.store.mapped
+    assert not one.model_.store.mapped
     assert said(one, Z[:500]) == said(other, Z[:500])

@@ -23,8 +23,7 @@ import pytest
 
 from gigagp import HGPRegressor, datasets
 from gigagp.data.parts import Parts
-from gigagp.estimators import regressor as estimator
-from gigagp.model import committee as inference
+from gigagp.model import committee, predictor
 
 pytestmark = pytest.mark.slow
 
@@ -109,7 +108,7 @@ def kill(model, data, output, phase, seconds):
 
 
 def main(form, place):
-    estimator._LEAST_QUERIES, inference.QUERIES_AT_ONCE = 1, PART
+    predictor._FEWEST_QUERIES, committee.QUERIES_AT_ONCE = 1, PART
     os.fsync, os.unlink = slowed(os.fsync, 0.003), slowed(os.unlink, 0.002)
     Parts.publish = slowed(Parts.publish, 0.01)
     X, y = datasets.robot_arm(ROWS + 500)

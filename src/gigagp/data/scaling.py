@@ -107,3 +107,7 @@ class Scaling:
                 scaled = (block - self.centre) / self.scale
                 out[start : start + len(block)] = np.clip(scaled, -limit, limit)
         return out
+
+    def restore(self, X: Array) -> Array:
+        """The inverse of `apply`: scaled values in the user's units."""
+        return np.asarray(X * self.scale + self.centre, float)

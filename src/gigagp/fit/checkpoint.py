@@ -29,6 +29,7 @@ from gigagp.data.scan import Sample, Scan
 from gigagp.errors import InvalidInput
 from gigagp.expert import Evidence
 from gigagp.fit.training import Objective
+from gigagp.model.fingerprint import described
 
 FORMAT, VERSION = "gigagp-checkpoint", 1
 _MANIFEST, _EVALUATIONS, _SCAN, _STORE = "manifest.json", "evaluations.log", "scan.npz", "store"
@@ -188,18 +189,6 @@ def _check_same(folder: Path, known: Any, wanted: dict[str, str]) -> None:
             f"{folder} is the checkpoint of another fit ({'; '.join(differences[:5])}); choose another folder, "
             "or remove it to begin anew"
         )
-
-
-def described(value: object) -> str:
-    """A setting by all it holds: what its repr rounds or leaves out makes another model too."""
-    if isinstance(value, np.generic | np.ndarray):
-        value = value.tolist()
-    if isinstance(value, tuple | list):
-        return f"({', '.join(map(described, value))})"
-    if hasattr(value, "__dict__"):
-        held = ", ".join(f"{name}={described(part)}" for name, part in sorted(vars(value).items()))
-        return f"{type(value).__name__}({held})"
-    return repr(value)
 
 
 def _read_scan(path: Path) -> Scan | None:

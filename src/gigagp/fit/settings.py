@@ -1,7 +1,8 @@
-"""What users may give as settings of a model, checked and brought into one form."""
+"""The settings of a model as users give them, and the checks that bring them into one form."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
@@ -15,6 +16,41 @@ from gigagp.kernels import Kernel, Matern12, Matern32, Matern52, RationalQuadrat
 
 # Rough kernels fit the same data with longer length-scales than the squared exponential.
 _STRETCHES = {Matern52: 1.1, Matern32: 1.3, Matern12: 3.0}
+
+
+@dataclass(frozen=True, eq=False)
+class FitSettings:
+    """The parameters of an estimator, as given; `estimators.regressor` documents them."""
+
+    kernel: Any
+    partition: Any
+    leaf_size: Any
+    levels: Any
+    branching: Any
+    sharing: Any
+    combine: Any
+    experts_per_query: Any
+    experts: Any
+    method: Any
+    neighbours: Any
+    exact_neighbours: Any
+    calibrate: Any
+    training: Any
+    engine: Any
+    n_jobs: Any
+    dtype: Any
+    memory: Any
+    standardize: Any
+    noise_bounds: Any
+    n_restarts: Any
+    random_state: Any
+    verbose: Any
+
+    @property
+    def by_committee(self) -> bool:
+        """Whether the user asks for the committee, by name or by a setting of how it predicts."""
+        given = self.combine != "auto" or self.experts_per_query != "auto"
+        return bool(self.method == "committee" or (self.method == "auto" and given))
 
 
 def families(kernel: Kernel) -> tuple[Family, ...]:

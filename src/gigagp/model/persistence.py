@@ -12,7 +12,7 @@ import reprlib
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,6 +38,7 @@ from gigagp.model.distribution import Shape
 from gigagp.model.factor_cache import FactorCache
 from gigagp.model.fit_report import Candidate, FitReport, Stage
 from gigagp.model.mixture import Member, Mixture
+from gigagp.model.model import CommitteeDefaults, Model
 from gigagp.model.neighbour_search import BlockTree
 from gigagp.model.neighbourhood import Neighbourhood
 from gigagp.model.plain_values import (
@@ -74,25 +75,6 @@ _FARTHEST = 1e140  # a distance whose square, in any number of columns, is still
 _ATTEMPTS = 10  # at reading a model that is being replaced
 
 
-@dataclass(frozen=True, eq=False)
-class FittedModel:
-    """All that a fitted model is: what it was told, what it learnt, and the report."""
-
-    settings: dict[str, Any]  # what the constructor was given
-    committee: Committee
-    neighbourhood: Neighbourhood | None  # None where the committee answers
-    mixture: Mixture | None  # exact GPs that answer where rows are few
-    cells: RowLists
-    local: bool
-    inputs: Scaling
-    target: Scaling
-    report: FitReport
-    encoding: Encoding | None
-    feature_names: list[str] | None
-    target_name: str | None = None
-    auto: tuple[str, int | None] = ("healed", None)  # what "auto" means: a rule, and how many experts answer
-
-
 def check_destination(folder: str | os.PathLike[str], overwrite: bool = False) -> None:
     """Refuse, before any work, a folder in which `save_model` would not or could not put a model."""
     final = Path(os.path.realpath(_path(folder)))
@@ -106,13 +88,16 @@ def check_destination(folder: str | os.PathLike[str], overwrite: bool = False) -
         ) from None
 
 
-def save_model(model: FittedModel, folder: str | os.PathLike[str], overwrite: bool = False) -> None:
-    """Write a model beside `folder`, read it back, give it that name; with `overwrite` a model there is replaced."""
+def save_model(model: Model, given: dict[str, Any], folder: str | os.PathLike[str], overwrite: bool = False) -> None:
+    """Write a model beside `folder`, read it back, then rename it; with `overwrite` an existing model is replaced.
+
+    given : the parameters of the estimator
+    """
     final = Path(os.path.realpath(_path(folder)))
     with folders.disk_errors("saving the model", final.parent):
         folders.remove_leftovers(final)
         _check_free(final, overwrite)
-        settings = {name: _setting(name, value) for name, value in model.settings.items()}
+        settings = {name: _setting(name, value) for name, value in given.items()}
         _check_settings(settings)
         content = _content(model, settings)
         own = own_classes([*settings.values(), model.committee.kernel])
@@ -126,8 +111,10 @@ def save_model(model: FittedModel, folder: str | os.PathLike[str], overwrite: bo
             _check_free(final, overwrite)  # writing takes a while
 
 
-def load_model(folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify: bool = True) -> FittedModel:
-    """The model in a folder, its rows mapped into memory.
+def load_model(
+    folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify: bool = True
+) -> tuple[Model, dict[str, Any]]:
+    """The model in a folder, its rows mapped into memory, and the parameters of its estimator.
 
     kernels : classes of kernels, rules and partitioners that are not this package's
     verify : False to take the rows, and lists of rows, without comparing checksums
@@ -181,7 +168,7 @@ def _check_free(final: Path, overwrite: bool) -> None:
 # Writing
 
 
-def _content(model: FittedModel, settings: dict[str, Any]) -> dict[str, Any]:
+def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
     """The manifest, but for the list of files."""
     c, report = model.committee, model.report
     return {
@@ -196,14 +183,14 @@ def _content(model: FittedModel, settings: dict[str, Any]) -> dict[str, Any]:
         "levels": [len(level) for level in c.tree.levels],
         "local": bool(model.local),
         "student": bool(c.student),
-        "auto": {"rule": model.auto[0], "nearest": model.auto[1] or 0},
+        "auto": {"rule": model.defaults.rule, "nearest": model.defaults.experts_per_query or 0},
         "experts": _kind_of_experts(model),
         "neighbourhood": _described_neighbourhood(model.neighbourhood),
         "mixture": _described_mixture(model.mixture),
         "communication": 0 if c.communication is None else len(c.communication),
         "kernel": to_plain("kernel", c.kernel),
         "encoding": None if model.encoding is None else model.encoding.to_dict(),
-        "feature_names": model.feature_names,
+        "feature_names": None if model.feature_names is None else list(model.feature_names),
         "target_name": model.target_name,
         "report": {
             "stages": [{name: to_number(value) for name, value in asdict(stage).items()} for stage in report.stages],
@@ -258,14 +245,14 @@ def _setting(name: str, value: Any) -> Any:
     return value
 
 
-def _kind_of_experts(model: FittedModel) -> str:
+def _kind_of_experts(model: Model) -> str:
     experts = model.committee.experts
     if experts is model.cells:
         return "cells"
     return "neighbourhoods" if isinstance(experts, Neighbourhoods) else "lists"
 
 
-def _write_arrays(folder: Path, model: FittedModel) -> dict[str, Any]:
+def _write_arrays(folder: Path, model: Model) -> dict[str, Any]:
     c, report = model.committee, model.report
     files = write_rows(folder, c.store) | write_lists(folder, "cells", model.cells)
     if isinstance(c.experts, Neighbourhoods):
@@ -294,7 +281,7 @@ def _write_arrays(folder: Path, model: FittedModel) -> dict[str, Any]:
     return files
 
 
-def _size(model: FittedModel) -> int:
+def _size(model: Model) -> int:
     """About how many bytes a model takes on disk."""
     c = model.committee
     lists = {id(each): len(each.indices) for each in (model.cells, c.experts) if isinstance(each, IndexLists)}
@@ -307,7 +294,7 @@ def _size(model: FittedModel) -> int:
 # Reading
 
 
-def _read(folder: Path, registry: Registry, verify: bool) -> FittedModel:
+def _read(folder: Path, registry: Registry, verify: bool) -> tuple[Model, dict[str, Any]]:
     manifest = folders.read_manifest(folder / _MANIFEST, FORMAT, VERSION)
     if manifest["version"] < _OLDEST:
         raise InvalidInput(
@@ -329,8 +316,7 @@ def _read(folder: Path, registry: Registry, verify: bool) -> FittedModel:
         router = _router(files, leaves, columns, cells)
         experts = _experts(files, manifest, cells, store, router, verify)
         near = _neighbourhood(manifest.get("neighbourhood"), kernel, theta, store, cells, router)
-        return FittedModel(
-            settings=settings,
+        return Model(
             committee=Committee(
                 kernel, theta, store, experts, _tree(files, manifest, leaves), router,
                 _communication(files, manifest, rows), field(manifest, "student", bool),
@@ -344,10 +330,10 @@ def _read(folder: Path, registry: Registry, verify: bool) -> FittedModel:
             target=_scaling(files, "target", 1),
             report=_report(files, manifest.get("report"), rows, kernel, theta, cells, experts),
             encoding=encoding,
-            feature_names=names,
+            feature_names=None if names is None else tuple(names),
             target_name=_target_name(manifest),
-            auto=_auto(field(manifest, "auto", dict)),
-        )  # fmt: skip
+            defaults=_defaults(field(manifest, "auto", dict)),
+        ), settings  # fmt: skip
 
 
 @contextmanager
@@ -405,10 +391,10 @@ def _target_name(manifest: dict[str, Any]) -> str | None:
     return name
 
 
-def _auto(said: dict[str, Any]) -> tuple[str, int | None]:
-    name = field(said, "rule", str)
+def _defaults(content: dict[str, Any]) -> CommitteeDefaults:
+    name = field(content, "rule", str)
     require(name in RULES, "its rule is none")
-    return name, count(said, "nearest") or None
+    return CommitteeDefaults(name, count(content, "nearest") or None)
 
 
 def _neighbourhood(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
@@ -23,11 +22,11 @@ from gigagp.data import folders
 from gigagp.data.parts import ROW_GROUP, Parts
 from gigagp.data.sources import Rows
 from gigagp.errors import InvalidInput, InvalidParameter
+from gigagp.model.fingerprint import fingerprint
 from gigagp.progress import Counter, Listener, silent
 
 ENDINGS = (".parquet", ".pq")
 _GROUP_BYTES = 1 << 27  # of a row group, which has fewer rows where kept columns are wide
-_HASHED = 1 << 20  # numbers at a time
 _SAMPLE = 1024  # rows by which the size of kept columns is judged
 
 
@@ -149,20 +148,6 @@ def _bad_data(parts: Parts) -> Iterator[None]:
         yield
     except InvalidInput as error:
         raise type(error)(f"{error}; {parts.standing()}") from error
-
-
-def fingerprint(parts: Iterable[Array | str]) -> str:
-    """A hash of arrays and texts, in this order."""
-    digest = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        if isinstance(part, str):
-            digest.update(f"{len(part)}:{part}".encode())
-            continue
-        digest.update(f"{part.dtype.str}{part.shape}".encode())
-        step = max(1, _HASHED // max(1, int(np.prod(part.shape[1:]))))
-        for start in range(0, len(part), step):
-            digest.update(np.ascontiguousarray(part[start : start + step]).tobytes())
-    return digest.hexdigest()
 
 
 def bytes_of_kept(rows: Rows) -> int:

@@ -40,13 +40,13 @@ def ask_everyone(
 
     theta : other than the trained one
     """
-    committee, scale = model._committee, model._target_scaling
+    committee, scale = model.model_.committee, model.model_.target
     theta = committee.theta if theta is None else theta
     count = Counter("prediction", len(X), tell)
     said: dict[str, list[Prediction]] = {name: [] for name in rules}
-    with model._at_work() as engine:
+    with model.predictor_.engine() as engine:
         for start in range(0, len(X), BLOCK):
-            Z = model._input_scaling.apply(X[start : start + BLOCK], committee.store.X.dtype)
+            Z = model.model_.inputs.apply(X[start : start + BLOCK], committee.store.X.dtype)
             ask = _Ask(committee, theta, Z, tuple(rules.values()), _share_of(count, start, len(Z), committee))
             total = engine.sum(committee.tree, ask)
             prior = ask.prior

@@ -83,11 +83,11 @@ class Truth:
 
     def _joint(self, model: HGPRegressor, theta: Array, m: int) -> dict[str, float]:
         """KL of the joint Gaussians at the first m queries: of y under eq. 7, and of f."""
-        kernel, Z = model._committee.kernel, self.Z[:m]
+        kernel, Z = model.model_.committee.kernel, self.Z[:m]
         reference = self._jointly(kernel, m)
         sums = {"y, as eq. 7": _Product(m), "f": _Product(m)}
         noises = {"y, as eq. 7": float(np.exp(theta[-1])), "f": 0.0}
-        committee = model._committee
+        committee = model.model_.committee
         for leaf in range(len(committee.experts)):
             X, y = committee.store.read(committee.experts, leaf)
             mean, covariance = _posterior(kernel, theta, X, y, Z)

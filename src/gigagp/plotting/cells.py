@@ -41,7 +41,7 @@ def partition_map(
         others = model.n_features_in_ - 2
         seen = f"seen along {others:,} more columns" if others else ""
         style.note(ax, f"{model.n_leaves_:,} experts", style.shown(len(rows.y), model.report_.rows), seen)
-    elif model._near() is not None:
+    elif model.predictor_.neighbourhood is not None:
         _neighbours(ax, model, np.asarray(query, float).reshape(1, -1), i, j)
     else:
         _asked(ax, model, np.asarray(query, float).reshape(1, -1), i, j)
@@ -52,7 +52,7 @@ def partition_map(
 
 def _colours(model: HGPRegressor) -> Array:
     """The number of each expert's colour: neighbours get different ones, as long as there are enough."""
-    router, many = model._committee.router, len(style.CYCLE)
+    router, many = model.model_.committee.router, len(style.CYCLE)
     found = np.arange(model.n_leaves_) % many
     if model.n_leaves_ <= _TOLD_APART:
         near = router.index.query(router.centres, min(_NEIGHBOURS, model.n_leaves_))[1].reshape(model.n_leaves_, -1)
@@ -64,9 +64,9 @@ def _colours(model: HGPRegressor) -> Array:
 
 def _neighbours(ax: Axes, model: HGPRegressor, query: Array, i: int, j: int) -> None:
     """The training rows that answer one query, among others near them."""
-    near = model._near()
+    near = model.predictor_.neighbourhood
     assert near is not None
-    z = model._input_scaling.apply(query, near.store.X.dtype)[0]
+    z = model.model_.inputs.apply(query, near.store.X.dtype)[0]
     few, more = (replace(near, neighbours=count) for count in (near.count, _AROUND * near.count))
     around = unscaled_inputs(model, near.store.gather(nearest_rows(more, z))[0])
     chosen = unscaled_inputs(model, near.store.gather(nearest_rows(few, z))[0])
@@ -88,14 +88,14 @@ def _neighbours(ax: Axes, model: HGPRegressor, query: Array, i: int, j: int) -> 
 
 def _asked(ax: Axes, model: HGPRegressor, query: Array, i: int, j: int) -> None:
     """The experts that answer one query."""
-    committee, asked = model._committee, model._asked()
+    committee, asked = model.model_.committee, model.predictor_.experts_per_query
     k = len(committee.experts) if asked is None else asked
-    route = committee.router.nearest(model._input_scaling.apply(query, np.dtype(float)), k)
+    route = committee.router.nearest(model.model_.inputs.apply(query, np.dtype(float)), k)
     experts, share = route.experts[0], route.closeness[0] / route.closeness[0].sum()
     nearest = np.argsort(-share, kind="stable")[:_NAMED]
     drawn = []
     for place, number in enumerate(nearest):
-        rows = model._cells[int(experts[number])]
+        rows = model.model_.cells[int(experts[number])]
         some = rows[style.sample(len(rows), _OF_ASKED // len(nearest))]
         X = unscaled_inputs(model, committee.store.gather(some)[0])
         drawn.append(X)

@@ -28,7 +28,7 @@ class TrainingRows:
 
 def training_rows(model: HGPRegressor, most: int, seed: int = 0) -> TrainingRows:
     """At most so many of the rows, at random. A row that several leaves read counts as often."""
-    cells, store = model._cells, model._committee.store
+    cells, store = model.model_.cells, model.model_.store
     ends = np.cumsum(cells.sizes)
     places = style.sample(int(ends[-1]), most, seed)
     leaf = np.searchsorted(ends, places, side="right")
@@ -43,16 +43,16 @@ def training_rows(model: HGPRegressor, most: int, seed: int = 0) -> TrainingRows
 
 
 def unscaled_inputs(model: HGPRegressor, X: Array) -> Array:
-    return np.asarray(X * model._input_scaling.scale + model._input_scaling.centre, float)
+    return model.model_.inputs.restore(X)
 
 
 def unscaled_target(model: HGPRegressor, y: Array) -> Array:
-    return np.asarray(y * model._target_scaling.scale[0] + model._target_scaling.centre[0], float)
+    return model.model_.target.restore(y[:, None])[:, 0]
 
 
 def leaf_centre(model: HGPRegressor, leaf: int) -> Array:
     """The mean input of a leaf's rows."""
-    X, _ = model._committee.store.read(model._cells, leaf)
+    X, _ = model.model_.store.read(model.model_.cells, leaf)
     return unscaled_inputs(model, X.mean(axis=0, dtype=float))
 
 
@@ -67,7 +67,7 @@ def in_order() -> Iterator[None]:
 def typical_row(model: HGPRegressor) -> Array:
     """A training row in the middle of the others."""
     X = training_rows(model, TYPICAL).X
-    distance = np.abs(X - np.median(X, axis=0)) / model._input_scaling.scale
+    distance = np.abs(X - np.median(X, axis=0)) / model.model_.inputs.scale
     return np.asarray(X[np.argmin(distance.sum(axis=1))])
 
 

@@ -19,12 +19,13 @@ _MOST_ROWS = 20_000
 def score_left_out(model: HGPRegressor, scored: Scored, seed: int) -> str:
     """Score rows of the model, picked at random; says how they were predicted."""
     rng = np.random.default_rng(seed)
-    near, exact = model._near(), model._exact()
+    predictor = model.predictor_
+    near, exact = predictor.neighbourhood, predictor.mixture
     if exact is not None:
-        with model._at_work() as engine:
+        with predictor.engine() as engine:
             answers = mixture.predict_held_out(exact, engine)
         X, y = exact.store.X, exact.store.y
-        _add(model, scored, X, y, *model._in_units(answers, latent=False), np.zeros(len(y), int))
+        _add(model, scored, X, y, *predictor.in_units(answers), np.zeros(len(y), int))
         return " Each row is predicted by all others. Give data that the model has not seen for scores of new rows."
     if near is None:
         return _by_experts(model, scored, rng)
@@ -32,10 +33,10 @@ def score_left_out(model: HGPRegressor, scored: Scored, seed: int) -> str:
     count = int(min(rows_in_all, _MOST_ROWS, max(1_000, _WORK / near.work)))
     rows = np.sort(rng.choice(rows_in_all, count, replace=False))
     X, y = near.store.gather(rows)
-    with model._at_work() as engine:
+    with predictor.engine() as engine:
         answers = neighbourhood.predict(near, np.ascontiguousarray(X), engine, held_out=rows)
     leaf = np.searchsorted(near.cells.starts, rows, side="right") - 1
-    _add(model, scored, X, y, *model._in_units(answers, latent=False), leaf)
+    _add(model, scored, X, y, *predictor.in_units(answers), leaf)
     return (
         " Each row is predicted from its neighbours without itself, as a new query would be. Give data that the model "
         "has not seen for scores of another kind of rows, such as later ones."
@@ -43,16 +44,16 @@ def score_left_out(model: HGPRegressor, scored: Scored, seed: int) -> str:
 
 
 def _by_experts(model: HGPRegressor, scored: Scored, rng: np.random.Generator) -> str:
-    committee = model._committee
+    predictor, committee = model.predictor_, model.model_.committee
     sizes = committee.experts.sizes.astype(float)
     order = rng.permutation(len(sizes))
     affordable = int(np.searchsorted(np.cumsum(sizes[order] ** 3), _WORK))
     leaves = np.sort(order[: max(_LEAST_EXPERTS, affordable)])
-    tasks = [Rows(leaf, model._cells[leaf]) for leaf in leaves.tolist()]
-    with model._at_work() as engine:
+    tasks = [Rows(leaf, model.model_.cells[leaf]) for leaf in leaves.tolist()]
+    with predictor.engine() as engine:
         for task, answers in zip(tasks, by_own_expert(committee, tasks, engine), strict=True):
             X, y = committee.store.gather(task.rows)
-            _add(model, scored, X, y, *model._in_units(answers, latent=False), np.full(len(y), task.leaf))
+            _add(model, scored, X, y, *predictor.in_units(answers), np.full(len(y), task.leaf))
     return (
         f" {len(leaves):,} of {model.n_leaves_:,} experts predict each of their rows from all their others. Give data "
         "that the model has not seen for scores of the whole model."

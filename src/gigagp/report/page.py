@@ -186,7 +186,7 @@ def _number(value: float) -> str:
 
 def _model(model: HGPRegressor) -> Html:
     report = model.report_
-    fallback = float(model._target_scaling.centre[0])
+    fallback = float(model.model_.target.centre[0])
     about = [
         ["predicts", f"{model.units_.target}, with a distribution for each row"],
         ["kernel", type(model.kernel_).__name__],
@@ -214,14 +214,14 @@ def _model(model: HGPRegressor) -> Html:
 
 
 def _way_of_answering(model: HGPRegressor) -> str:
-    near, asked = model._near(), model._asked()
+    near, asked = model.predictor_.neighbourhood, model.predictor_.experts_per_query
     if near is not None:
         return f"by an exact GP on the {near.count:,} training rows nearest to it"
-    exact = model._exact()
+    exact = model.predictor_.mixture
     if exact is not None:
         return f"by {len(exact.members)} exact GPs on all rows, whose predictions are averaged"
     experts = "all experts" if asked is None else f"the {min(asked, model.report_.leaves)} nearest experts"
-    return f"by {experts}, combined by {model._rule()!r}"
+    return f"by {experts}, combined by {model.predictor_.rule!r}"
 
 
 def _settings(model: HGPRegressor) -> str:

@@ -69,7 +69,7 @@ def of_model(model: HGPRegressor) -> Iterator[Html]:
             "relevance", lambda ax: plotting.relevance(model, ax), 5.6, height(model),
             "How fast the function varies with each column. Short bars: it hardly depends on the column.",
         )  # fmt: skip
-    if model.n_features_in_ > 1 and model._local:
+    if model.n_features_in_ > 1 and model.model_.local:
         yield figure(
             "experts", lambda ax: plotting.partition_map(model, typical_row(model), ax=ax), 5.2, 4.6,
             "The experts that a typical row asks, their training rows, and how much each counts.",

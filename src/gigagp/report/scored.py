@@ -43,7 +43,7 @@ class Regions:
     """
 
     def __init__(self, model: HGPRegressor) -> None:
-        self._model, self.local = model, model._local
+        self._model, self.local = model, model.model_.local
         if self.local:
             nodes = model.tree_.cut(_REGIONS)
             self.count = len(nodes)
@@ -63,8 +63,8 @@ class Regions:
     def leaf(self, X: Array) -> Array:
         """The nearest expert of each row."""
         model = self._model
-        Z = model._input_scaling.apply(X, np.dtype(float))
-        return np.asarray(model._committee.router.nearest(Z, 1).experts[:, 0])
+        Z = model.model_.inputs.apply(X, np.dtype(float))
+        return np.asarray(model.model_.committee.router.nearest(Z, 1).experts[:, 0])
 
     def of(self, X: Array, leaf: Array) -> Array:
         if self.local:
@@ -100,7 +100,7 @@ class Scored:
             self.inputs, self.target = Moments(X[0]), Moments(y[:1])
         self.inputs.add(X)
         self.target.add(y[:, None])
-        predicted = PredictiveDistribution(mean, std, self._model._calibration().shape)
+        predicted = PredictiveDistribution(mean, std, self._model.predictor_.calibration.shape)
         pit = predicted.cdf(y)
         self.pit_counts += np.histogram(pit, _PIT_BINS, (0, 1))[0]
         scores = _per_row(y, predicted, pit)
@@ -113,10 +113,10 @@ class Scored:
 
     def far(self) -> int:
         """About how many rows the model knows little more of than before it saw any: so many as of a sample."""
-        model, committee = self._model, self._model._committee
-        Z = model._input_scaling.apply(self.sample()[0][:_FAR_SAMPLE], committee.store.X.dtype)
-        with model._at_work() as engine:
-            variance = model._answers(Z, True, engine).variance
+        model, committee = self._model, self._model.model_.committee
+        Z = model.model_.inputs.apply(self.sample()[0][:_FAR_SAMPLE], committee.store.X.dtype)
+        with model.predictor_.engine() as engine:
+            variance = model.predictor_.answers(Z, engine).variance
         assert variance is not None
         prior = committee.kernel.diagonal(committee.theta[:-1], Z)
         return round(self.rows * float(np.mean(variance >= _FAR * prior)))

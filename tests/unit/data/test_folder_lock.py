@@ -27,13 +27,13 @@ STALLED_FIT = (
     + """
 import sys
 from gigagp import HGPRegressor
-from gigagp.estimators import regressor as estimator
+from gigagp.fit import fitting
 
 def scan(*arguments):
     print("scanning", flush=True)
     sys.stdin.readline()
 
-estimator.scan = scan
+fitting.scan = scan
 HGPRegressor(leaf_size=50, random_state=0).fit(X, y, checkpoint=sys.argv[1])
 """
 )

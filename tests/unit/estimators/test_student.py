@@ -135,8 +135,8 @@ def test_heavy_tails_do_not_spoil_theta():
 
 def test_one_leaf_and_the_papers_partitions_have_no_scales(uneven):
     X, y, _ = uneven
-    assert not HGPRegressor(random_state=0).fit(X[:200], y[:200])._committee.student
-    assert not HGPRegressor(partition="random", random_state=0).fit(X[:2000], y[:2000])._committee.student
+    assert not HGPRegressor(random_state=0).fit(X[:200], y[:200]).model_.committee.student
+    assert not HGPRegressor(partition="random", random_state=0).fit(X[:2000], y[:2000]).model_.committee.student
 
 
 def test_other_words_are_refused(uneven):

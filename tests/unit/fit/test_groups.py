@@ -167,7 +167,7 @@ def test_cells_are_cut_again_on_disk_as_in_memory(small_sizes, tmp_path, monkeyp
     settings = {"random_state": 0, "leaf_size": 20}
     memory = HGPRegressor(**settings).fit(X, y)
     disk = HGPRegressor(**settings, memory=len(y) * 40).fit(X, y, checkpoint=tmp_path / "kept")
-    assert disk._committee.store.mapped
+    assert disk.model_.store.mapped
     again = HGPRegressor(**settings, memory=len(y) * 40).fit(X, y, checkpoint=tmp_path / "kept")
     for model in (disk, again):
         np.testing.assert_array_equal(model.theta_, memory.theta_)

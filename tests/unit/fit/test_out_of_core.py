@@ -30,9 +30,9 @@ from gigagp import HGPRegressor, datasets
 from gigagp.data import folders
 from gigagp.data.folders import TemporaryFolder
 from gigagp.errors import DiskFull, InvalidInput, InvalidParameter
-from gigagp.estimators import regressor as estimators
+from gigagp.fit import fitting
 from gigagp.kernels import SquaredExponential
-from gigagp.model import committee as inference
+from gigagp.model import committee
 
 N = 1700
 ON_DISK = 88 * N  # bytes: less than the rows take in memory, enough for the index of those that are dealt
@@ -115,7 +115,7 @@ def same_bits(partition, form, memory, rows, files, expected):
     data = (X, y) if form is None else FORMS[form](X, y, files)
     named = form is not None and "npy" not in form
     fitted = model(partition, memory=memory).fit(*data)
-    assert fitted._committee.store.mapped == (memory is not None)
+    assert fitted.model_.store.mapped == (memory is not None)
     assert hasattr(fitted, "feature_names_in_") == named
     assert fitted.n_features_in_ == 3
     assert answers(fitted, table(Z) if named else Z) == expected(partition)
@@ -155,7 +155,7 @@ def test_every_setting_gives_the_same_bits_on_disk(settings, rows, small_sizes):
     settings = SHAPES["local"] | {"random_state": 1} | settings
     expected = answers(HGPRegressor(**settings).fit(X, y), Z)
     fitted = HGPRegressor(**settings, memory=memory, engine="threads", n_jobs=3).fit(X, y)
-    assert fitted._committee.store.mapped
+    assert fitted.model_.store.mapped
     assert answers(fitted, Z) == expected
 
 
@@ -167,8 +167,8 @@ def test_queries_from_every_source_are_answered_alike(rows, files, small_sizes, 
     frame.to_parquet(tmp_path / "z.parquet", row_group_size=37)
     frame.to_csv(tmp_path / "z.csv", index=False)
     np.save(tmp_path / "z.npy", Z)
-    for at_once in (inference.QUERIES_AT_ONCE, 64):
-        monkeypatch.setattr(inference, "QUERIES_AT_ONCE", at_once)
+    for at_once in (committee.QUERIES_AT_ONCE, 64):
+        monkeypatch.setattr(committee, "QUERIES_AT_ONCE", at_once)
         for queries in (tmp_path / "z.parquet", tmp_path / "z.csv", tmp_path / "z.npy", frame, pl.from_pandas(frame)):
             got = fitted.predict(queries, return_std=True)
             assert [part.tobytes() for part in got] == [part.tobytes() for part in expected]
@@ -184,7 +184,7 @@ def test_categories_and_missing_values_on_disk(rows, small_sizes, tmp_path):
     how = {"categorical": ["kind"], "missing": "drop"}
     one = model().fit(frame, "t", **how)
     other = model(memory=ON_DISK).fit(tmp_path / "t.parquet", "t", **how)
-    assert other._committee.store.mapped
+    assert other.model_.store.mapped
     assert answers(one, queries) == answers(other, queries)
     for fitted in (one, other):
         assert fitted.report_.dropped == 3
@@ -471,7 +471,7 @@ def test_a_file_is_no_folder(unharmed, tmp_path):
 def test_a_source_that_changes_between_the_passes(name, memory, files, unharmed, temporary, tmp_path, monkeypatch):
     source = tmp_path / name
     shutil.copyfile(files / name, source)
-    real = estimators.scan
+    real = fitting.scan
 
     def then_changed(*arguments):
         found = real(*arguments)
@@ -479,7 +479,7 @@ def test_a_source_that_changes_between_the_passes(name, memory, files, unharmed,
         source.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
         return found
 
-    monkeypatch.setattr(estimators, "scan", then_changed)
+    monkeypatch.setattr(fitting, "scan", then_changed)
     unharmed.model.set_params(memory=memory)
     target = "x3" if name.endswith("npy") else "t"
     kept = unharmed.fails(InvalidInput, f"{name} changed after it was opened", source, target)
@@ -540,6 +540,6 @@ def test_real_rows_are_learnt_on_disk(small_sizes):
     fitted = HGPRegressor(SquaredExponential(), leaf_size=100, memory=100 * 2000, random_state=0).fit(
         X[:2000], y[:2000]
     )
-    assert fitted._committee.store.mapped
+    assert fitted.model_.store.mapped
     mean = fitted.predict(X[2000:])
     assert np.sqrt(np.mean((mean - y[2000:]) ** 2)) < 0.35 * y.std()

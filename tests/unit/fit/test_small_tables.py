@@ -149,4 +149,4 @@ def test_what_was_tried_is_reported(fitted):
 @pytest.mark.parametrize("given", [{"leaf_size": 20}, {"method": "committee"}, {"kernel": Matern52()}, {"levels": 1}])
 def test_what_the_user_asks_for_is_not_replaced(given):
     X, y = table(60)
-    assert HGPRegressor(random_state=0, **given).fit(X, y)._mixture is None
+    assert HGPRegressor(random_state=0, **given).fit(X, y).model_.mixture is None

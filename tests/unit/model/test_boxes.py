@@ -86,9 +86,9 @@ def test_a_model_asks_the_experts_that_hold_the_rows():
     X = np.column_stack([rng.integers(0, 60, 3000).astype(float), rng.uniform(0, 10, 3000)])
     y = np.cos(37 * X[:, 0]) + 0.1 * np.sin(X[:, 1]) + 0.05 * rng.standard_normal(3000)  # the first column is a name
     model = HGPRegressor(leaf_size=100, random_state=0).fit(X, y)
-    c, starts = model._committee, model._cells.starts
+    c, starts = model.model_.committee, model.model_.cells.starts
     own = np.searchsorted(starts, np.arange(3000), side="right") - 1
     asked = c.router.nearest(c.store.X, 4).experts
     assert np.mean((asked == own[:, None]).any(axis=1)) > 0.99
-    assert model._committee.router.by_cells
-    assert not HGPRegressor(partition="random", leaf_size=100).fit(X[:500], y[:500])._committee.router.by_cells
+    assert model.model_.committee.router.by_cells
+    assert not HGPRegressor(partition="random", leaf_size=100).fit(X[:500], y[:500]).model_.committee.router.by_cells

@@ -37,17 +37,17 @@ def test_a_second_call_factors_nothing_and_says_the_same(fitted, monkeypatch, as
 def test_what_does_not_fit_is_not_kept(fitted, monkeypatch):
     model, X = fitted
     wanted = model.predict(X[:50], return_std=True)
-    model._committee = replace(model._committee, cache=FactorCache(budget=10_000))
+    model.model_ = replace(model.model_, committee=replace(model.model_.committee, cache=FactorCache(budget=10_000)))
     made = count_factors(monkeypatch)
     np.testing.assert_array_equal(model.predict(X[:50], return_std=True), wanted)
     model.predict(X[:50])
     assert len(made) > len(set(made))
-    assert len(model._committee.cache) == 0
+    assert len(model.model_.committee.cache) == 0
 
 
 def test_the_oldest_of_earlier_calls_make_room(fitted):
     model, X = fitted
-    committee = model._committee
+    committee = model.model_.committee
     model.predict(X)
     factors = [committee.cache.get(leaf) for leaf in range(3)]
     small = FactorCache(budget=2 * size_of(factors[0]))
@@ -68,20 +68,20 @@ def test_the_oldest_of_earlier_calls_make_room(fitted):
 def test_as_many_as_fit_are_kept(fitted, monkeypatch):
     model, X = fitted
     wanted = model.predict(X, return_std=True)
-    size = max(size_of(model._committee.cache.get(leaf)) for leaf in range(model.n_leaves_))
-    model._committee = replace(model._committee, cache=FactorCache(budget=3 * size))
+    size = max(size_of(model.model_.committee.cache.get(leaf)) for leaf in range(model.n_leaves_))
+    model.model_ = replace(model.model_, committee=replace(model.model_.committee, cache=FactorCache(budget=3 * size)))
     np.testing.assert_array_equal(model.predict(X, return_std=True), wanted)
-    assert 2 <= len(model._committee.cache) <= 4
+    assert 2 <= len(model.model_.committee.cache) <= 4
     made = count_factors(monkeypatch)
     np.testing.assert_array_equal(model.predict(X, return_std=True), wanted)
-    assert len(made) == model.n_leaves_ - len(model._committee.cache)
+    assert len(made) == model.n_leaves_ - len(model.model_.committee.cache)
 
 
 def test_a_new_fit_and_a_pickle_begin_empty(fitted, wave):
     model, X = fitted
     model.predict(X)
-    assert len(model._committee.cache) > 0
-    assert len(pickle.loads(pickle.dumps(model))._committee.cache) == 0
+    assert len(model.model_.committee.cache) > 0
+    assert len(pickle.loads(pickle.dumps(model)).model_.committee.cache) == 0
     before = model.predict(X[:5])
     model.fit(X, 5.0 - wave[1])
     assert not np.allclose(model.predict(X[:5]), before)

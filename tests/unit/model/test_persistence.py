@@ -33,8 +33,7 @@ from gigagp.data import array_files, folders
 from gigagp.data.row_lists import Runs
 from gigagp.engines import SerialEngine, ThreadsEngine
 from gigagp.errors import DamagedFile, DiskFull
-from gigagp.estimators import regressor as estimator
-from gigagp.fit import store_writer
+from gigagp.fit import fitting, store_writer
 from gigagp.kernels import (
     Constant,
     Kernel,
@@ -115,7 +114,7 @@ def assert_same(one, other, X):
     for a, b in zip(*(m.log_marginal_likelihood(eval_gradient=True) for m in (one, other)), strict=True):
         np.testing.assert_array_equal(a, b)
     assert one.kernel_ == other.kernel_
-    assert one._committee.kernel == other._committee.kernel
+    assert one.model_.committee.kernel == other.model_.committee.kernel
     assert (one.noise_variance_, one.n_leaves_, repr(one.tree_)) == (
         other.noise_variance_,
         other.n_leaves_,
@@ -174,9 +173,9 @@ def test_models_of_tables_remember_their_columns(data, tmp_path):
 def on_disk(data, monkeypatch):
     """A model whose rows lie in a temporary store."""
     monkeypatch.setattr(store_writer, "bucket_rows", lambda columns: 100)
-    monkeypatch.setattr(estimator, "_bytes_in_memory", lambda *_: 2**62)
+    monkeypatch.setattr(fitting, "_bytes_in_memory", lambda *_: 2**62)
     model = fitted(data, method="committee")
-    assert model._committee.store.mapped
+    assert model.model_.store.mapped
     return model
 
 
@@ -197,15 +196,15 @@ def test_pickles_and_copies_are_the_same_to_the_bit(way, model_of, data):
 def test_pickles_of_mapped_models_are_on_their_own(on_disk, data, tmp_path):
     on_disk.save(tmp_path / "model")
     loaded = gigagp.load(tmp_path / "model")
-    assert loaded._committee.store.mapped
+    assert loaded.model_.store.mapped
     assert_same(on_disk, loaded, data[0])
     made = [*copies(on_disk).items(), *copies(loaded).items()]
     shutil.rmtree(tmp_path / "model")
     for way, again in made:
-        assert not again._committee.store.mapped
-        assert not again._committee.store.X.flags.writeable
+        assert not again.model_.store.mapped
+        assert not again.model_.store.X.flags.writeable
         if way != "joblib":  # which writes an array wherever it meets it
-            assert again._committee.experts._store is again._committee.store  # not twice in memory
+            assert again.model_.committee.experts._store is again.model_.store  # not twice in memory
         assert_same(on_disk, again, data[0])
     assert_same(on_disk, loaded, data[0])  # what is mapped lives on
 
@@ -241,7 +240,9 @@ def test_numbers_of_a_report_need_not_be_finite(data, tmp_path):
     model = fitted(data)
     stage = replace(model.report_.stages[0], evidence_per_point=-np.inf)
     trace = (np.nan, *model.report_.evidence_trace[1:])
-    model.report_ = replace(model.report_, stages=(stage,), jitter=np.nan, evidence_trace=trace)
+    model.model_ = replace(
+        model.model_, report=replace(model.report_, stages=(stage,), jitter=np.nan, evidence_trace=trace)
+    )
     model.save(tmp_path / "model")
     assert_same(model, gigagp.load(tmp_path / "model"), data[0][:5])
 
@@ -355,7 +356,7 @@ def test_classes_of_the_users_own_must_be_handed_over(data, tmp_path):
     loaded = gigagp.load(tmp_path / "model", kernels=[Powered, Average, Halves])
     assert_same(model, loaded, data[0][:30])
     assert (loaded.kernel.left.power, loaded.kernel.left.shift, loaded.partition.more) == (2, (0.5, 2.0), 7)
-    assert (len(loaded._committee.experts[0]), len(loaded._cells[0])) == (127, 120)
+    assert (len(loaded.model_.committee.experts[0]), len(loaded.model_.cells[0])) == (127, 120)
     with pytest.raises(InvalidInput, match=r"made with 'Powered', which is not a class of gigagp.*kernels="):
         gigagp.load(tmp_path / "model", kernels=[Average, Halves])
     with pytest.raises(InvalidParameter, match="kernels must be classes"):
@@ -384,7 +385,7 @@ def test_what_could_not_be_made_again_is_not_saved(data, model, tmp_path):
     with pytest.raises(NotFittedError):
         HGPRegressor().save(tmp_path / "model")
     broken = copy.deepcopy(model)
-    broken._committee.router.centres[0, 0] = 1e200
+    broken.model_.committee.router.centres[0, 0] = 1e200
     with pytest.raises(InvalidParameter, match=r"could not be loaded again, and is not saved: .*centres"):
         broken.save(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
@@ -780,7 +781,7 @@ def test_spoilt_folders_are_refused_or_answer_the_same(patients):
 
 def test_boxes_that_end_before_they_begin_are_damage(saved):
     loaded = gigagp.load(saved)
-    boxes = loaded._committee.router.boxes
+    boxes = loaded.model_.committee.router.boxes
     boxes.lows, boxes.highs = boxes.highs, boxes.lows
     with pytest.raises(InvalidParameter, match=r"lows\.npy is damaged: a cell ends before it begins"):
         loaded.save(saved.parent / "upside_down")

@@ -163,7 +163,7 @@ def test_the_airline_table_is_what_its_models_say(tmp_path, monkeypatch):
     text = airline.write(record, found, settings, paths)
     rows = airline.Rows.drawn(X, y, settings, 1)
     model = airline.paper_model(settings, 1).fit(rows.X, rows.y)
-    assert {len(model._committee.experts[leaf]) for leaf in range(12)} == {100}
+    assert {len(model.model_.committee.experts[leaf]) for leaf in range(12)} == {100}
     mean, std = model.predict(rows.Z, return_std=True)
     told = found["repeats"][1]["lines"]["the paper's experts, PoE over y, as eq. 7"]
     assert told["rmse"] == pytest.approx(metrics.rmse(rows.truth, mean), rel=1e-3)

@@ -316,7 +316,7 @@ def test_sharing_copies_no_row(shape):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((300, 2))
     model = HGPRegressor(**shape, random_state=0).fit(X, np.sin(3 * X).sum(axis=1) + 0.1 * rng.standard_normal(300))
-    committee = model._committee
+    committee = model.model_.committee
     assert committee.store.X.shape == (300, 2)
     assert committee.store.y.shape == (300,)
     assert not committee.store.X.flags.writeable

@@ -146,7 +146,7 @@ def test_training_rows_are_rows_of_the_data_and_of_their_leaf(model, wave):
     for x, target, leaf in zip(some.X, some.y, some.leaf, strict=True):
         (row,) = np.flatnonzero(np.isclose(X, x).all(axis=1))
         assert y[row] == pytest.approx(target)
-        inside = rows.unscaled_inputs(model, model._committee.store.gather(model._cells[int(leaf)])[0])
+        inside = rows.unscaled_inputs(model, model.model_.store.gather(model.model_.cells[int(leaf)])[0])
         assert np.isclose(inside, x).all(axis=1).any()
     assert len(rows.training_rows(model, 10**6).y) == 600
 
@@ -227,9 +227,9 @@ def test_a_query_is_shown_with_the_experts_it_asks(model, wave, random):
     query = wave[0][:1]
     by_rows = plotting.partition_map(model, query)
     assert {text.get_text() for text in by_rows.get_legend().get_texts()} == {"query", "neighbours", "other rows"}
-    assert f"{model._near().count} of 600 rows" in by_rows.get_title(loc="right")
+    assert f"{model.predictor_.neighbourhood.count} of 600 rows" in by_rows.get_title(loc="right")
     ax = plotting.partition_map(copy(model).set_params(method="committee"), query)
-    route = model._committee.router.nearest(model._input_scaling.apply(query, np.dtype(float)), 4)
+    route = model.model_.committee.router.nearest(model.model_.inputs.apply(query, np.dtype(float)), 4)
     shares = (route.closeness / route.closeness.sum())[0]
     wanted = {f"expert {e:,}: weight {s:.0%}" for e, s in zip(route.experts[0], shares, strict=True)}
     assert {text.get_text() for text in ax.get_legend().get_texts()} == wanted | {"query"}
@@ -238,7 +238,7 @@ def test_a_query_is_shown_with_the_experts_it_asks(model, wave, random):
 
 
 def test_neighbouring_experts_have_different_colours(model):
-    colours, router = _colours(model), model._committee.router
+    colours, router = _colours(model), model.model_.committee.router
     near = router.index.query(router.centres, 4)[1]
     assert all(len(set(colours[others])) == len(others) for others in near)
 

@@ -165,12 +165,12 @@ def test_held_out_rows_are_predicted_without_themselves(table):
     scored = Scored(model, seed=0)
     assert "from its neighbours without itself" in score_left_out(model, scored, 0)
     assert scored.rows == model.report_.rows
-    near = model._near()
-    with model._at_work() as engine:
+    near = model.predictor_.neighbourhood
+    with model.predictor_.engine() as engine:
         answers = neighbourhood.predict(near, near.store.X[7:8], engine, held_out=np.array([7]))
-    mean, std = model._in_units(answers, latent=False)
+    mean, std = model.predictor_.in_units(answers, latent=False)
     _, ys, means, stds = scored.sample()
-    scale, centre = model.units_.height, model._target_scaling.centre[0]
+    scale, centre = model.units_.height, model.model_.target.centre[0]
     (at,) = np.flatnonzero(np.isclose(ys, near.store.y[7] * scale + centre))
     assert means[at] == pytest.approx(mean[0])
     assert stds[at] == pytest.approx(std[0])
@@ -229,7 +229,10 @@ def test_warnings_of_a_fit_are_in_plain_words(model):
     )
     stages = (replace(model.report_.stages[-1], converged=False, message="TOO MANY"),)
     fitted = load_copy(model)
-    fitted.report_ = replace(model.report_, warnings=said, stages=stages, jitter=1e-8, jittered_experts=2, dropped=50)
+    fitted.model_ = replace(
+        fitted.model_,
+        report=replace(model.report_, warnings=said, stages=stages, jitter=1e-8, jittered_experts=2, dropped=50),
+    )
     texts = [finding.text for finding in advice.of_fit(fitted)]
     assert texts[0] == f"The model ignores 2 columns: a, {NASTY}."
     for words in ("noise_variance ended", "TOO MANY", "2 experts", "50 rows (9.1%)"):

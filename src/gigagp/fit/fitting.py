@@ -1,0 +1,112 @@
+"""A fit as a whole: scan, plan, scaling, storage and engine around the stages, and the model that results."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gigagp import memory
+from gigagp.data.folders import TemporaryFolder
+from gigagp.data.scaled import ScaledRows, StreamedRows
+from gigagp.data.scaling import BLOCK, Scaling
+from gigagp.data.scan import Sample, Scan, scan
+from gigagp.data.sources import Encoding, Rows
+from gigagp.engines import one_blas_thread, open_engine
+from gigagp.errors import InvalidInput
+from gigagp.fit import settings, stages
+from gigagp.fit.checkpoint import Checkpoint
+from gigagp.fit.plan import NoLog, Seeds
+from gigagp.fit.planning import make_plan
+from gigagp.fit.settings import FitSettings
+from gigagp.fit.store_writer import DiskRoom, MemoryRoom, Room
+from gigagp.model.factor_cache import FactorCache
+from gigagp.model.model import CommitteeDefaults, Model
+from gigagp.partition import partitioner
+from gigagp.progress import Counter, Listener, silent
+
+
+def fit_model(
+    rows: Rows, given: FitSettings, seed: np.random.SeedSequence, *, store: str | os.PathLike[str] | None,
+    checkpoint: Checkpoint | None, encoding: Encoding | None, feature_names: tuple[str, ...] | None, tell: Listener,
+) -> Model:  # fmt: skip
+    """Fit a model to the rows of a source.
+
+    store : folder for the sorted rows where they exceed the memory budget; a temporary one where it is None
+    checkpoint : where progress is kept; its seed replaces the given one
+    encoding : how the columns of a table or file become numbers; None for arrays
+    """
+    seeds = Seeds.of(seed)
+    dtype, budget = settings.precision(given.dtype), memory.budget(given.memory)
+    data = _scanned(rows, seeds, checkpoint, tell)
+    parts = partitioner(given.partition)
+    plan = make_plan(given, data, parts)
+    target = data.target.scaling() if given.standardize else Scaling.identity(1)
+    inputs = data.inputs.scaling() if given.standardize else Scaling.identity(rows.n_features)
+    sample = Sample(
+        data.sample.keys,
+        data.sample.rows,
+        inputs.apply(data.sample.X, dtype),
+        target.apply(data.sample.y[:, None], dtype)[:, 0],
+    )
+    streamed = StreamedRows(rows, data.rows, inputs, target, dtype, Counter("store", data.rows, tell))
+    scaled: ScaledRows = streamed
+    room: Room = MemoryRoom()
+    log = NoLog() if checkpoint is None else checkpoint.log
+    try:
+        with one_blas_thread(), open_engine(given.engine, given.n_jobs) as engine:
+            if engine.reads_files or _bytes_in_memory(data.rows, rows.n_features, dtype) > budget:
+                room = on_disk = _disk_room(checkpoint, store, budget, rows, tell)
+                engine.use_folder(on_disk.folder)
+            else:
+                scaled = streamed.in_memory()
+            fitted = stages.fit(scaled, sample, plan, engine, seeds, room, log, tell)
+    except BaseException:
+        room.discard()  # at once: whoever keeps the traceback keeps everything it refers to
+        raise
+    mixture = fitted.mixture
+    return Model(
+        committee=replace(fitted.committee, cache=FactorCache(budget // 4)),
+        neighbourhood=fitted.neighbourhood,
+        mixture=None if mixture is None else replace(mixture, cache=FactorCache(budget // 4)),
+        cells=fitted.cells,
+        local=parts.local,
+        defaults=CommitteeDefaults.of(parts.local),
+        inputs=inputs,
+        target=target,
+        report=replace(fitted.report, dropped=data.dropped),
+        encoding=encoding,
+        feature_names=feature_names,
+        target_name=rows.target.column if rows.target and not rows.target.beside else None,
+    )
+
+
+def _scanned(rows: Rows, seeds: Seeds, checkpoint: Checkpoint | None, tell: Listener) -> Scan:
+    """The first pass over the data, or what the checkpoint has kept of it."""
+
+    def read() -> Scan:
+        count = Counter("scan", rows.n_rows, tell)
+        return replace(scan(rows.blocks(BLOCK), seeds.keys, count), dropped=rows.n_dropped or 0)
+
+    data = read() if checkpoint is None else checkpoint.scanned(read)
+    if data.rows < 2:
+        raise InvalidInput(f"{rows.source.name} has {data.rows} row; a fit needs at least 2")
+    return data
+
+
+def _bytes_in_memory(rows: int, columns: int, dtype: np.dtype[Any]) -> int:
+    """What a fit in memory takes: the scaled rows, the same rows sorted, and row numbers."""
+    return rows * (2 * (columns + 1) * dtype.itemsize + 32)
+
+
+def _disk_room(
+    checkpoint: Checkpoint | None, store: str | os.PathLike[str] | None, budget: int, rows: Rows,
+    tell: Listener = silent,
+) -> DiskRoom:  # fmt: skip
+    """Where rows that exceed the memory budget are sorted: the checkpoint, the user's folder, or a temporary one."""
+    if checkpoint is not None:
+        return DiskRoom(checkpoint.store_folder, budget, rows.fingerprint(), tell=tell)
+    temporary = TemporaryFolder(store)
+    return DiskRoom(temporary.path / "store", budget, rows.fingerprint(), temporary, tell)

@@ -1,0 +1,97 @@
+"""A fitted model as one value: the rows, the shared theta, and how queries are answered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.data.row_lists import RowLists
+from gigagp.data.scaling import Scaling
+from gigagp.data.sources.encoding import Encoding, Feature
+from gigagp.data.store import ExpertStore
+from gigagp.kernels import Kernel
+from gigagp.model.committee import Committee
+from gigagp.model.fit_report import FitReport
+from gigagp.model.mixture import Mixture
+from gigagp.model.neighbourhood import Neighbourhood
+from gigagp.model.units import Units
+
+
+@dataclass(frozen=True)
+class CommitteeDefaults:
+    """What "auto" means for a committee: the name of the combination rule, and how many experts answer a query."""
+
+    rule: str
+    experts_per_query: int | None  # None: all of them
+
+    @classmethod
+    def of(cls, local: bool) -> CommitteeDefaults:
+        """For experts that are local, or that each see the whole input space."""
+        return cls("healed_blend", 4) if local else cls("healed", None)
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """Everything that a fit has learnt. `predictor.Predictor` answers queries with it.
+
+    At most one of `neighbourhood` and `mixture` is there; where neither is, the committee answers.
+    """
+
+    committee: Committee
+    neighbourhood: Neighbourhood | None  # an exact GP on the rows nearest to a query
+    mixture: Mixture | None  # several exact GPs on all rows, where these are few
+    cells: RowLists  # the rows of the store that each leaf's evidence is formed of
+    local: bool  # whether a leaf's rows are neighbours
+    defaults: CommitteeDefaults
+    inputs: Scaling
+    target: Scaling
+    report: FitReport
+    encoding: Encoding | None = None  # how columns of a table or file become numbers; None for arrays
+    feature_names: tuple[str, ...] | None = None
+    target_name: str | None = None
+
+    @property
+    def theta(self) -> Array:
+        """Log-parameters of kernel and noise, in the model's units."""
+        return self.report.theta
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel with its trained values."""
+        return self.committee.kernel.with_theta(self.theta[:-1])
+
+    @property
+    def store(self) -> ExpertStore:
+        """The scaled training rows, sorted by leaf."""
+        return self.committee.store
+
+    @property
+    def columns(self) -> int:
+        """The number of input columns, after categories have been encoded."""
+        return int(self.store.X.shape[1])
+
+    @property
+    def noise_variance(self) -> float:
+        """In the user's units."""
+        with np.errstate(over="ignore", under="ignore"):  # a target around 1e300 has a variance beyond all numbers
+            return float(np.exp(self.theta[-1]) * np.square(self.target.scale[0]))
+
+    @property
+    def units(self) -> Units:
+        """Names of columns and target, and their scales."""
+        return Units(
+            columns=self.feature_names or tuple(f"x{d}" for d in range(self.columns)),
+            target=self.target_name or "y",
+            widths=tuple(self.inputs.scale.tolist()),
+            height=float(self.target.scale[0]),
+        )
+
+    @property
+    def reading(self) -> Encoding:
+        """How columns of queries are matched: as in the fit; by position where that had no names."""
+        if self.encoding is not None:
+            return self.encoding
+        features = tuple(Feature(name, "number") for name in self.units.columns)
+        return Encoding(features, named=self.feature_names is not None)

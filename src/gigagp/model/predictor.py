@@ -1,0 +1,156 @@
+"""From queries to predictions in the user's units, by whichever method the model and its settings name."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.combine import Rule
+from gigagp.engines import Engine, Place, one_blas_thread, open_engine
+from gigagp.errors import InvalidParameter
+from gigagp.model import committee, mixture, neighbourhood
+from gigagp.model.answers import Answers
+from gigagp.model.calibration import Calibration
+from gigagp.model.distribution import PredictiveDistribution
+from gigagp.model.fingerprint import described
+from gigagp.model.mixture import Mixture
+from gigagp.model.model import Model
+from gigagp.model.neighbourhood import Neighbourhood
+
+_COPIES = 4  # numbers in memory per number of a query
+_PER_EXPERT = 12  # numbers in memory per query and expert that answers it
+_EXPERTS_IN_MEMORY = 4  # whose messages are in memory at a time where all experts answer
+_FEWEST_QUERIES = 1024  # in memory at once
+
+
+@dataclass(frozen=True, eq=False)
+class Predictor:
+    """A model together with the way it answers queries: settings of prediction may change after a fit.
+
+    neighbourhood, mixture : what answers; where both are None, the committee does
+    """
+
+    model: Model
+    neighbourhood: Neighbourhood | None
+    mixture: Mixture | None
+    rule: Rule
+    experts_per_query: int | None  # None: all of them
+    calibration: Calibration
+    place: Place = "threads"  # where queries are answered
+    n_jobs: int | None = None
+
+    @classmethod
+    def of(
+        cls, model: Model, *, by_committee: bool, rule: Rule, experts_per_query: int | None, calibrate: bool,
+        place: Place = "threads", n_jobs: int | None = None,
+    ) -> Predictor:  # fmt: skip
+        """The predictor under these settings.
+
+        by_committee : whether the committee answers even if the fit has chosen another method
+        calibrate : whether the distribution of errors that the fit has learnt is applied; it belongs to the method
+            that the fit has chosen, so another method is never calibrated
+        """
+        near = None if by_committee else model.neighbourhood
+        exact = None if by_committee else model.mixture
+        changed = (model.neighbourhood or model.mixture) is not None and (near or exact) is None
+        calibration = model.report.calibration if calibrate and not changed else Calibration.none()
+        return cls(model, near, exact, rule, experts_per_query, calibration, place, n_jobs)
+
+    @contextmanager
+    def engine(self) -> Iterator[Engine]:
+        """The engine, ready to work for the model."""
+        with one_blas_thread(), open_engine(self.place, self.n_jobs) as engine:
+            if engine.reads_files:
+                files = self.model.store.files
+                beside = Path(files[0].path).parent.parent if files else None
+                writable = beside is not None and os.access(beside, os.W_OK)
+                engine.use_folder(beside if beside is not None and writable else Path(tempfile.gettempdir()))
+            yield engine
+
+    def predict(
+        self, X: Array, engine: Engine, with_variance: bool = True, latent: bool = False
+    ) -> tuple[Array, Array | None]:
+        """Mean and standard deviation of y, or with `latent` of f, at checked queries in the user's units."""
+        return self.in_units(self.answers(self.scaled(X), engine, with_variance), latent)
+
+    def distribution(self, mean: Array, deviation: Array) -> PredictiveDistribution:
+        """The distribution of y that belongs to a mean and a standard deviation of `predict`."""
+        return PredictiveDistribution(mean, deviation, self.calibration.shape)
+
+    def scaled(self, X: Array) -> Array:
+        """Queries in the model's units."""
+        return self.model.inputs.apply(X, self.model.store.X.dtype)
+
+    def answers(self, Z: Array, engine: Engine, with_variance: bool = True) -> Answers:
+        """Mean and variance of f at scaled queries, in the model's units."""
+        if self.neighbourhood is not None:
+            return neighbourhood.predict(self.neighbourhood, Z, engine, with_variance)
+        if self.mixture is not None:
+            return mixture.predict(self.mixture, Z, engine, with_variance)
+        experts = self.model.committee
+        if self.rule.needs_communication and experts.communication is None:
+            raise InvalidParameter(f"{self.rule!r} needs a communication expert; set combine before fit, and fit again")
+        combined = committee.predict(experts, Z, self.rule, self.experts_per_query, engine, with_variance)
+        if combined.variance is None:
+            return Answers(combined.mean, None, None)
+        variance = combined.variance.astype(float)
+        if self.rule.target == "y":  # negative where a product over y falls below the noise
+            variance = variance - experts.noise
+        misfit = np.ones(len(Z)) if combined.scale is None else np.sqrt(combined.scale)
+        return Answers(combined.mean, variance, misfit)
+
+    def in_units(self, answers: Answers, latent: bool = False) -> tuple[Array, Array | None]:
+        """Mean and standard deviation of y, or with `latent` of f, in the user's units.
+
+        This is the one place where noise, scale and calibration are applied.
+        """
+        target = self.model.target
+        mean = target.restore(answers.mean.astype(float)[:, None])[:, 0]
+        if answers.variance is None or answers.misfit is None:
+            return mean, None
+        if self.calibration.rows:
+            variance = self.calibration.variance(answers, latent)
+        else:
+            noise = (self.mixture or self.model.committee).noise
+            variance = np.maximum(answers.variance, 0.0) if latent else answers.variance + noise
+            if self.neighbourhood is None and self.mixture is None:
+                variance = variance * answers.misfit**2
+        return mean, np.sqrt(variance) * float(target.scale[0])
+
+    def queries_at_once(self, budget: int, carried: int = 0) -> int:
+        """As many queries as share factors well, within a quarter of the budget.
+
+        budget : bytes
+        carried : further bytes per query
+        """
+        experts = len(self.model.committee.experts)
+        k = min(self.experts_per_query or _EXPERTS_IN_MEMORY, experts)
+        each = 8 * (_COPIES * self.model.columns + _PER_EXPERT * (k + 1)) + carried
+        most = min(committee.QUERIES_AT_ONCE, budget // (4 * each))
+        return max(_FEWEST_QUERIES, 1 << max(0, most.bit_length() - 1))
+
+    def state(self) -> Iterator[Array | str]:
+        """Everything that determines predictions; cell centres stand in for the inputs."""
+        c, near, calibration = self.model.committee, self.neighbourhood, self.calibration
+        method = (self.rule, self.experts_per_query, c.student) if near is None else (near.neighbours, near.exact)
+        yield described((method, c.kernel, c.store.X.shape, calibration.floor, calibration.setting))
+        yield from (calibration.coefficients, calibration.shape.weights, calibration.shape.widths)
+        yield described(type(c.experts).__name__)
+        yield from (c.theta, c.router.centres, c.router.metric, c.experts.sizes, self.model.cells.sizes, c.store.y)
+        if c.router.by_cells:
+            yield from (c.router.boxes.lows, c.router.boxes.highs)
+        for scaling in (self.model.inputs, self.model.target):
+            yield from (scaling.centre, scaling.scale)
+        if c.communication is not None:
+            yield c.communication
+        for member in () if self.mixture is None else self.mixture.members:
+            yield described((member.kernel, member.weight))
+            yield from (member.theta, member.errors)
+        c.store.release()
