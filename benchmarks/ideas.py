@@ -126,9 +126,6 @@ def with_sharing(model: HGPRegressor, sharing: float) -> HGPRegressor:
     assert isinstance(cells, Runs)
     committee = replace(c, experts=share_nearest(c.store, cells, c.router, sharing), cache=FactorCache())
     other.model_ = replace(other.model_, committee=committee)
-        other.model_,
-        committee=replace(c, experts=share_nearest(c.store, cells, c.router, sharing), cache=FactorCache()),
-    )
     return other
 
 

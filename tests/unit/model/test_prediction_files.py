@@ -30,6 +30,7 @@ from gigagp import HGPRegressor, InvalidInput, InvalidParameter
 from gigagp.data import parts as parts_module
 from gigagp.errors import DiskFull
 from gigagp.kernels import Constant, Matern32, SquaredExponential
+from gigagp.memory import budget as memory_budget
 from gigagp.model import committee, prediction_files, predictor
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # small data, much noise
@@ -252,9 +253,10 @@ def test_queries_held_at_once_follow_the_budget(rows, monkeypatch):
     counts = {}
     for memory in ("64MiB", "256MiB", "4GiB", "64GiB"):
         model = small(memory=memory).fit(rows, "y", categorical="colour")
-        counts[memory] = model._queries_at_once(), model._queries_at_once(10_000)
+        budget, answering = memory_budget(memory), model.predictor_
+        counts[memory] = answering.queries_at_once(budget), answering.queries_at_once(budget, 10_000)
         assert all(count & (count - 1) == 0 for count in counts[memory])
-        assert counts[memory][0] * 8 * model.n_features_in_ < estimator.memory.budget(memory)
+        assert counts[memory][0] * 8 * model.n_features_in_ < budget
     assert counts["64MiB"][0] < counts["256MiB"][0] < counts["4GiB"][0] == counts["64GiB"][0]
     assert counts["64MiB"][1] < counts["64MiB"][0]
     assert counts["64GiB"][0] == committee.QUERIES_AT_ONCE
