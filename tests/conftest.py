@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from gigagp import estimator, memory, placing, scales, selection, training, trials
+from gigagp import estimator, memory, placing, scales, selection, small_tables, theta_posterior, training, trials
 from gigagp.data import scaled, scaling, scan
 from gigagp.engines import one_blas_thread
 
@@ -49,7 +49,10 @@ def one_thread_for_references():
 
 @pytest.fixture(autouse=True)
 def brief_choices(request, monkeypatch):
-    """Choices are made from few held-out rows unless a test is marked `full_choices`; laws do not depend on it."""
+    """Choices are made from few held-out rows unless a test is marked `full_choices`; laws do not depend on it.
+
+    Small tables are those of up to 300 rows, and are fitted from one start with two folds.
+    """
     make_choices(monkeypatch, FULL if request.node.get_closest_marker("full_choices") else BRIEF)
 
 
@@ -78,6 +81,11 @@ BRIEF = {
     (scales, "_ITERATIONS"): 8,
     (training, "_FIRST_GROUPS"): 8,
     (training, "_MOST_GROUPS"): 16,
+    (small_tables, "_EVALUATION_WORK"): 300.0**3,
+    (small_tables, "_FOLDS"): 2,
+    (small_tables, "_MOST_PAIRS"): 1,
+    (theta_posterior, "_STARTS"): theta_posterior._STARTS[:1],
+    (theta_posterior, "_FOLD_ITERATIONS"): 3,
 }
 FULL = {(module, name): getattr(module, name) for module, name in BRIEF}
 

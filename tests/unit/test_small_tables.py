@@ -15,7 +15,10 @@ from gigagp.mixture import Member, Mixture, held_out
 from gigagp.small_tables import stacking_weights
 from gigagp.theta_prior import ThetaPrior
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = [
+    pytest.mark.full_choices,
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+]
 THETA = np.log([1.3, 0.8, 1.1, 2.0, 0.05])
 
 
