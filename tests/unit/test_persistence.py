@@ -49,7 +49,7 @@ from gigagp.tree import Tree
 pytestmark = pytest.mark.filterwarnings("ignore:.*bound", "ignore:.*no metric")
 
 WAYS = {
-    "default": {},
+    "default": {"kernel": None},
     "cells only": {"sharing": 1},
     "float32": {"dtype": "float32"},
     "float32 as a type": {"dtype": np.float32, "partition": "random"},
@@ -96,7 +96,7 @@ def model_of(data):
 
 
 def fitted(data, **settings):
-    return HGPRegressor(**{"leaf_size": 40, "random_state": 0, **settings}).fit(*data)
+    return HGPRegressor(**{"kernel": SquaredExponential(), "leaf_size": 40, "random_state": 0, **settings}).fit(*data)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,12 @@ def fitted(engine, name="local", **others):
     return HGPRegressor(**MODELS[name], random_state=3, engine=engine, **others).fit(*data())
 
 
+@cache
+def expected():
+    """What the serial engine answers, with which every other one must agree."""
+    return answers(fitted("serial"))
+
+
 def answers(model):
     mean, std = model.predict(data()[0][:150] + 0.01, return_std=True)
     return [model.theta_.tobytes(), mean.tobytes(), std.tobytes()]
@@ -111,19 +118,19 @@ def test_as_many_processes_as_asked_for(pool):
 @pytest.mark.slow
 def test_one_worker():
     with open_engine("processes", 1) as engine:
-        assert answers(fitted(engine)) == answers(fitted("serial"))
+        assert answers(fitted(engine)) == expected()
         (pid,) = set(engine.map(pid_of_worker, range(9)))
         assert pid != os.getpid()
 
 
 @pytest.mark.parametrize("saved", [False, True])
 def test_models_made_elsewhere_answer(pool, saved, tmp_path):
-    model, right = fitted("threads", n_jobs=2), answers(fitted("serial"))
+    model = fitted("threads", n_jobs=2)
     if saved:
         model.save(tmp_path / "model")
         model = HGPRegressor.load(tmp_path / "model")
     model.set_params(engine=pool)
-    assert answers(model) == right
+    assert answers(model) == expected()
     np.save(tmp_path / "Z.npy", data()[0])
     model.predict_file(tmp_path / "Z.npy", tmp_path / "there.parquet")
     model.set_params(engine="serial").predict_file(tmp_path / "Z.npy", tmp_path / "here.parquet")
