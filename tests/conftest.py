@@ -10,7 +10,16 @@ from hypothesis import settings
 from gigagp import memory
 from gigagp.data import scaled, scaling, scan
 from gigagp.engines import one_blas_thread
-from gigagp.fit import fitting, kernel_families, selection, starts, store_writer, training
+from gigagp.fit import (
+    fitting,
+    kernel_families,
+    selection,
+    small_tables,
+    starts,
+    store_writer,
+    theta_posterior,
+    training,
+)
 
 # No deadlines: the first call may compile. `make test-slow` runs every hypothesis test again with the long profile.
 settings.register_profile("short", deadline=None, max_examples=12)
@@ -50,7 +59,10 @@ def one_thread_for_references():
 
 @pytest.fixture(autouse=True)
 def brief_choices(request, monkeypatch):
-    """Choices are made from few held-out rows unless a test is marked `full_choices`; laws do not depend on it."""
+    """Choices are made from few held-out rows unless a test is marked `full_choices`; laws do not depend on it.
+
+    Small tables are those of up to 300 rows, and are fitted from one start with two folds.
+    """
     make_choices(monkeypatch, FULL if request.node.get_closest_marker("full_choices") else BRIEF)
 
 
@@ -79,6 +91,11 @@ BRIEF = {
     (starts, "_ITERATIONS"): 8,
     (training, "_FIRST_GROUPS"): 8,
     (training, "_MOST_GROUPS"): 16,
+    (small_tables, "_EVALUATION_WORK"): 300.0**3,
+    (small_tables, "_FOLDS"): 2,
+    (small_tables, "_MOST_PAIRS"): 1,
+    (theta_posterior, "_STARTS"): theta_posterior._STARTS[:1],
+    (theta_posterior, "_FOLD_ITERATIONS"): 3,
 }
 FULL = {(module, name): getattr(module, name) for module, name in BRIEF}
 

@@ -5,6 +5,8 @@ from typing import Any, TypeVar
 
 from numba import njit
 
+from gigagp.arrays import Array
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 # A compiled function is always inlined into the compiled functions that call it. Otherwise the process that compiles
@@ -44,3 +46,14 @@ def compiled_brief(function: F) -> F:
     Giving it up and asking for it again wakes the other workers, which takes longer than the function.
     """
     return njit(fastmath=False, **_OPTIONS | {"nogil": False})(function)  # type: ignore[no-any-return]
+
+
+def read_only(array: Array) -> Array:
+    """A view of the array that cannot be written to.
+
+    To Numba arrays that may be written to are of another type, and a large function takes half a minute to compile
+    for each type: inputs of such functions pass through here.
+    """
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -13,7 +13,7 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.linalg import cholesky, schedule, stationary
 from gigagp.linalg.cholesky import follow, log_determinant
-from gigagp.linalg.compiled import compiled
+from gigagp.linalg.compiled import compiled, read_only
 from gigagp.linalg.jitter import turn_up
 from gigagp.linalg.vectors import whole_registers
 from gigagp.linalg.workspace import Workspace
@@ -206,6 +206,7 @@ def evidence(
     p, width = len(y), cholesky.WIDTH
     gradient = np.empty(2 + profile.lengthscales + profile.shaped)
     held = buffers(p, X.dtype, work)
+    X, y = read_only(X), read_only(y)
     if p < _LARGE:
         operations = schedule.factoring(p, width).operations, schedule.inverting(p, width).operations
         return _evidence(*profile, noise, dof, X, y, *operations, *held, gradient), gradient

@@ -19,7 +19,7 @@ from gigagp.engines import Engine, own_workspace
 from gigagp.errors import NotPositiveDefinite
 from gigagp.kernels.base import Kernel
 from gigagp.linalg import cholesky, leaf, neighbourhood, schedule
-from gigagp.linalg.compiled import compiled
+from gigagp.linalg.compiled import compiled, read_only
 from gigagp.linalg.jitter import largest_jitter
 from gigagp.linalg.tiny import tiny_is_zero
 from gigagp.linalg.workspace import Workspace
@@ -155,8 +155,8 @@ def _with_profile(
     buffers = leaf.buffers(p, np.dtype(float), work)
     results = np.empty((len(Z), neighbourhood.RESULTS))
     _answer_all(  # type: ignore[call-arg]
-        *profile[:4], model.noise, with_variance, *_search_arguments(model), model.store.y, Z, held_out, model.limit,
-        *_operations(p), *buffers, results,
+        *profile[:4], model.noise, with_variance, *_search_arguments(model), model.store.y, read_only(Z), held_out,
+        model.limit, *_operations(p), *buffers, results,
     )  # fmt: skip
     return results
 

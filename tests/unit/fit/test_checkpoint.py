@@ -31,7 +31,7 @@ from gigagp.partition import LocalPartition, StratifiedPartition
 
 N = 850
 SHAPES = {
-    "local": {"partition": "local", "leaf_size": 50},
+    "local": {"partition": "local", "leaf_size": 50, "kernel": SquaredExponential()},
     "random": {"partition": "random", "leaf_size": 50, "sharing": 2},
     "stratified": {"partition": "stratified", "levels": 2, "branching": 4},
 }
@@ -157,7 +157,10 @@ def test_stopped_after_every_single_evaluation(partition, memory, rows, small_si
     check_clean(tmp_path)
 
 
-@pytest.mark.parametrize("how", [{"training": "progressive", "leaf_size": 8}, {"n_restarts": 2}, {"combine": "grbcm"}])
+@pytest.mark.parametrize(
+    "how",
+    [{"training": "progressive", "leaf_size": 8}, {"n_restarts": 2}, {"combine": "grbcm"}, {"kernel": None}],
+)
 def test_stopped_in_longer_ways_to_train(how, rows, small_sizes, tmp_path):
     X, y, Z = rows
     quiet = model(**how).fit(X, y)

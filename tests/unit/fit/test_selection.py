@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 
-def draw(kernel, rows=1500, noise=0.02, seed=0):
+def draw(kernel, rows=400, noise=0.02, seed=0):
     """A function drawn from a process, at random places."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(0, 10, (rows, 2))

@@ -16,7 +16,10 @@ from gigagp.linalg.workspace import Workspace
 from gigagp.model import mixture
 from gigagp.model.mixture import Member, Mixture, held_out
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = [
+    pytest.mark.full_choices,
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+]
 THETA = np.log([1.3, 0.8, 1.1, 2.0, 0.05])
 
 

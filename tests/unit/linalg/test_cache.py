@@ -1,4 +1,4 @@
-"""Compiled code is kept on disk: a second process compiles nothing."""
+"""Compiled code is kept on disk: a second process compiles nothing. Large functions are compiled once per precision."""
 
 import json
 import os
@@ -6,6 +6,12 @@ import subprocess
 import sys
 
 import pytest
+
+from gigagp import HGPRegressor
+from gigagp.data.store import frozen
+from gigagp.engines import SerialEngine
+from gigagp.linalg import leaf
+from gigagp.model import neighbourhood
 
 FIT = """
 import json, sys
@@ -45,3 +51,21 @@ def test_a_second_process_compiles_nothing(tmp_path):
     assert {name: misses for name, (misses, _) in second.items() if misses} == {}
     assert sum(hits for _, hits in second.values()) > 0
     assert said_again == said
+
+
+def test_large_functions_are_compiled_once_whether_arrays_may_be_written_to_or_not(wave):
+    X, y = wave
+    model = HGPRegressor(leaf_size=60, method="neighbourhood", random_state=0).fit(X, y)
+    queries = model._near().store.X[:9]
+    for Z in (queries.copy(), frozen(queries.copy())):
+        neighbourhood.predict(model._near(), Z, SerialEngine())
+    HGPRegressor(random_state=0).fit(X[:50], y[:50])
+    for function in (leaf._evidence, neighbourhood._answer_all):
+        kinds = [str(next(each for each in signature if each.ndim == 2).dtype) for signature in arrays(function)]
+        assert kinds
+        assert len(kinds) == len(set(kinds)), function.signatures
+
+
+def arrays(function):
+    """The arrays among the arguments of every version that was compiled."""
+    return [[each for each in signature if hasattr(each, "ndim")] for signature in function.signatures]

@@ -81,16 +81,15 @@ def test_solve_vector(p, kind, extra):
 
 
 @problems
-@pytest.mark.parametrize(("q", "columns"), [(1, 1), (7, 7), (33, 40)])
-@pytest.mark.parametrize("transposed", [False, True])
-def test_triangular_solves(p, kind, extra, q, columns, transposed):
+def test_triangular_solves(p, kind, extra):
     problem = Problem(p, kind, extra).factored()
-    B = problem.right_side(q, columns)
-    wanted = scipy.linalg.solve_triangular(problem.L, B[:, :q].astype(float), lower=True, trans=int(transposed))
-    solve = cholesky.solve_lower_transposed if transposed else cholesky.solve_lower
-    solve(problem.stored, problem.D, B, p, q)
-    problem.close(B[:, :q], wanted)
-    assert untouched(B[:, q:])
+    for q, columns in ((1, 1), (7, 7), (33, 40)):
+        for transposed, solve in enumerate((cholesky.solve_lower, cholesky.solve_lower_transposed)):
+            B = problem.right_side(q, columns)
+            wanted = scipy.linalg.solve_triangular(problem.L, B[:, :q].astype(float), lower=True, trans=transposed)
+            solve(problem.stored, problem.D, B, p, q)
+            problem.close(B[:, :q], wanted)
+            assert untouched(B[:, q:])
 
 
 @problems
