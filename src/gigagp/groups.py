@@ -74,23 +74,23 @@ class Groups:
         """The model of a kernel and theta that predicts from so many neighbours."""
         return self._model(kernel, theta, replace(self.plan, kernel=kernel).metric(theta, self.columns), neighbours)
 
-    def around(self, metric: Array, count: int, most: int = _LARGEST_GROUP) -> tuple[ExpertStore, Runs]:
-        """Groups around random rows, nearest in this metric, of at most so many rows each."""
-        store, size = self.placed.store, min(self.size, most)
-        count = min(count, max(1, _MOST_TIMES * self.rows // size), self.rows)
+    def around(self, metric: Array, count: int) -> tuple[ExpertStore, Runs]:
+        """Groups around random rows, nearest in this metric."""
+        store = self.placed.store
+        count = min(count, max(1, _MOST_TIMES * self.rows // self.size), self.rows)
         centres = np.sort(self.rng.choice(self.rows, count, replace=False))
-        search = replace(self._model(self.plan.kernel, self.plan.start, metric, size), exact=self.exact)
+        search = replace(self._model(self.plan.kernel, self.plan.start, metric, self.size), exact=self.exact)
 
         def find(row: int, work: Workspace) -> Array:
             return nearest_rows(search, store.X[row])
 
         rows = np.concatenate(list(self.engine.local.map(find, centres.tolist())))
         X, y = store.gather(rows)
-        return ExpertStore(X, y), Runs(np.arange(len(centres) + 1) * size)
+        return ExpertStore(X, y), Runs(np.arange(len(centres) + 1) * self.size)
 
-    def evidence(self, kernel: Kernel, theta: Array, count: int, log: Log, most: int = _LARGEST_GROUP) -> Objective:
+    def evidence(self, kernel: Kernel, theta: Array, count: int, log: Log) -> Objective:
         """The summed evidence of groups that are formed in the metric of theta."""
-        store, cells = self.around(replace(self.plan, kernel=kernel).metric(theta, self.columns), count, most)
+        store, cells = self.around(replace(self.plan, kernel=kernel).metric(theta, self.columns), count)
         return self.evidence_of(kernel, store, cells, log)
 
     def evidence_of(self, kernel: Kernel, store: ExpertStore, cells: Runs, log: Log) -> Objective:

@@ -17,7 +17,6 @@ from gigagp.training import Objective, Trace, maximise
 
 _GROUPS = 16  # of neighbouring rows, to train candidates on
 _ITERATIONS = 12
-_GROUP_ROWS = 128  # at most: twice as many as the neighbours that judge a candidate, and half as many as in training
 _FIRST_ROWS = 1024  # held-out rows that judge every family
 _ROWS = 2048  # held-out rows that judge those that are tried once more
 _NEARLY_AS_GOOD = 0.03  # relative difference of scores, beside its error, for which a family is tried once more
@@ -43,7 +42,7 @@ def try_kernels(
     Those that are nearly as good as the best are trained once more, on groups in their own metric, and judged by more
     rows. How near they are is told from the differences of their losses row by row, which takes few rows.
     """
-    store, cells = groups.around(plan.metric(theta, groups.columns), _GROUPS, _GROUP_ROWS)
+    store, cells = groups.around(plan.metric(theta, groups.columns), _GROUPS)
 
     def trained(family: Kernel, start: Array, evidence: Objective, rows: int) -> Trial:
         bounds = replace(plan, kernel=family).bounds
@@ -61,7 +60,7 @@ def try_kernels(
     if len(close) > 1:
         again = []
         for trial in close:
-            evidence = groups.evidence(trial.kernel, trial.theta, 2 * _GROUPS, log, _GROUP_ROWS)
+            evidence = groups.evidence(trial.kernel, trial.theta, 2 * _GROUPS, log)
             second = trained(trial.kernel, trial.theta, evidence, _ROWS)
             again.append(replace(second, stages=trial.stages + second.stages))
         trials = [again[close.index(trial)] if trial in close else trial for trial in trials]
