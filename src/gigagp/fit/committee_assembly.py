@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -66,13 +66,18 @@ class Extents:
             means, np.minimum.reduceat(lows, first[:-1]), np.maximum.reduceat(highs, first[:-1]), starts, lows, highs
         )
 
+    @cached_property
+    def _blocks(self) -> BlockTree | None:
+        """The tree of the blocks of rows, in the units of the columns."""
+        if self.block_starts is None or self.block_lows is None or self.block_highs is None:
+            return None
+        return BlockTree.of(self.block_starts, self.block_lows, self.block_highs)
+
     def router(self, metric: Array, local: bool) -> Router:
         """By cells where experts have them."""
         if not local:
             return Router(self.means * metric, metric)
-        blocks = None
-        if self.block_starts is not None and self.block_lows is not None and self.block_highs is not None:
-            blocks = BlockTree.of(self.block_starts, self.block_lows * metric, self.block_highs * metric)
+        blocks = None if self._blocks is None else self._blocks.scaled(metric)
         return Router(self.means * metric, metric, (self.lows * metric, self.highs * metric), blocks)
 
 

@@ -10,15 +10,16 @@ from gigagp.arrays import Array
 from gigagp.fit.groups import Groups
 from gigagp.fit.plan import Log, Plan
 from gigagp.fit.rough_theta import ROUGH
-from gigagp.fit.selection import DEFAULT_NEIGHBOURS, Scorer
+from gigagp.fit.selection import DEFAULT_NEIGHBOURS, Gain, Scored, Scorer
 from gigagp.fit.training import Objective, Trace, maximise
 from gigagp.kernels.base import Kernel
 from gigagp.model.fit_report import Candidate, Stage
 
 _GROUPS = 16  # of neighbouring rows, to train candidates on
 _ITERATIONS = 12
-_ROWS = 2048  # held-out rows that judge a candidate
-_NEARLY_AS_GOOD = 0.03  # relative difference of scores for which a family is tried once more
+_FIRST_ROWS = 1024  # held-out rows that judge every family
+_ROWS = 2048  # held-out rows that judge those that are tried once more
+_NEARLY_AS_GOOD = 0.03  # relative difference of scores, beside its error, for which a family is tried once more
 _INDISTINGUISHABLE = 0.003  # relative difference by which a rougher kernel must be better than a smoother one
 
 
@@ -28,6 +29,7 @@ class Trial:
 
     kernel: Kernel
     theta: Array
+    scored: Scored
     candidate: Candidate
     stages: tuple[Stage, ...]
 
@@ -38,7 +40,7 @@ def try_kernels(
     """Every family trained on the same groups and judged by the same rows; the chosen one is marked.
 
     Those that are nearly as good as the best are trained once more, on groups in their own metric, and judged by more
-    rows.
+    rows. How near they are is told from the differences of their losses row by row, which takes few rows.
     """
     store, cells = groups.around(plan.metric(theta, groups.columns), _GROUPS)
 
@@ -47,19 +49,19 @@ def try_kernels(
         name = type(family).__name__
         optimum = maximise(name, evidence, None, np.clip(start, *bounds.T), bounds, trace, ROUGH, _ITERATIONS)
         scored = scorer.score(groups.model(family, optimum.theta, plan.neighbours or DEFAULT_NEIGHBOURS), rows)
-        return Trial(family, optimum.theta, Candidate("kernel", name, scored.score), (optimum.stage,))
+        return Trial(family, optimum.theta, scored, Candidate("kernel", name, scored.score), (optimum.stage,))
 
     trials = [
-        trained(each.kernel, each.start(theta), groups.evidence_of(each.kernel, store, cells, log), _ROWS)
+        trained(each.kernel, each.start(theta), groups.evidence_of(each.kernel, store, cells, log), _FIRST_ROWS)
         for each in plan.families
     ]
-    least = min(trial.candidate.score for trial in trials)
-    close = [trial for trial in trials if trial.candidate.score <= least * (1 + _NEARLY_AS_GOOD)]
+    leader = min(trials, key=lambda trial: trial.candidate.score)
+    close = [trial for trial in trials if Gain.of(trial.scored, leader.scored).may_exceed(-_NEARLY_AS_GOOD)]
     if len(close) > 1:
         again = []
         for trial in close:
             evidence = groups.evidence(trial.kernel, trial.theta, 2 * _GROUPS, log)
-            second = trained(trial.kernel, trial.theta, evidence, 2 * _ROWS)
+            second = trained(trial.kernel, trial.theta, evidence, _ROWS)
             again.append(replace(second, stages=trial.stages + second.stages))
         trials = [again[close.index(trial)] if trial in close else trial for trial in trials]
         close = again

@@ -32,18 +32,21 @@ DEFAULT_NEIGHBOURS = 64
 NEIGHBOURS = (32, 64, 128, 256)
 SHARING = (2.0, 4.0, 8.0)
 _MOST_ROWS = 8192  # held-out rows that the model is calibrated by
+_LEAST_CALIBRATION_ROWS = 2048  # however costly: 50% intervals are then known to within about one point
 _TRIAL_ROWS = 2048  # held-out rows of one candidate
-_FEWEST_ROWS = 512
-_WORK = 6e10  # multiplications that held-out rows may cost for calibration
-_TRIAL_WORK = 1.2e10  # and for one candidate
+_FEWEST_ROWS = 512  # held-out rows that candidates are first compared by
+_WORK = 1.2e10  # multiplications that held-out rows may cost, of one candidate or for calibration
 _NEGLIGIBLE = 0.003  # relative gain below which the neighbours answer
 _STANDARD_ERRORS = 1.0  # by which a gain must exceed zero
+_CLEAR_ERRORS = 2.0  # standard errors from a threshold at which more rows would not change the decision
 _DOUBLING_GAIN = 0.005  # relative gain for which neighbours, or sharing, are doubled
 _LARGE_GAIN = 0.02  # relative gain: where the last doubling gained so much, still more rows would help
 _COMMITTEE_WORK = 2e10  # multiplications that held-out rows of a committee may cost
 _COMMITTEE_ROWS = 2048  # held-out rows of a committee
 _MOST_PLACES = 64  # at which these rows lie
 _FEWEST_PLACES = 16
+_FIRST_PLACES = 8  # at which a few rows show whether a committee is worth judging by more
+_FIRST_ROWS_PER_PLACE = 16
 _MOST_ROWS_PER_PLACE = 128
 _FEWEST_ROWS_PER_PLACE = 32
 _SHARING_CELLS = 4  # whose own experts tell how much sharing pays
@@ -92,6 +95,14 @@ class Gain:
         """Whether the gain is worth while and not likely to be chance."""
         return self.value > max(least, _STANDARD_ERRORS * self.error)
 
+    def may_exceed(self, least: float) -> bool:
+        """Whether the gain may be worth while, for all that these rows tell."""
+        return self.value + _STANDARD_ERRORS * self.error > least
+
+    def is_clear(self, threshold: float) -> bool:
+        """Whether more rows would hardly move the gain to the other side of a threshold."""
+        return abs(self.value - threshold) > _CLEAR_ERRORS * self.error
+
 
 @dataclass(frozen=True, eq=False)
 class Scorer:
@@ -107,13 +118,42 @@ class Scorer:
         order = rng.permutation(rows) if rows <= 4 * few else np.unique(rng.integers(rows, size=2 * few))
         return cls(rng.permutation(order)[:few], engine, target)
 
-    def calibrate(self, model: Neighbourhood) -> Scored:
-        """Held-out predictions of many rows, for the model that was chosen."""
-        return self.scored_by(model, self.order[: int(max(_FEWEST_ROWS, min(_WORK / model.work, _MOST_ROWS)))])
+    def calibrate(self, model: Neighbourhood, known: Scored | None = None) -> Scored:
+        """Held-out predictions of many rows, for the model that was chosen; the known ones are not made again."""
+        count = int(max(_LEAST_CALIBRATION_ROWS, min(_WORK / model.work, _MOST_ROWS)))
+        return self.scored_by(model, self.order[:count]) if known is None else self.extended(model, known, count)
 
     def score(self, model: Neighbourhood, rows: int = _TRIAL_ROWS) -> Scored:
         """Held-out predictions of so many rows, or of as many as can be afforded."""
-        return self.scored_by(model, self.order[: int(max(_FEWEST_ROWS, min(_TRIAL_WORK / model.work, rows)))])
+        return self.scored_by(model, self.order[: min(rows, self._affordable(model))])
+
+    def _affordable(self, model: Neighbourhood) -> int:
+        return int(max(_FEWEST_ROWS, min(_WORK / model.work, _TRIAL_ROWS)))
+
+    def extended(self, model: Neighbourhood, known: Scored, count: int) -> Scored:
+        """Held-out predictions of the first `count` rows, of which some are known already."""
+        rows = self.order[len(known.rows) : count]
+        if len(rows) == 0:
+            return known
+        X, y = model.store.gather(rows)
+        answers = neighbourhood.predict(model, np.ascontiguousarray(X), self.engine, held_out=rows)
+        return self.calibrated(
+            np.append(known.rows, rows), np.append(known.y, y), Answers.joined([known.answers, answers]), model
+        )
+
+    def compared(self, model: Neighbourhood, usual: Neighbourhood, known: Scored) -> tuple[Scored, Scored]:
+        """Held-out predictions of two models, of as many rows as it takes to tell whether the first gains.
+
+        known : predictions of the usual model
+        """
+        count, most = min(_FEWEST_ROWS, len(self.order)), min(self._affordable(model), len(self.order))
+        scored = self.score(model, count)
+        while True:
+            known = self.extended(usual, known, count)
+            if count >= most or Gain.of(scored, known).is_clear(_DOUBLING_GAIN):
+                return scored, known
+            count = min(2 * count, most)
+            scored = self.extended(model, scored, count)
 
     def scored_by(self, model: Neighbourhood, rows: Array) -> Scored:
         """Held-out predictions of these rows from their neighbours."""
@@ -123,8 +163,7 @@ class Scorer:
 
     def gain_over(self, committee: Scored, model: Neighbourhood) -> Gain:
         """By how much a committee predicts its held-out rows better than their neighbours do."""
-        few = int(max(_FEWEST_ROWS, min(_TRIAL_WORK / model.work, len(committee.rows))))
-        return Gain.of(committee, self.scored_by(model, committee.rows[:few]))
+        return Gain.of(committee, self.scored_by(model, committee.rows[: self._affordable(model)]))
 
     def calibrated(self, rows: Array, y: Array, answers: Answers, model: Neighbourhood | Committee) -> Scored:
         """With the calibration that these held-out predictions give."""
@@ -148,10 +187,13 @@ def choose_neighbours(scorer: Scorer, model: Neighbourhood) -> tuple[Neighbourho
         if tried and count >= 2 * len(model.store.y):
             break
         candidate = replace(model, neighbours=count)
-        scored = scorer.score(candidate)
-        tried.append((candidate, scored))
-        if len(tried) > 1:
-            gain = Gain.of(scored, tried[-2][1])
+        if not tried:
+            tried.append((candidate, scorer.score(candidate, _FEWEST_ROWS)))
+        else:
+            usual, known = tried[-1]
+            scored, known = scorer.compared(candidate, usual, known)
+            tried[-1:] = [(usual, known), (candidate, scored)]
+            gain = Gain.of(scored, known)
             much = gain.exceeds(_LARGE_GAIN)
             if not gain.exceeds(_DOUBLING_GAIN):
                 break
@@ -194,6 +236,19 @@ class CommitteeScorer:
             return None
         answers = by_committee(committee, rows, rule, k, self.scorer.engine)
         return self.scorer.calibrated(rows, committee.store.gather(rows)[1], answers, committee)
+
+    def may_gain(self, model: Neighbourhood, sharing: float, rule: Rule, k: int) -> bool:
+        """Whether a few rows leave it open that the committee predicts better than these neighbours.
+
+        Where cells are few, these rows would ask most of the experts, and all rows are hardly more work.
+        """
+        if len(self.order) < k * _FIRST_PLACES * _FIRST_ROWS_PER_PLACE:
+            return True
+        committee = self.shared(sharing)
+        places = self.order[:_FIRST_PLACES].tolist()
+        rows = np.concatenate([self._near_one(cell, committee, _FIRST_ROWS_PER_PLACE) for cell in places])
+        scored = self.score(sharing, rule, k, rows)
+        return scored is None or self.scorer.gain_over(scored, model).may_exceed(_NEGLIGIBLE)
 
     def _rows(self, committee: Committee, k: int) -> Array:
         """Rows at as many places as can be afforded."""
@@ -296,20 +351,17 @@ def choose_answer(
         else:
             near = scorer.calibrate(model)
         if not (committee_allowed and unfinished):
-            near = scorer.calibrate(model) if neighbours is None else near
-            candidates.append(Candidate("prediction", f"{model.neighbours} neighbours", near.score, True))
-            return Choice(model, sharing or 1.0, near.calibration, tuple(candidates))
+            return _by_neighbours(scorer, model, near, sharing or 1.0, candidates)
     rule, k = rule or RULES[AUTO_RULE](), k or AUTO_NEAREST
-    chosen = first = min(sharing or SHARING[0], SHARING[0])
+    first = min(sharing or SHARING[0], SHARING[0])
+    chosen, tried = choose_sharing(committees) if sharing is None else (sharing, [])
+    candidates += tried
+    if model is not None and near is not None and not committees.may_gain(model, chosen, rule, k):
+        return _by_neighbours(scorer, model, near, chosen, candidates)
     committee = committees.score(first, rule, k)
     if committee is None:
-        known = Calibration.none() if model is None else scorer.calibrate(model).calibration
+        known = Calibration.none() if model is None else scorer.calibrate(model, near).calibration
         return Choice(model, sharing or SHARING[1], known, tuple(candidates))
-    if sharing is None:
-        chosen, tried = choose_sharing(committees)
-        candidates += tried
-    else:
-        chosen = sharing
     if chosen > 2 * first:
         first *= 2
         committee = committees.score(first, rule, k) or committee
@@ -322,5 +374,14 @@ def choose_answer(
             Candidate("prediction", "committee", committee.score, better),
         ]
         if not better:
-            return Choice(model, chosen, scorer.calibrate(model).calibration, tuple(candidates))
+            return Choice(model, chosen, scorer.calibrate(model, near).calibration, tuple(candidates))
     return Choice(None, chosen, committee.calibration, tuple(candidates))
+
+
+def _by_neighbours(
+    scorer: Scorer, model: Neighbourhood, near: Scored, sharing: float, candidates: list[Candidate]
+) -> Choice:
+    """Neighbours answer, and no committee is judged."""
+    near = scorer.calibrate(model, near)
+    name = f"{model.neighbours} neighbours"
+    return Choice(model, sharing, near.calibration, (*candidates, Candidate("prediction", name, near.score, True)))

@@ -35,6 +35,7 @@ NEGLIGIBLE = 1e-3  # evidence per point, in nats, that a batch may expect to los
 _NEGLIGIBLE_GAIN = 5e-3  # evidence per point, in nats, below which training ends
 _FIRST_GROUPS = 32
 _MOST_GROUPS = 256
+_VAIN_ROUNDS = 2  # in succession that do not improve held-out predictions, after which training ends
 _GROUP_ITERATIONS = 30  # of L-BFGS on the same groups: more would fit what is particular to them
 _FIRST_POINTS = 8192  # points in the first batch
 _FIRST_EXPERTS = 8
@@ -202,9 +203,10 @@ def train_on_groups(
     judge : the score of held-out predictions at theta; lower is better
 
     What theta gains on groups that it has not seen is at least what it had lost by not seeing them. A round that makes
-    held-out predictions worse is not followed: the next one starts from the best theta so far.
+    held-out predictions worse is not followed: the next one starts from the best theta so far. If that, with twice as
+    many groups, is worse as well, then the evidence and the predictions disagree, and still more groups change nothing.
     """
-    best, least, stages, count = start, judge(start), [], _FIRST_GROUPS
+    best, least, stages, count, vain = start, judge(start), [], _FIRST_GROUPS, 0
     while True:
         first = len(trace.evidence)
         found = maximise(
@@ -212,10 +214,12 @@ def train_on_groups(
         )
         stages.append(found.stage)
         score = judge(found.theta)
+        vain += 1
         if score <= least:
-            best, least = found.theta, score
+            best, least, vain = found.theta, score, 0
         gain = found.stage.evidence_per_point - trace.evidence[first]
-        if count == _MOST_GROUPS or (count > _FIRST_GROUPS and gain < _NEGLIGIBLE_GAIN):
+        settled = count > _FIRST_GROUPS and gain < _NEGLIGIBLE_GAIN
+        if settled or count == _MOST_GROUPS or vain == _VAIN_ROUNDS:
             return Trained(best, tuple(stages))
         count *= 2
 

@@ -54,6 +54,14 @@ class BlockTree:
             lows, highs = level[:, 0].min(axis=2), level[:, 1].max(axis=2)
         return cls(np.asarray(starts, np.int64), np.concatenate(levels), np.concatenate(below))
 
+    def scaled(self, metric: Array) -> BlockTree:
+        """The tree of the same rows, each column multiplied by a factor; much faster than building another."""
+        with np.errstate(invalid="ignore"):
+            sides = self.sides * metric[:, None]
+        if not metric.all():  # sides of boxes that are not there remain infinite
+            sides = np.where(np.isinf(self.sides), self.sides, sides)
+        return BlockTree(self.starts, sides, self.first_below)
+
     def boxes(self) -> tuple[Array, Array]:
         """Lows and highs of the blocks, one row per block."""
         count, columns = len(self.starts) - 1, self.sides.shape[2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -34,8 +35,12 @@ class Router:
     ) -> None:
         self.centres, self.metric, self.by_cells = centres, metric, boxes is not None
         self.blocks = blocks  # of the rows within cells, for the search for the nearest rows
-        self.index = cKDTree(centres)
         self.boxes = Boxes(*(boxes or (centres, centres)), centres)
+
+    @cached_property
+    def index(self) -> cKDTree:
+        """For experts without cells, and built when first needed."""
+        return cKDTree(self.centres)
 
     def nearest(self, Z: Array, k: int) -> Route:
         """The k nearest experts of each query, and 1 - (d_j / d_{k+1})^2, which is 1 where there is no (k+1)-th."""

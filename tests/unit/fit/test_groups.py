@@ -158,6 +158,29 @@ def test_training_returns_the_theta_that_predicts_best(monkeypatch):
     assert starts == pytest.approx([0.0, 1.0, 1.0, 2.0], abs=1e-3)
 
 
+def test_training_ends_after_two_rounds_that_do_not_improve_predictions(monkeypatch):
+    """The evidence gains on every set of groups, but held-out predictions are best where training started."""
+    monkeypatch.setattr(training, "_FIRST_GROUPS", 8)
+    monkeypatch.setattr(training, "_MOST_GROUPS", 1024)
+    counts = []
+
+    def gather(theta, count):
+        counts.append(count)
+        return lambda theta, leaves: SimpleNamespace(
+            value=-((theta[0] - 1.0) ** 2),
+            gradient=-2 * (theta - 1.0),
+            points=1,
+            experts=1,
+            jitter=0.0,
+            jittered=0,
+        )
+
+    bounds = np.array([[-10.0, 10.0]])
+    trained = train_on_groups(gather, lambda theta: abs(float(theta[0])), np.zeros(1), bounds, Trace(), Precision())
+    assert trained.theta[0] == 0.0
+    assert counts == [8, 16]
+
+
 def test_cells_are_cut_again_on_disk_as_in_memory(small_sizes, tmp_path, monkeypatch):
     """The same bits, and a checkpoint that is resumed finds all stores."""
     monkeypatch.setattr("gigagp.fit.groups._ENOUGH_FOUND", 2.0)  # the search is never good enough

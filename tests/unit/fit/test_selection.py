@@ -1,5 +1,7 @@
 """What is left open is chosen by held-out predictions; the choice is right, reported and kept."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, Matern
@@ -8,8 +10,9 @@ import gigagp
 from gigagp import HGPRegressor
 from gigagp.data.row_lists import Runs
 from gigagp.datasets import robot_arm
+from gigagp.engines import SerialEngine
 from gigagp.errors import InvalidParameter
-from gigagp.fit.selection import Gain, Scored, choose_sharing
+from gigagp.fit.selection import Gain, Scored, Scorer, choose_sharing
 from gigagp.kernels import Linear, Matern32, Matern52, SquaredExponential
 from gigagp.model.answers import Answers
 from gigagp.model.calibration import Calibration, Setting
@@ -137,3 +140,40 @@ def test_a_gain_must_be_worth_while_and_not_chance():
     assert not Gain.of(large, small).exceeds(0.0)
     assert not Gain(0.004, 0.0001).exceeds(0.005)
     assert not Gain(0.1, 0.11).exceeds(0.005)
+
+
+def test_a_gain_is_clear_where_more_rows_would_not_change_the_decision():
+    assert Gain(0.10, 0.02).is_clear(0.005)
+    assert Gain(-0.10, 0.02).is_clear(0.005)
+    assert not Gain(0.03, 0.02).is_clear(0.005)
+    assert Gain(-0.01, 0.02).may_exceed(0.005)
+    assert not Gain(-0.03, 0.02).may_exceed(0.005)
+
+
+def test_held_out_predictions_are_the_same_at_once_and_in_parts():
+    """So that rows of a trial need not be predicted again for the calibration."""
+    X, y = robot_arm(3000)
+    model = HGPRegressor(Matern32(), method="neighbourhood", neighbours=16, random_state=0).fit(X, y)._neighbourhood
+    with SerialEngine() as engine:
+        scorer = Scorer.drawn(len(y), 1.0, engine, np.random.default_rng(0))
+        parts = scorer.extended(model, scorer.score(model, 150), 400)
+        whole = scorer.scored_by(model, scorer.order[:400])
+    for ours, theirs in (
+        (parts.rows, whole.rows),
+        (parts.answers.mean, whole.answers.mean),
+        (parts.answers.variance, whole.answers.variance),
+        (parts.losses, whole.losses),
+    ):
+        assert np.array_equal(ours, theirs)
+
+
+def test_two_models_are_compared_by_as_few_rows_as_the_difference_needs():
+    X, y = robot_arm(6000)
+    few = HGPRegressor(Matern52(), method="neighbourhood", neighbours=4, random_state=0).fit(X, y)._neighbourhood
+    with SerialEngine() as engine:
+        scorer = Scorer.drawn(len(y), 1.0, engine, np.random.default_rng(0))
+        clear, known = scorer.compared(replace(few, neighbours=32), few, scorer.score(few, 512))
+        assert len(clear.rows) == len(known.rows) == 512
+        unclear, known = scorer.compared(few, few, scorer.score(few, 512))
+    assert np.array_equal(unclear.rows, known.rows)
+    assert Gain.of(unclear, known).value == 0.0

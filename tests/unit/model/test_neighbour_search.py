@@ -117,3 +117,14 @@ def test_the_nearest_group_of_blocks_is_found(blocks):
     squares = (np.maximum(np.maximum(lows - points[:, None], points[:, None] - highs), 0) ** 2).sum(axis=2)
     first = len(tree.sides) - 1 if blocks <= 64 else -(-blocks // 8)  # nodes of the lowest level come before
     np.testing.assert_allclose(squares[np.arange(200), found - first], squares.min(axis=1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("metric", [[1.0, 3.7, 0.2], [2.0, 0.0, 1e-3]])
+def test_a_scaled_tree_is_that_of_the_scaled_rows(metric):
+    rng = np.random.default_rng(0)
+    X, starts, metric = rng.standard_normal((1000, 3)), np.append(np.arange(0, 1000, 7), 1000), np.array(metric)
+    lows, highs = np.minimum.reduceat(X, starts[:-1]), np.maximum.reduceat(X, starts[:-1])
+    scaled = BlockTree.of(starts, lows, highs).scaled(metric)
+    fresh = BlockTree.of(starts, lows * metric, highs * metric)
+    assert np.array_equal(scaled.sides, fresh.sides)
+    assert np.array_equal(scaled.first_below, fresh.first_below)
