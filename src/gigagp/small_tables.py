@@ -29,6 +29,7 @@ _EVALUATION_WORK = 8.1e9  # cube of the rows up to which exact GPs are trained o
 _FEW_ROWS = 512  # up to which theta is cross-fitted and sampled; of more rows, so many train every family first
 _FOLDS = 6
 _LEADER = 1  # number of the family that climbs from several starts: Matern 5/2, neither the smoothest nor the roughest
+_LEADERS_STARTS = 2  # of the starts, the first ones, are climbed from by that family alone
 _GAIN = 0.01  # nats of log density that another step must promise when a family is trained from nearby
 _PRIOR_WEIGHT = 5.0  # rows that all families together count in the weights, equally
 _LEAST_WEIGHT = 0.02  # families of less do not predict
@@ -96,7 +97,7 @@ def fit_mixture(plan: Plan, store: ExpertStore, engine: Engine, trace: Trace, rn
 
 
 def _modes(plan: Plan, X: Array, y: Array, workers: Engine, rng: np.random.Generator) -> list[Mode]:
-    """Every family at its mode, given some rows: the first by climbs from several starts, the others from there."""
+    """Every family at its mode, given some rows: one by climbs from all starts, the others from there and from some."""
     posteriors = [Posterior.of(family, plan, rng) for family in plan.families]
     leader = posteriors[min(_LEADER, len(posteriors) - 1)]
     precision = plan.precision.no_finer(NEAR)
@@ -109,7 +110,9 @@ def _modes(plan: Plan, X: Array, y: Array, workers: Engine, rng: np.random.Gener
         if posterior is leader:
             return first
         start, covariance = posterior.after(first, laplace.covariance(len(y)))
-        return posterior.mode_near(X, y, start, covariance, _GAIN, work)
+        near = posterior.mode_near(X, y, start, covariance, _GAIN, work)
+        starts = posterior.starts[_LEADERS_STARTS:]
+        return Mode.highest([near, *(posterior.mode(X, y, start, precision, work) for start in starts)])
 
     return list(workers.map(follow, posteriors))
 
