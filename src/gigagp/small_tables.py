@@ -1,12 +1,12 @@
 """Tables of few rows: a mixture of exact GPs on all rows, whose weights and calibration come from held-out predictions.
 
 Every family of kernels is trained under a weak prior of theta: one from several starts, the others from its mode and
-from a start of their own. How well a family predicts is
-judged by leave-one-out predictions of all rows, in closed form. Where rows are few, theta has adapted to each of them;
-the predictions of a row are then made at a theta that was trained without the row's fold (cross-fitting), and each
-family is represented by samples of theta from a Laplace approximation of its posterior, instead of by its mode. Both
-corrections vanish as rows grow. The weights maximise the held-out log density of the mixture (stacking, Yao et al.
-2018, "Using stacking to average Bayesian predictive distributions").
+from a start of their own. How well a family predicts is judged by leave-one-out predictions of all rows, in closed
+form. Where rows are few, theta has adapted to each of them; the predictions of a row are then made at a theta that was
+trained without the row's fold (cross-fitting), and each family is represented by samples of theta from a Laplace
+approximation of its posterior, instead of by its mode. Both corrections vanish as rows grow. The weights maximise the
+held-out log density of the mixture (stacking, Yao et al. 2018, "Using stacking to average Bayesian predictive
+distributions").
 """
 
 from __future__ import annotations
