@@ -30,6 +30,12 @@ class Family:
         own[1 : len(parameters)] += np.log(self.stretch)
         return np.append(own, noise)
 
+    def plain(self, theta: Array) -> Array:
+        """The theta of the squared exponential that this family would start from at theta, where it has no others."""
+        plain = theta.copy()
+        plain[1:-1] -= np.log(self.stretch)
+        return plain
+
 
 @dataclass(frozen=True, eq=False)
 class Plan:

@@ -1,11 +1,12 @@
 """Tables of few rows: a mixture of exact GPs on all rows, whose weights and calibration come from held-out predictions.
 
-Every family of kernels is trained from several starts under a weak prior of theta. How well a family predicts is
-judged by leave-one-out predictions of all rows, in closed form. Where rows are few, theta has adapted to each of them;
-the predictions of a row are then made at a theta that was trained without the row's fold (cross-fitting), and each
-family is represented by samples of theta from a Laplace approximation of its posterior, instead of by its mode. Both
-corrections vanish as rows grow. The weights maximise the held-out log density of the mixture (stacking, Yao et al.
-2018, "Using stacking to average Bayesian predictive distributions").
+Every family of kernels is trained under a weak prior of theta: one from several starts, the others from its mode and
+from a start of their own. How well a family predicts is judged by leave-one-out predictions of all rows, in closed
+form. Where rows are few, theta has adapted to each of them; the predictions of a row are then made at a theta that was
+trained without the row's fold (cross-fitting), and each family is represented by samples of theta from a Laplace
+approximation of its posterior, instead of by its mode. Both corrections vanish as rows grow. The weights maximise the
+held-out log density of the mixture (stacking, Yao et al. 2018, "Using stacking to average Bayesian predictive
+distributions").
 """
 
 from __future__ import annotations
@@ -18,23 +19,26 @@ from gigagp.arrays import Array
 from gigagp.data.store import ExpertStore
 from gigagp.engines import Engine
 from gigagp.fit.plan import Family, Plan
-from gigagp.fit.theta_posterior import Mode, Posterior
-from gigagp.fit.training import NEAR, Precision, Trace
+from gigagp.fit.theta_posterior import Laplace, Mode, Posterior
+from gigagp.fit.training import NEAR, Trace
 from gigagp.linalg.workspace import Workspace
 from gigagp.model.calibration import Calibration, Setting
 from gigagp.model.fit_report import Candidate, Stage
-from gigagp.model.mixture import HeldOut, Member, Mixture, log_losses, mixed
+from gigagp.model.mixture import HeldOut, Member, Mixture, held_out, log_losses, mixed
 
 _EVALUATION_WORK = 8.1e9  # cube of the rows up to which exact GPs are trained on all of them: some 2,000
 _FEW_ROWS = 512  # up to which theta is cross-fitted and sampled; of more rows, so many train every family first
 _FOLDS = 6
-_ALL_ROWS_PRECISION = Precision(change=1e-5, slope=2e-3)  # from a theta of some of the rows
+_LEADER = 1  # number of the family that climbs from several starts: Matern 5/2, neither the smoothest nor the roughest
+_LEADERS_STARTS = 2  # of the starts, the first ones, are climbed from by that family alone
+_GAIN = 0.01  # nats of log density that another step must promise when a family is trained from nearby
 _PRIOR_WEIGHT = 5.0  # rows that all families together count in the weights, equally
 _LEAST_WEIGHT = 0.02  # families of less do not predict
 _FAMILIES_WORK = 6e9  # sum of the cubes of the rows over families that are trained on all rows, where these are many
 _LEAST_FAMILIES = 2
 _CLEAR_WEIGHT = 0.1  # which such a family must have
-_SAMPLE_ROWS, _MOST_PAIRS = 600, 3  # theta is sampled in so many pairs of samples, as long as their rows are fewer
+_SAMPLE_ROWS = 600  # rows times pairs of samples of theta, on average over families
+_MOST_PAIRS = 3  # of samples of theta, on average over families
 _STACKING_STEPS = 300
 
 
@@ -74,27 +78,44 @@ def fit_mixture(plan: Plan, store: ExpertStore, engine: Engine, trace: Trace, rn
     """Train all families, weigh them by held-out predictions, and calibrate the mixture."""
     X, y = np.ascontiguousarray(store.X, float), np.ascontiguousarray(store.y, float)
     n, workers = len(y), engine.local
-    posteriors = [Posterior.of(family, plan, rng) for family in plan.families]
     some = np.sort(rng.permutation(n)[:_FEW_ROWS])
-    X_some, y_some = np.ascontiguousarray(X[some]), y[some]
-    modes = list(
-        workers.map(lambda p, work: p.mode(X_some, y_some, p.starts, plan.precision.no_finer(NEAR), work), posteriors)
-    )
+    modes = _modes(plan, np.ascontiguousarray(X[some]), y[some], workers, rng)
     passed_over: dict[str, float] = {}  # scores of families that are not trained on all rows
     if n <= _FEW_ROWS:
         folds = rng.permutation(n) % min(_FOLDS, n)
-        pairs = int(np.clip(_SAMPLE_ROWS // n, 1, _MOST_PAIRS))
-        draws = [rng.standard_normal((pairs, len(mode.theta))) for mode in modes]
-        families = list(
-            workers.map(lambda each, work: _sampled(*each, X, y, folds, work), zip(modes, draws, strict=True))
-        )
+        judged = list(workers.map(lambda mode, work: _judged(mode, X, y, folds, work), modes))
+        draws = [
+            rng.standard_normal((pairs, len(each.mode.theta)))
+            for each, pairs in zip(judged, _pairs_of_samples(judged, y), strict=True)
+        ]
+        families = list(workers.map(lambda each, work: _sampled(*each, X, y), zip(judged, draws, strict=True)))
     else:
-        losses = list(workers.map(lambda mode, work: mode.losses(X, y, work), modes))
+        losses = list(workers.map(lambda mode, work: mode.left_out(X, y).losses, modes))
         promising = _most_promising(losses)
         passed_over = {mode.posterior.name: float(loss.mean()) for mode, loss in zip(modes, losses, strict=True)}
-        near = plan.precision.no_finer(_ALL_ROWS_PRECISION)
-        families = list(workers.map(lambda i, work: _on_all_rows(modes[i], X, y, near, work), promising))
+        families = list(workers.map(lambda i, work: _on_all_rows(modes[i], some, X, y, work), promising))
     return _weighed(families, passed_over, plan, store, y, trace)
+
+
+def _modes(plan: Plan, X: Array, y: Array, workers: Engine, rng: np.random.Generator) -> list[Mode]:
+    """Every family at its mode, given some rows: one by climbs from all starts, the others from there and from some."""
+    posteriors = [Posterior.of(family, plan, rng) for family in plan.families]
+    leader = posteriors[min(_LEADER, len(posteriors) - 1)]
+    precision = plan.precision.no_finer(NEAR)
+    first = Mode.highest(
+        list(workers.map(lambda start, work: leader.mode(X, y, start, precision, work), leader.starts))
+    )
+    laplace = next(iter(workers.map(lambda mode, work: mode.laplace(X, y, work), [first])))
+
+    def follow(posterior: Posterior, work: Workspace) -> Mode:
+        if posterior is leader:
+            return first
+        start, covariance = posterior.after(first, laplace.covariance(len(y)))
+        near = posterior.mode_near(X, y, start, covariance, _GAIN, work)
+        starts = posterior.starts[_LEADERS_STARTS:]
+        return Mode.highest([near, *(posterior.mode(X, y, start, precision, work) for start in starts)])
+
+    return list(workers.map(follow, posteriors))
 
 
 def _most_promising(losses: list[Array]) -> list[int]:
@@ -105,22 +126,44 @@ def _most_promising(losses: list[Array]) -> list[int]:
     return sorted(best | {int(np.argmin([loss.mean() for loss in losses]))})
 
 
-def _on_all_rows(mode: Mode, X: Array, y: Array, precision: Precision, work: Workspace) -> _Represented:
+def _on_all_rows(mode: Mode, some: Array, X: Array, y: Array, work: Workspace) -> _Represented:
     """The family trained on all rows, from a theta of some of them."""
-    then = mode.posterior.mode(X, y, [mode.theta], precision, work)
-    found = then.held_out(X, y, work)
-    return _Represented(mode.followed_by(then), found, [then.theta], [found.errors])
+    covariance = mode.laplace(np.ascontiguousarray(X[some]), y[some], work).covariance(len(y))
+    then = mode.posterior.mode_near(X, y, mode.theta, covariance, _GAIN, work)
+    predictions = held_out(mode.posterior.family.kernel, then.theta, X, y)
+    return _Represented(mode.followed_by(then), predictions, [then.theta], [predictions.errors])
 
 
-def _sampled(mode: Mode, draws: Array, X: Array, y: Array, folds: Array, work: Workspace) -> _Represented:
+@dataclass(frozen=True, eq=False)
+class _Judged:
+    """A family at its mode, how theta varies there, and the predictions of each row without its fold."""
+
+    mode: Mode
+    laplace: Laplace
+    predictions: HeldOut
+
+
+def _judged(mode: Mode, X: Array, y: Array, folds: Array, work: Workspace) -> _Judged:
+    laplace = mode.laplace(X, y, work)
+    return _Judged(mode, laplace, mode.cross_fitted(X, y, folds, laplace, work))
+
+
+def _pairs_of_samples(families: list[_Judged], y: Array) -> list[int]:
+    """By how many pairs of samples each family's theta is represented: as many as its weight is of all."""
+    weights = stacking_weights(-np.column_stack([family.predictions.losses(y) for family in families]))
+    average = float(np.clip(_SAMPLE_ROWS / len(y), 1, _MOST_PAIRS))
+    return [max(1, round(average * len(families) * weight)) for weight in weights.tolist()]
+
+
+def _sampled(family: _Judged, draws: Array, X: Array, y: Array) -> _Represented:
     """The family by samples of theta. Their spread widens held-out predictions as it widens those of queries."""
-    thetas = mode.samples(X, y, draws, work)
-    each = [mode.held_out(X, y, work, theta) for theta in thetas]
-    crossed, at_mode = mode.cross_fitted(X, y, folds, work), mode.held_out(X, y, work)
-    means = np.array([found.mean for found in each])
-    total = np.mean([found.variance for found in each], axis=0) + means.var(axis=0)
-    widened = replace(crossed, variance=crossed.variance + np.maximum(total - at_mode.variance, 0.0))
-    return _Represented(mode, widened, thetas, [found.errors for found in each])
+    mode, crossed = family.mode, family.predictions
+    thetas = mode.samples(family.laplace, draws)
+    each = [mode.left_out(X, y, theta) for theta in thetas]
+    means, variances = (np.array([getattr(sample, name) for sample in each]) for name in ("mean", "variance"))
+    total = variances.mean(axis=0) + means.var(axis=0)
+    widened = replace(crossed, variance=crossed.variance + np.maximum(total - mode.left_out(X, y).variance, 0.0))
+    return _Represented(mode, widened, thetas, [sample.errors for sample in each])
 
 
 def _weighed(

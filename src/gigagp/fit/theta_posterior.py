@@ -5,7 +5,6 @@ The log density is the evidence of an exact GP plus the log prior (`theta_prior`
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,16 +14,28 @@ from gigagp.arrays import Array
 from gigagp.expert import Evidence
 from gigagp.fit.plan import Family, Plan
 from gigagp.fit.theta_prior import ThetaPrior
-from gigagp.fit.training import Objective, Precision, Trace, maximise
+from gigagp.fit.training import NEAR, Objective, Precision, Trace, maximise
 from gigagp.linalg.workspace import Workspace
 from gigagp.model.fit_report import Stage
-from gigagp.model.mixture import HeldOut, held_out, log_losses
+from gigagp.model.mixture import HeldOut, LeaveOneOut
 
 _STARTS = ((0.0, 1.0), (-1.2, 1.0), (1.2, 0.2))  # shift of log-length-scales, factor of the noise
 _RESTART_SPREAD = 1.5  # standard deviation of restarts around the first start, in log-parameters
-_FOLD_PRECISION = Precision(change=1e-6, slope=1e-3)
-_FOLD_ITERATIONS = 20  # from a theta that is not far
+_FOLD_GAIN = 0.05  # nats of log density that another step must promise when theta is trained without a fold
 _STEP = 0.01  # in log-parameters, for the curvature of the posterior
+_MOST_STEPS = 30  # of an ascent from nearby
+_LONGEST_STEP = 1.5  # in log-parameters
+_MOST_CUTS = 4  # of a step that does not lead upwards
+_CUT = 0.3  # factor by which it is cut
+_LEAST_ASCENT = 1e-3  # share of the ascent that the slope promises which a step must reach
+
+
+@dataclass(frozen=True, eq=False)
+class Climb:
+    """Where an ascent has ended, and how."""
+
+    theta: Array
+    stage: Stage
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,13 +73,58 @@ class Posterior:
 
         return posterior
 
-    def mode(self, X: Array, y: Array, starts: Iterable[Array], precision: Precision, work: Workspace) -> Mode:
-        """The highest end of climbs from some starts."""
+    def after(self, other: Mode, covariance: Array) -> tuple[Array, Array]:
+        """Where this family's theta is to be expected when another's mode is known, and how it varies there.
+
+        Parameters that the other has not are as at the start, and vary as the prior says.
+        """
+        start = self.family.start(other.posterior.family.plain(other.theta))
+        shared = np.append(np.arange(len(other.theta) - 1), len(start) - 1)
+        expected = np.diag(self.prior.spread**2)
+        expected[np.ix_(shared, shared)] = covariance
+        return start, expected
+
+    def mode(self, X: Array, y: Array, start: Array, precision: Precision, work: Workspace) -> Mode:
+        """The end of a climb by L-BFGS-B."""
         trace = Trace()
-        density = self.log_density(X, y, work)
-        ends = [maximise(self.name, density, None, start, self.bounds, trace, precision) for start in starts]
-        best = max(ends, key=lambda end: end.stage.evidence_per_point)
-        return Mode(self, best.theta, (*(end.stage for end in ends if end is not best), best.stage), trace)
+        end = maximise(self.name, self.log_density(X, y, work), None, start, self.bounds, trace, precision)
+        return Mode(self, end.theta, (end.stage,), trace)
+
+    def mode_near(self, X: Array, y: Array, start: Array, covariance: Array, gain: float, work: Workspace) -> Mode:
+        """The mode near a theta, given about how it varies around the mode; see `climb`.
+
+        Where the posterior is too unlike a Gaussian for that, L-BFGS-B goes on.
+        """
+        trace = Trace()
+        near = climb(self.name, self.log_density(X, y, work), start, covariance, self.bounds, trace, gain)
+        found = Mode(self, near.theta, (near.stage,), trace)
+        return found if near.stage.converged else found.followed_by(self.mode(X, y, near.theta, NEAR, work))
+
+
+@dataclass(frozen=True, eq=False)
+class Laplace:
+    """A Gaussian approximation of theta's posterior, given some number of rows.
+
+    The curvature of minus the log density is kept in units of the prior's deviations, where the prior's own is one in
+    every direction: along those in which the rows say nothing, theta varies as the prior does.
+
+    values, directions : eigenvalues of the curvature, none below one, and its eigenvectors, as columns
+    """
+
+    values: Array
+    directions: Array
+    spread: Array
+    rows: int
+
+    def root(self, rows: int | None = None) -> Array:
+        """R with R R^T the covariance of theta, given as many rows as here or another number of such rows."""
+        factor = 1.0 if rows is None else rows / self.rows
+        values = 1 + factor * (self.values - 1)
+        return np.asarray(self.spread[:, None] * self.directions / np.sqrt(values))
+
+    def covariance(self, rows: int) -> Array:
+        root = self.root(rows)
+        return np.asarray(root @ root.T)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +136,15 @@ class Mode:
     stages: tuple[Stage, ...]
     trace: Trace
 
+    @staticmethod
+    def highest(ends: list[Mode]) -> Mode:
+        """The end of the highest density, with the optimisations of all; its own is the last."""
+        best = max(ends, key=lambda end: end.stages[-1].evidence_per_point)
+        first, *others = [*(end for end in ends if end is not best), best]
+        for end in others:
+            first = first.followed_by(end)
+        return first
+
     def followed_by(self, other: Mode) -> Mode:
         """A mode that was found from this one, with the optimisations of both."""
         trace = Trace()
@@ -87,46 +152,85 @@ class Mode:
         trace.add(other.trace)
         return replace(other, stages=self.stages + other.stages, trace=trace)
 
-    def losses(self, X: Array, y: Array, work: Workspace) -> Array:
-        """Negative log densities of all rows, each predicted by the others."""
-        every = np.arange(len(y))
-        mean, variance, _ = expert.left_out(self.posterior.family.kernel, self.theta, X, y, X, every, work)
-        return log_losses(y, mean, variance + np.exp(self.theta[-1]))
-
-    def held_out(self, X: Array, y: Array, work: Workspace, theta: Array | None = None) -> HeldOut:
+    def left_out(self, X: Array, y: Array, theta: Array | None = None) -> LeaveOneOut:
         """Every row predicted by all others, at this theta or another."""
-        return held_out(self.posterior.family.kernel, self.theta if theta is None else theta, X, y, work)
+        return LeaveOneOut.of(self.posterior.family.kernel, self.theta if theta is None else theta, X, y)
 
-    def cross_fitted(self, X: Array, y: Array, folds: Array, work: Workspace) -> HeldOut:
-        """Held-out predictions of each fold at a theta that was trained without that fold."""
-        found = self.held_out(X, y, work)
-        mean, variance, misfit = found.mean.copy(), found.variance.copy(), found.misfit.copy()
-        for fold in range(folds.max() + 1):
-            out, rest = folds == fold, folds != fold
-            density = self.posterior.log_density(np.ascontiguousarray(X[rest]), y[rest], work)
-            theta = maximise(
-                "fold", density, None, self.theta, self.posterior.bounds, Trace(), _FOLD_PRECISION, _FOLD_ITERATIONS
-            ).theta  # fmt: skip
-            here = self.held_out(X, y, work, theta)
-            mean[out], variance[out], misfit[out] = here.mean[out], here.variance[out], here.misfit[out]
-        return HeldOut(mean, variance, misfit, found.errors)
-
-    def samples(self, X: Array, y: Array, draws: Array, work: Workspace) -> list[Array]:
-        """Thetas of the Laplace approximation around the mode, one on either side for each standard normal draw.
-
-        The curvature is found in units of the prior's deviations, where it is at least one: along directions in which
-        the rows say nothing, theta varies as the prior does.
-        """
+    def laplace(self, X: Array, y: Array, work: Workspace) -> Laplace:
+        """The curvature around the mode, by differences of gradients."""
         density, spread = self.posterior.log_density(X, y, work), self.posterior.prior.spread
-        curvature = np.empty((len(spread), len(spread)))
-        for i, step in enumerate(_STEP * np.eye(len(spread))):
-            slopes = [density(self.theta + side * step, None).gradient for side in (1, -1)]
-            curvature[i] = (slopes[1] - slopes[0]) / (2 * _STEP)
+        here = density(self.theta, None).gradient
+        steps = _STEP * np.eye(len(spread))
+        curvature = np.array([here - density(self.theta + step, None).gradient for step in steps]) / _STEP
         curvature *= np.outer(spread, spread)
         values, directions = np.linalg.eigh(0.5 * (curvature + curvature.T))
-        deviations = draws / np.sqrt(np.maximum(values, 1.0)) @ directions.T * spread
+        return Laplace(np.maximum(values, 1.0), directions, spread, len(y))
+
+    def cross_fitted(self, X: Array, y: Array, folds: Array, laplace: Laplace, work: Workspace) -> HeldOut:
+        """Held-out predictions of each fold at a theta that was trained without that fold."""
+        mean, variance, misfit = (np.empty(len(y)) for _ in range(3))
+        for fold in range(folds.max() + 1):
+            out, rest = np.flatnonzero(folds == fold), folds != fold
+            density = self.posterior.log_density(np.ascontiguousarray(X[rest]), y[rest], work)
+            covariance = laplace.covariance(int(rest.sum()))
+            end = climb("fold", density, self.theta, covariance, self.posterior.bounds, Trace(), _FOLD_GAIN)
+            here = self.left_out(X, y, end.theta)
+            mean[out], variance[out], misfit[out] = here.mean[out], here.variance[out], here.misfit(out)
+        return HeldOut(mean, variance, misfit, self.left_out(X, y).errors)
+
+    def samples(self, laplace: Laplace, draws: Array) -> list[Array]:
+        """Thetas around the mode, one on either side for each standard normal draw."""
+        deviations = draws @ laplace.root().T
         return [
             np.clip(self.theta + side * deviation, *self.posterior.bounds.T)
             for deviation in deviations
             for side in (1, -1)
         ]
+
+
+def climb(
+    name: str, density: Objective, start: Array, covariance: Array, bounds: Array, trace: Trace, gain: float
+) -> Climb:
+    """Quasi-Newton ascent to the mode of a density, from nearby.
+
+    The covariance of theta there, which is minus the inverse of the curvature, is known approximately, and is improved
+    on the way by BFGS. The ascent ends where another step promises less than some gain of the log density, half of
+    g^T C g. Along a parameter at a bound theta does not move outwards.
+    """
+    low, high = bounds.T
+    theta = np.clip(start, low, high)
+    seen = density(theta, None)
+    trace.record(theta, seen)
+    C, steps, evaluations, message, done = covariance, 0, 1, "too many steps", False
+    while steps < _MOST_STEPS:
+        slope = np.where((theta <= low) & (seen.gradient < 0) | (theta >= high) & (seen.gradient > 0), 0, seen.gradient)
+        step = np.where(slope == 0, 0.0, C @ slope)
+        promise = float(slope @ step)
+        if promise < 2 * gain:
+            message, done = f"another step promises less than {gain:g} nats", True
+            break
+        step *= min(1.0, _LONGEST_STEP / float(np.abs(step).max()))
+        for _ in range(_MOST_CUTS):
+            following = np.clip(theta + step, low, high)
+            then = density(following, None)
+            trace.record(following, then)
+            evaluations += 1
+            if then.value > seen.value + _LEAST_ASCENT * float(slope @ (following - theta)):
+                break
+            step *= _CUT
+        else:
+            message = "the curvature is not as expected"
+            break
+        C = _bfgs(C, following - theta, seen.gradient - then.gradient)
+        theta, seen, steps = following, then, steps + 1
+    stage = Stage(name, seen.experts, seen.points, steps, evaluations, seen.value / seen.points, message, done)
+    return Climb(theta, stage)
+
+
+def _bfgs(C: Array, step: Array, change: Array) -> Array:
+    """The inverse curvature after a step over which minus the gradient has changed so much."""
+    product = float(step @ change)
+    if product <= 1e-8 * float(np.linalg.norm(step) * np.linalg.norm(change)):
+        return C
+    E = np.eye(len(step)) - np.outer(step, change) / product
+    return np.asarray(E @ C @ E.T + np.outer(step, step) / product)

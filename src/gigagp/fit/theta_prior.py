@@ -1,9 +1,11 @@
 """A weak log-normal prior of theta, which matters where rows are few.
 
 Each log-parameter is Gaussian around a plausible value: length-scales that grow with the square root of the number of
-columns, since distances do (Hvarfner et al. 2024, "Vanilla Bayesian optimization performs great in high dimensions"),
-a kernel variance near the target's, and a noise of a few hundredths of it. The evidence grows with the rows and the
-prior does not, so that its influence on theta vanishes as one over their number.
+columns, since distances do, a kernel variance around the target's, and a noise of a few hundredths of it. Mean and
+deviation of log-length-scales are those of Hvarfner et al. 2024, "Vanilla Bayesian optimization performs great in high
+dimensions". They are long, and the variance may be many times the target's: a function that is nearly linear over the
+data is then as plausible as a wiggly one. The evidence grows with the rows and the prior does not, so that its
+influence on theta vanishes as one over their number.
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ import numpy as np
 from gigagp.arrays import Array
 
 # Standard deviations of log-parameters.
-_VARIANCE_SPREAD = 1.5
-_LENGTHSCALE_SPREAD = 1.7
+_VARIANCE_SPREAD = 3.0
+_LENGTHSCALE_SPREAD = 3.0**0.5
 _SHAPE_SPREAD = 1.5
-_NOISE_SPREAD = 2.5
-_LENGTHSCALE_SHIFT = 1.0  # of the mean, in log-units: columns that hardly matter have long length-scales
+_NOISE_SPREAD = 2.0
+# Mean of log-length-scales, beyond their start: sqrt(2) where a column's range is one, hence 12^(1/2) times as long in
+# units of the deviation of a uniform column.
+_LENGTHSCALE_SHIFT = 2.0**0.5 + 0.5 * float(np.log(12.0))
 _NOISE_SHARE = 0.03  # of the target's variance, where the prior of the noise is centred
 
 

@@ -172,30 +172,76 @@ def _closeness(K: Array, prior: float) -> Array:
     return close
 
 
-@tiny_is_zero
-def held_out(kernel: Kernel, theta: Array, X: Array, y: Array, work: Workspace) -> HeldOut:
-    """Every row predicted by all others, in closed form (Rasmussen & Williams 2006, eq. 5.12).
+@dataclass(frozen=True, eq=False)
+class LeaveOneOut:
+    """What all rows together say of each row without it, in closed form (Rasmussen & Williams 2006, eq. 5.12).
 
-    With C = (K + noise I)^-1 and alpha = C y, row i has the mean y_i - alpha_i / C_ii and the variance 1 / C_ii. Its
-    misfit is that of the rows near it as they are predicted without both themselves and row i: row j then has
-    alpha_j - C_ij alpha_i / C_ii in place of alpha_j, and C_jj - C_ij^2 / C_ii in place of C_jj.
+    With C = (K + noise I)^-1 and alpha = C y, row i has the mean y_i - alpha_i / C_ii and the variance 1 / C_ii.
     """
-    n = len(y)
-    K = np.tril(np.asarray(kernel.gram(theta[:-1], X))[:n, :n])
-    K += np.tril(K, -1).T
-    C = _inverse(K, float(np.exp(theta[-1])), expert.factor(kernel, theta, X, y, work).jitter)
-    alpha, precision = C @ y, np.diag(C).copy()
-    close = _closeness(K, float(kernel.diagonal(theta[:-1], X[:1])[0]))
-    np.fill_diagonal(close, 0.0)
-    misfit = np.empty(n)
-    for start in range(0, n, _ROWS_AT_ONCE):
-        rows = slice(start, min(start + _ROWS_AT_ONCE, n))
-        shares = C[:, rows] / precision[rows]
-        left = alpha[:, None] - shares * alpha[rows]
-        known = np.maximum(precision[:, None] - shares * C[:, rows], 1e-9 * precision[:, None])
-        near = np.sum(close[:, rows] * _sizes(left, known), axis=0)
-        misfit[rows] = (_PRIOR_ERRORS + near) / (_PRIOR_ERRORS + close[:, rows].sum(axis=0))
-    return HeldOut(y - alpha / precision, 1 / precision, misfit, _sizes(alpha, precision))
+
+    y: Array
+    K: Array  # covariances of f
+    C: Array
+    alpha: Array
+    prior: float  # variance of f far from all data
+
+    @classmethod
+    @tiny_is_zero
+    def of(cls, kernel: Kernel, theta: Array, X: Array, y: Array) -> LeaveOneOut:
+        n = len(y)
+        K = np.tril(np.asarray(kernel.gram(theta[:-1], X))[:n, :n])
+        K += np.tril(K, -1).T
+        C = _inverse(K, float(np.exp(theta[-1])))
+        return cls(y, K, C, C @ y, float(kernel.diagonal(theta[:-1], X[:1])[0]))
+
+    @property
+    def precision(self) -> Array:
+        return np.diag(self.C)
+
+    @property
+    def mean(self) -> Array:
+        return np.asarray(self.y - self.alpha / self.precision)
+
+    @property
+    def variance(self) -> Array:
+        """Variances of y."""
+        return np.asarray(1 / self.precision)
+
+    @property
+    def errors(self) -> Array:
+        """Absolute errors in predicted deviations, divided by the mean absolute error of a Gaussian."""
+        return _sizes(self.alpha, self.precision)
+
+    @property
+    def losses(self) -> Array:
+        """Negative log density of each target."""
+        return log_losses(self.y, self.mean, self.variance)
+
+    def misfit(self, rows: Array) -> Array:
+        """Misfits of some rows, from the errors of the rows near them.
+
+        These are predicted without both themselves and row i, whose misfit it is: row j then has
+        alpha_j - C_ij alpha_i / C_ii in place of alpha_j, and C_jj - C_ij^2 / C_ii in place of C_jj.
+        """
+        misfit = np.empty(len(rows))
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
+            some = rows[start : start + _ROWS_AT_ONCE]
+            close = _closeness(self.K[:, some], self.prior)
+            close[some, np.arange(len(some))] = 0.0
+            shares = self.C[:, some] / self.precision[some]
+            alpha = self.alpha[:, None] - shares * self.alpha[some]
+            least = 1e-9 * self.precision[:, None]
+            precision = np.maximum(self.precision[:, None] - shares * self.C[:, some], least)
+            near = np.sum(close * _sizes(alpha, precision), axis=0)
+            misfit[start : start + len(some)] = (_PRIOR_ERRORS + near) / (_PRIOR_ERRORS + close.sum(axis=0))
+        return misfit
+
+
+@tiny_is_zero
+def held_out(kernel: Kernel, theta: Array, X: Array, y: Array) -> HeldOut:
+    """Every row predicted by all others."""
+    each = LeaveOneOut.of(kernel, theta, X, y)
+    return HeldOut(each.mean, each.variance, each.misfit(np.arange(len(y))), each.errors)
 
 
 def mixed(parts: list[HeldOut], weights: Array, noise: float) -> Answers:
@@ -211,13 +257,13 @@ def mixed(parts: list[HeldOut], weights: Array, noise: float) -> Answers:
 def predict_held_out(model: Mixture, engine: Engine) -> Answers:
     """Every row predicted by all others, theta and weights staying as they are."""
     X, y = model.rows()
-    parts = engine.local.map(lambda each, work: held_out(each.kernel, each.theta, X, y, work), model.members)
+    parts = engine.local.map(lambda each, work: held_out(each.kernel, each.theta, X, y), model.members)
     return mixed(list(parts), np.array([member.weight for member in model.members]), model.noise)
 
 
-def _inverse(K: Array, noise: float, jitter: float) -> Array:
-    """(K + (noise + jitter) I)^-1. Where LAPACK rounds so differently that it fails, the jitter grows."""
-    n = len(K)
+def _inverse(K: Array, noise: float) -> Array:
+    """(K + noise I)^-1, with as much jitter as the factorisation needs."""
+    n, jitter = len(K), 0.0
     for _ in range(_ATTEMPTS):
         A = K.copy()
         A[np.diag_indices(n)] += noise + jitter

@@ -9,10 +9,12 @@ import gigagp
 from gigagp import HGPRegressor
 from gigagp.data.store import ExpertStore, frozen
 from gigagp.engines import SerialEngine
+from gigagp.expert import Evidence
 from gigagp.fit.small_tables import stacking_weights
+from gigagp.fit.theta_posterior import climb
 from gigagp.fit.theta_prior import ThetaPrior
+from gigagp.fit.training import Trace
 from gigagp.kernels import Matern52, SquaredExponential
-from gigagp.linalg.workspace import Workspace
 from gigagp.model import mixture
 from gigagp.model.mixture import Member, Mixture, held_out
 
@@ -30,8 +32,8 @@ def table(rows, columns=3, noise=0.2, seed=0):
 
 
 def of_members(X, y, *thetas):
-    kernel, work = Matern52().bind(X.shape[1]), Workspace()
-    members = [Member(kernel, t, 1 / len(thetas), held_out(kernel, t, X, y, work).errors) for t in thetas]
+    kernel = Matern52().bind(X.shape[1])
+    members = [Member(kernel, t, 1 / len(thetas), held_out(kernel, t, X, y).errors) for t in thetas]
     return Mixture(tuple(members), ExpertStore(frozen(X), frozen(y)))
 
 
@@ -55,7 +57,7 @@ def test_one_member_is_scikit_learns_exact_gp():
 
 def test_held_out_rows_are_what_a_fit_without_them_says():
     X, y = table(40)
-    found, others = held_out(Matern52().bind(3), THETA, X, y, Workspace()), np.arange(40) != 7
+    found, others = held_out(Matern52().bind(3), THETA, X, y), np.arange(40) != 7
     without = mixture.predict(of_members(X[others], y[others], THETA), X[7:8], SerialEngine())
     assert found.mean[7] == pytest.approx(without.mean[0], abs=1e-9)
     assert found.variance[7] == pytest.approx(without.variance[0] + 0.05, abs=1e-9)
@@ -86,6 +88,30 @@ def test_the_influence_of_the_prior_vanishes_with_rows():
         best = HGPRegressor(kernel, leaf_size=rows, calibrate=False, random_state=0).fit(X, y)
         apart.append((best.log_marginal_likelihood() - mode.log_marginal_likelihood()) / rows)
     assert -1e-4 < apart[1] < max(0.1 * apart[0], 1e-3)
+
+
+def test_an_ascent_with_the_right_curvature_takes_one_step_and_stays_within_bounds():
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((4, 4))
+    A = A @ A.T + np.eye(4)
+    peak = 0.3 * rng.standard_normal(4)
+
+    def density(theta, leaves):
+        return Evidence.of(-0.5 * (theta - peak) @ A @ (theta - peak), -A @ (theta - peak), 10, 0.0)
+
+    wide = np.array([[-9.0, 9.0]] * 4)
+    end = climb("test", density, np.zeros(4), np.linalg.inv(A), wide, Trace(), 1e-9)
+    assert end.stage.converged
+    assert end.stage.iterations == 1
+    np.testing.assert_allclose(end.theta, peak, atol=1e-9)
+    wrong = climb("test", density, np.zeros(4), np.eye(4), wide, Trace(), 1e-9)
+    np.testing.assert_allclose(wrong.theta, peak, atol=1e-4)
+    narrow = wide.copy()
+    narrow[0] = -9.0, peak[0] - 0.1
+    bounded = climb("test", density, np.full(4, -1.0), np.linalg.inv(A), narrow, Trace(), 1e-9)
+    slope = -A @ (bounded.theta - peak)
+    assert bounded.theta[0] == narrow[0, 1]
+    np.testing.assert_allclose(slope[1:], 0.0, atol=1e-3)
 
 
 def test_weights_go_to_the_column_that_is_better_and_stay_equal_without_rows_that_tell():
