@@ -46,7 +46,7 @@ from scores import Losses, own_distribution, recalibrated
 MOST_QUERIES = 100_000
 NEIGHBOURS = (64, 128, 256, 400)
 HELD_OUT_SHARE = 0.1  # of the training rows, for recalibration and early stopping
-MOST_HELD_OUT = 8192  # rows: as many as ours is calibrated by
+MOST_HELD_OUT = 4096  # rows
 CAP = 120.0  # seconds of CPU time that a peer may learn
 QUICK_CAP = 10.0  # seconds of CPU time, of the quick set
 LONGEST = 6 * 3600  # seconds of wall time, after which a run has failed

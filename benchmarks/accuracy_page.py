@@ -36,7 +36,7 @@ HOW = (
     "**Two distributions per peer.** NLPD, CRPS and coverage are those of the method's own predictive distribution. "
     'In the columns "recalibrated" each peer has the calibration that ours has (`gigagp.calibration`): the variance as '
     "a function of the predicted one, and the shape of the errors, learnt from held-out predictions. These are of a "
-    "tenth of the training rows, at most 8,192. NN-GP, the exact GP and GPBoost predict each held-out row without it "
+    "tenth of the training rows, at most 4,096. NN-GP, the exact GP and GPBoost predict each held-out row without it "
     "(theta is learnt with it, as ours is); NN-GP has the neighbours' misfit as we do. SVGP is trained without the "
     "held-out rows. Boosted trees are grown without them, to find the number of trees and for the calibration, and "
     "the model of the mean is then fitted to all rows.",
