@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from boosting import CatBoost, LightGBM, ScikitLearnTrees
-from comparison import OURS, Found, bars, losses_path, run_path, runs, versus
+from comparison import OURS, Result, bars, losses_path, run_path, runs, versus
 from deadline import CPU
 from gigagp import HGPRegressor
 from gigagp.arrays import Array
@@ -158,37 +158,37 @@ def one(options: Namespace) -> None:
     unlimited = float(cap) == np.inf
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # theta at its bounds, of ours and of peers
-        for method_name, predicted in predictions(method, rows, float(cap)):
+        for method_name, prediction in predictions(method, rows, float(cap)):
             who = f"{method_name}, no cap" if unlimited else method_name
-            scored = score_and_keep(rows, predicted, losses_path(options.results, name, int(split), who))
+            scores = score(rows, prediction, losses_path(options.results, name, int(split), who))
             result = {
                 "set": name, "split": int(split), "method": method, "who": who, "no_cap": unlimited,
-                "cap": None if unlimited or method == "ours" else float(cap), "capped": predicted.capped,
-                "rows": len(rows.y), "queries": len(rows.truth), "answered": len(predicted.answer.mean),
-                "fit_seconds": predicted.fit_seconds, "predict_seconds": predicted.predict_seconds, "cores": CORES,
-                "gb": peak_memory(), "choosing": predicted.choosing, **scored,
+                "cap": None if unlimited or method == "ours" else float(cap), "capped": prediction.capped,
+                "rows": len(rows.y), "queries": len(rows.truth), "answered": len(prediction.answer.mean),
+                "fit_seconds": prediction.fit_seconds, "predict_seconds": prediction.predict_seconds, "cores": CORES,
+                "gb": peak_memory(), "choosing": prediction.choosing, **scores,
             }  # fmt: skip
             print(json.dumps(result), flush=True)
 
 
-def score_and_keep(rows: Rows, predicted: Prediction, path: Path) -> Found:
+def score(rows: Rows, prediction: Prediction, path: Path) -> Result:
     """The scores of a method's own and of its recalibrated distribution; losses of the single rows go into a file."""
-    mean = predicted.answer.mean
+    mean = prediction.answer.mean
     truth = rows.truth[: len(mean)]
-    own = Losses.of(truth, mean, own_distribution(predicted))
-    kept = {"rmse": own.rmse, "nlpd": own.nlpd, "crps": own.crps}
-    scored: Found = dict(own.scores)
-    again = recalibrated(predicted, rows.y[rows.held_out])
-    if again is not None:
-        second = Losses.of(truth, mean, again)
-        kept |= {"recalibrated_nlpd": second.nlpd, "recalibrated_crps": second.crps}
-        scored["recalibrated"] = second.scores
+    own = Losses.of(truth, mean, own_distribution(prediction))
+    arrays = {"rmse": own.rmse, "nlpd": own.nlpd, "crps": own.crps}
+    scores: Result = dict(own.scores)
+    distribution = recalibrated(prediction, rows.y[rows.held_out])
+    if distribution is not None:
+        second = Losses.of(truth, mean, distribution)
+        arrays |= {"recalibrated_nlpd": second.nlpd, "recalibrated_crps": second.crps}
+        scores["recalibrated"] = second.scores
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(path, queries=rows.fingerprint, **{k: v.astype(np.float32) for k, v in kept.items()})
-    return scored
+    np.savez(path, queries=rows.fingerprint, **{k: v.astype(np.float32) for k, v in arrays.items()})
+    return scores
 
 
-def in_its_own_process(name: str, split: int, method: str, cap: float, options: Namespace) -> list[Found]:
+def in_its_own_process(name: str, split: int, method: str, cap: float, options: Namespace) -> list[Result]:
     """The results of a run, one for each name in the table; a failed run has a result that says why."""
     command = [sys.executable, str(HERE / "accuracy.py"), "--data", str(options.data)]
     command += ["--results", str(options.results), "--one", name, str(split), method, str(cap)]
@@ -197,32 +197,28 @@ def in_its_own_process(name: str, split: int, method: str, cap: float, options: 
     try:
         environment = {**os.environ, **threads, **WAITING}
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LONGEST, env=environment)
-        printed = done.stdout
+        output = done.stdout
         if done.returncode != 0:
             error = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
     except subprocess.TimeoutExpired as late:
-        printed, error = (late.stdout or b"").decode(), f"not done after {LONGEST} s"
-    results: list[Found] = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+        output, error = (late.stdout or b"").decode(), f"not done after {LONGEST} s"
+    results: list[Result] = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     if error is not None:
-        failed = {
-            "set": name,
-            "split": split,
-            "method": method,
-            "who": OURS if method == "ours" else METHODS[method].name,
-        }
-        results.append({**failed, "cap": None if cap == np.inf else cap, "no_cap": cap == np.inf, "error": error})
+        who = OURS if method == "ours" else METHODS[method].name
+        failure = {"set": name, "split": split, "method": method, "who": who, "error": error}
+        results.append({**failure, "cap": None if cap == np.inf else cap, "no_cap": cap == np.inf})
     here = machine()
     return [{**row, "commit": here["commit"], "date": here["date"]} for row in results]
 
 
-def describe(row: Found) -> None:
+def describe(row: Result) -> None:
     head = f"  {row['set']:<15} {row['split']}  {row['who']:<28}"
     if "error" in row:
         print(f"{head} {row['error']}", flush=True)
         return
     share = row["answered"] / row["queries"]
-    again = row.get("recalibrated")
-    second = "" if again is None else f"; recalibrated {again['nlpd']:.3f}, {again['crps']:.4f}"
+    other = row.get("recalibrated")
+    second = "" if other is None else f"; recalibrated {other['nlpd']:.3f}, {other['crps']:.4f}"
     print(
         f"{head} fit {row['fit_seconds']:6.1f} s, predict {row['predict_seconds']:6.1f} s, RMSE {row['rmse']:.4f}, "
         f"NLPD {row['nlpd']:7.3f}, CRPS {row['crps']:.4f}, 95% covers {row['coverage']['0.95']:.1%}{second}, "
@@ -232,7 +228,7 @@ def describe(row: Found) -> None:
     )
 
 
-def left_out(method: str, rows: int) -> bool:
+def too_many_rows(method: str, rows: int) -> bool:
     """Whether there are too many rows for the method, after a clear line."""
     if method == "exact" and rows > ExactGP.most_rows:
         print(f"  skipped: exact GP above {ExactGP.most_rows:,} rows (memory)", flush=True)
@@ -240,7 +236,7 @@ def left_out(method: str, rows: int) -> bool:
     return False
 
 
-def measured(path: Path, method: str) -> bool:
+def has_result(path: Path, method: str) -> bool:
     """Whether this run has a result already; ours must be of this commit."""
     if not path.exists():
         return False
@@ -253,7 +249,7 @@ def compare(name: str, split: int, training: int, options: Namespace) -> None:
     for method in options.methods:
         cap = 0.0 if method == "ours" else options.cap
         path = run_path(options.results, name, split, method, no_cap=cap == np.inf)
-        if (options.resume and measured(path, method)) or left_out(method, training):
+        if (options.resume and has_result(path, method)) or too_many_rows(method, training):
             continue
         results = in_its_own_process(name, split, method, cap, options)
         for row in results:
@@ -298,8 +294,8 @@ def options_of(arguments_given: Sequence[str] | None = None) -> Namespace:
     options.splits = [int(s) for s in options.splits or (["1"] if quick else ["0"])]
     options.methods = options.methods or (["ours", "neighbours", "trees", "lightgbm"] if quick else list(METHODS))
     options.cap = np.inf if options.no_cap else options.cap or (QUICK_CAP if quick else CAP)
-    for given, known in ((options.sets, SETS), (options.methods, METHODS)):
-        unknown = sorted(set(given) - set(known))
+    for names_used, known in ((options.sets, SETS), (options.methods, METHODS)):
+        unknown = sorted(set(names_used) - set(known))
         if unknown:
             parser.error(f"unknown {', '.join(unknown)}; choose from {', '.join(known)}")
     return options

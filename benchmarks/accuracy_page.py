@@ -6,9 +6,9 @@ import json
 import sys
 from collections.abc import Sequence
 
-from comparison import COLUMNS, OURS, tally
+from comparison import COLUMNS, OURS, Result, tally
 from measure import RESULTS
-from render import DOCS, Found, origin, table
+from render import DOCS, origin, table
 
 SETTINGS = (
     ("GigaGP", "`HGPRegressor(random_state=0)`, raw inputs; scores of `predict_distribution`, which is calibrated by "
@@ -49,16 +49,16 @@ HOW = (
 )
 
 
-def cover(scores: Found) -> str:
+def cover(scores: Result) -> str:
     return " / ".join(f"{100 * scores['coverage'][level]:.1f}" for level in ("0.5", "0.8", "0.95"))
 
 
-def bars_table(bars: Sequence[Found]) -> str:
+def bars_table(bars: Sequence[Result]) -> str:
     body = [(b["what"], f"{b['measured']:.4g}", b["bar"], "met" if b["met"] else "**missed**") for b in bars]
     return table(("what", "measured", "bar", ""), body)
 
 
-def tally_table(versus: Sequence[Found], splits: Sequence[int] = (0,)) -> str:
+def tally_table(versus: Sequence[Result], splits: Sequence[int] = (0,)) -> str:
     """Wins, ties and losses of ours over the data sets, one line per peer."""
     here = [v for v in versus if v["splits"] == list(splits)]
     body = []
@@ -68,18 +68,18 @@ def tally_table(versus: Sequence[Found], splits: Sequence[int] = (0,)) -> str:
     return table(("against: win / tie / loss", *(words for _, words in COLUMNS.values())), body)
 
 
-def scores_table(rows: Sequence[Found]) -> str:
+def scores_table(rows: Sequence[Result]) -> str:
     """All methods on one set and split."""
     head = ("who", "RMSE", "NLPD", "CRPS", "50 / 80 / 95% cover", "recalibrated NLPD", "recalibrated CRPS",
             "recalibrated cover", "cap")  # fmt: skip
     return table(head, [_line(row) for row in rows])
 
 
-def _line(row: Found) -> tuple[str, ...]:
+def _line(row: Result) -> tuple[str, ...]:
     if "error" in row:
         return (row["who"], row["error"], *[""] * 7)
-    again = row.get("recalibrated")
-    second = ("", "", "") if again is None else (f"{again['nlpd']:.3f}", f"{again['crps']:.4f}", cover(again))
+    other = row.get("recalibrated")
+    second = ("", "", "") if other is None else (f"{other['nlpd']:.3f}", f"{other['crps']:.4f}", cover(other))
     share = row["answered"] / row["queries"]
     cap = f"{row['cap']:.0f} s{', capped' if row['capped'] else ''}" if row["cap"] else ""
     cap = "none" if row["no_cap"] else cap
@@ -87,7 +87,7 @@ def _line(row: Found) -> tuple[str, ...]:
     return row["who"], f"{row['rmse']:.4f}", f"{row['nlpd']:.3f}", f"{row['crps']:.4f}", cover(row), *second, cap
 
 
-def differences_table(versus: Sequence[Found]) -> str:
+def differences_table(versus: Sequence[Result]) -> str:
     """Ours less each peer, one column per score, with the interval and what follows from it."""
     body = []
     for who in dict.fromkeys(v["who"] for v in versus):
@@ -97,14 +97,14 @@ def differences_table(versus: Sequence[Found]) -> str:
     return table(head, body)
 
 
-def _difference(v: Found | None) -> str:
+def _difference(v: Result | None) -> str:
     if v is None:
         return ""
     verdict = v["verdict"] if v["verdict"] != "loss" else "**loss**"
     return f"{v['difference']:.3g} ({v['low']:.3g} to {v['high']:.3g}) {verdict}"
 
 
-def ours_table(rows: Sequence[Found]) -> str:
+def ours_table(rows: Sequence[Result]) -> str:
     """Our scores on every split that was run. Splits from 1 on served development; split 0 did not."""
     body = [
         (r["set"], str(r["split"]), f"{r['rmse']:.4f}", f"{r['nlpd']:.3f}", f"{r['crps']:.4f}", cover(r))
@@ -114,7 +114,7 @@ def ours_table(rows: Sequence[Found]) -> str:
     return table(("data", "split", "RMSE", "NLPD", "CRPS", "50 / 80 / 95% cover"), body)
 
 
-def measured(rows: Sequence[Found]) -> str:
+def stamps(rows: Sequence[Result]) -> str:
     """When, and from which commits."""
     when = {}
     for row in rows:
@@ -123,31 +123,31 @@ def measured(rows: Sequence[Found]) -> str:
     return f"Measured {'; '.join(parts) if len(when) > 1 else ''.join(when)}."
 
 
-def set_sections(found: Found, name: str, splits: Sequence[int]) -> list[str]:
+def set_sections(results: Result, name: str, splits: Sequence[int]) -> list[str]:
     """The tables of one set: scores and differences on one split, or the differences over several splits."""
-    versus = [v for v in found["versus"] if v["set"] == name and v["splits"] == list(splits)]
+    versus = [v for v in results["versus"] if v["set"] == name and v["splits"] == list(splits)]
     if len(splits) > 1:
         return [f"Over splits {', '.join(map(str, splits))}:", differences_table(versus)]
-    rows = [r for r in found["rows"] if r["set"] == name and r["split"] == splits[0]]
+    rows = [r for r in results["rows"] if r["set"] == name and r["split"] == splits[0]]
     whole = next((r for r in rows if "nlpd" in r), None)
     counts = "" if whole is None else f"{whole['rows']:,} rows for training, {whole['queries']:,} for test. "
-    text = [f"Split {splits[0]}. {counts}{measured(rows)}", scores_table(rows)]
+    text = [f"Split {splits[0]}. {counts}{stamps(rows)}", scores_table(rows)]
     return text + ([differences_table(versus)] if versus else [])
 
 
-def page(found: Found) -> str:
-    rows = found["rows"]
+def page(results: Result) -> str:
+    rows = results["rows"]
     text = [
-        "# Accuracy", *HOW, origin(found) + ".",
-        "## Wins, ties and losses", "Numbers of data sets, split 0.", tally_table(found["versus"]),
-        "## Bars", bars_table(found["bars"]) if found["bars"] else "Split 0 has not been run.",
+        "# Accuracy", *HOW, origin(results) + ".",
+        "## Wins, ties and losses", "Numbers of data sets, split 0.", tally_table(results["versus"]),
+        "## Bars", bars_table(results["bars"]) if results["bars"] else "Split 0 has not been run.",
     ]  # fmt: skip
     for name in dict.fromkeys(r["set"] for r in rows):
         text.append(f"## {name}")
         for split in sorted({r["split"] for r in rows if r["set"] == name and r["who"] != OURS}):
-            text += set_sections(found, name, [split])
-        for splits in dict.fromkeys(tuple(v["splits"]) for v in found["versus"] if v["set"] == name):
-            text += set_sections(found, name, splits) if len(splits) > 1 else []
+            text += set_sections(results, name, [split])
+        for splits in dict.fromkeys(tuple(v["splits"]) for v in results["versus"] if v["set"] == name):
+            text += set_sections(results, name, splits) if len(splits) > 1 else []
     text += ["## Ours over splits", ours_table(rows), "## Settings", table(("who", "how"), SETTINGS)]
     return "\n\n".join(text) + "\n"
 

@@ -70,7 +70,7 @@ def from_quantiles(
     untied = rows.y + JITTER * np.random.default_rng(0).standard_normal(len(rows.y))
     seconds = QUANTILE_SHARE * cap / len(LEVELS)
     others = [grow(rows, untied, seconds, level=level, leaves=first.leaves) for level in LEVELS]
-    fitted = time.perf_counter() - start
+    fit_seconds = time.perf_counter() - start
     start = time.perf_counter()
 
     def quantiles(inputs: Array) -> Array:
@@ -81,11 +81,13 @@ def from_quantiles(
 
     values = quantiles(Z)
     answer = Answer(whole(Z), std(values))
-    predicted = time.perf_counter() - start
+    predict_seconds = time.perf_counter() - start
     inputs = rows.X[rows.held_out]
     held_out = Answer(first.predict(inputs), std(quantiles(inputs)))
     capped = any(model.capped for model in (first, *others))
-    return Prediction(answer, fitted, predicted, QuantileDistribution(answer, values), held_out, capped=capped)
+    return Prediction(
+        answer, fit_seconds, predict_seconds, QuantileDistribution(answer, values), held_out, capped=capped
+    )
 
 
 class ScikitLearnTrees:
@@ -203,11 +205,11 @@ class CatBoost:
             callbacks=[clock],
         )  # fmt: skip
         whole = self._model(first.tree_count_).fit(X, y)
-        fitted = time.perf_counter() - start
+        fit_seconds = time.perf_counter() - start
         start = time.perf_counter()
         answer = self._answer(whole, Z)
-        predicted = time.perf_counter() - start
-        return Prediction(answer, fitted, predicted, held_out=self._answer(first, others), capped=clock.late)
+        predict_seconds = time.perf_counter() - start
+        return Prediction(answer, fit_seconds, predict_seconds, held_out=self._answer(first, others), capped=clock.late)
 
     def _model(self, trees: int) -> Any:
         return import_module("catboost").CatBoostRegressor(

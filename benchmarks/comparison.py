@@ -13,7 +13,7 @@ from gigagp.arrays import Array
 from measure import judged
 from scores import paired
 
-Found = dict[str, Any]
+Result = dict[str, Any]
 OURS = "GigaGP"
 # What is compared: a loss of ours, the same loss of the peer, and how the tables name it.
 COLUMNS = {
@@ -50,7 +50,7 @@ def losses_path(folder: Path, name: str, split: int, who: str) -> Path:
     return folder / f"{name}_{split}_{plain}.npz"
 
 
-def runs(folder: Path) -> list[Found]:
+def runs(folder: Path) -> list[Result]:
     """The results of all runs of a folder."""
     return [row for path in sorted(folder.glob("*.json")) for row in json.loads(path.read_text())]
 
@@ -60,11 +60,11 @@ def losses(folder: Path, name: str, split: int, who: str) -> dict[str, Array]:
     path = losses_path(folder, name, split, who)
     if not path.exists():
         return {}
-    with np.load(path) as kept:
-        return dict(kept)
+    with np.load(path) as file:
+        return dict(file)
 
 
-def versus(rows: Sequence[Found], folder: Path) -> list[Found]:
+def versus(rows: Sequence[Result], folder: Path) -> list[Result]:
     """Paired differences of ours to each peer in each column, for single splits and over all splits that both have."""
     compared = []
     done = {(r["set"], r["split"], r["who"]) for r in rows if "nlpd" in r}
@@ -86,7 +86,7 @@ def versus(rows: Sequence[Found], folder: Path) -> list[Found]:
     return compared
 
 
-def bars(rows: Sequence[Found], compared: Sequence[Found]) -> list[Found]:
+def bars(rows: Sequence[Result], compared: Sequence[Result]) -> list[Result]:
     """The bars of ours on the sets whose split 0 was measured."""
     judgements = []
     for name, bounds in BARS.items():
@@ -109,7 +109,7 @@ def bars(rows: Sequence[Found], compared: Sequence[Found]) -> list[Found]:
     return judgements
 
 
-def _lowest(name: str, compared: Sequence[Found]) -> list[Found]:
+def _lowest(name: str, compared: Sequence[Result]) -> list[Result]:
     """Whether no peer is better than ours beyond the paired interval, column by column, on split 0."""
     judgements = []
     for column, (_, words) in COLUMNS.items():
@@ -125,6 +125,6 @@ def _lowest(name: str, compared: Sequence[Found]) -> list[Found]:
     return judgements
 
 
-def tally(compared: Sequence[Found]) -> dict[str, int]:
+def tally(compared: Sequence[Result]) -> dict[str, int]:
     """How many wins, ties and losses."""
     return {verdict: sum(v["verdict"] == verdict for v in compared) for verdict in ("win", "tie", "loss")}

@@ -207,7 +207,7 @@ class One:
         latent = (self._variance - (V * V).sum(0)).clamp(min=0)
         return (k.T @ self._alpha).numpy(), torch.sqrt(latent + self._noise).numpy()
 
-    def left_out(self, rows: Array) -> tuple[Array, Array]:
+    def leave_one_out(self, rows: Array) -> tuple[Array, Array]:
         """Mean and deviation of y of each of these rows, from all others (Rasmussen & Williams 2006, eq. 5.12)."""
         precision = torch.empty(len(rows), dtype=self._x.dtype)
         for places in torch.arange(len(rows)).split(BLOCK):

@@ -184,15 +184,17 @@ class SVGP(svgp.SVGP):
         rough_seconds = time.perf_counter() - start
         theta = None if rough is None else rough.theta
         result = self.learn(inputs, targets, np.concatenate([Z, X[held_out]]), deadline.left, theta, watch)
-        answer, others = _parted(Answer(result.mean, result.std), len(Z))
+        n = len(Z)
+        answer = Answer(result.mean[:n], result.std[:n])
+        second = Answer(result.mean[n:], result.std[n:]) if len(held_out) else None
         return Prediction(
-            answer, rough_seconds + result.fit_seconds, result.predict_seconds, held_out=others, noise=result.noise,
+            answer, rough_seconds + result.fit_seconds, result.predict_seconds, held_out=second, noise=result.noise,
             prior=result.prior, capped=result.capped,
         )  # fmt: skip
 
 
 class GPBoost:
-    """GPBoost's Vecchia approximation: 20 neighbours, random ordering, one range a column.
+    """GPBoost's Vecchia approximation: 20 neighbours, random ordering, one range per column.
 
     All are its defaults for large data; neighbours are chosen by correlation, again during the fit, its default with
     ARD. smooth: squared exponential, which on 2,000 robot arm rows was faster and more accurate than Matern 5/2.
@@ -203,7 +205,10 @@ class GPBoost:
     """
 
     name = "GPBoost Vecchia"
-    first_rows, most_rows, steps, growth = 1000, 50_000, 20, 4
+    first_rows = 1000
+    most_rows = 50_000
+    steps = 20  # of the optimiser on each subset
+    growth = 4  # of subsets, at most
     exponent = 1.35  # of a step's time in the rows, measured from 2,000 to 36,000
 
     def __init__(self, smooth: bool = True, clock: Clock = WALL) -> None:
@@ -222,14 +227,15 @@ class GPBoost:
         start = time.perf_counter()
         order = np.random.default_rng(0).permutation(len(X))[: self.most_rows]
         theta, capped = self._learn(X[order], y[order], cap)
-        fitted = time.perf_counter() - start
+        fit_seconds = time.perf_counter() - start
         start = time.perf_counter()
         answer = self._answer(X[order], y[order], Z, theta)
-        predicted = time.perf_counter() - start
+        predict_seconds = time.perf_counter() - start
         others = order[~np.isin(order, held_out)]
-        held = self._answer(X[others], y[others], X[held_out], theta) if len(held_out) else None
+        second = self._answer(X[others], y[others], X[held_out], theta) if len(held_out) else None
+        noise, prior = float(theta[0]), float(theta[1])
         return Prediction(
-            answer, fitted, predicted, held_out=held, noise=float(theta[0]), prior=float(theta[1]), capped=capped
+            answer, fit_seconds, predict_seconds, held_out=second, noise=noise, prior=prior, capped=capped
         )
 
     def _answer(self, X: Array, y: Array, Z: Array, theta: Array) -> Answer:
@@ -244,21 +250,21 @@ class GPBoost:
         theta = np.concatenate([[0.1, 1.0], np.full(X.shape[1], X.shape[1] ** 0.5)])
         rows, steps, capped = min(self.first_rows, len(X)), self.steps // 2, True
         while capped:
-            begun = self._clock()
+            start = self._clock()
             model = gpboost.GPModel(gp_coords=X[:rows], **self._settings)
             model.fit(y=y[:rows], params={"maxit": steps, "init_cov_pars": theta})
             theta = model.get_cov_pars(format_pandas=False).ravel()
-            seconds = self._clock() - begun
-            taken = model._get_num_optim_iter()
-            capped = rows < len(X) or taken >= steps
-            left, step = deadline.left, seconds / max(taken, 1)
-            fits = rows * (left / (self.steps * step)) ** (1 / self.exponent) if left > 0 else 0
-            more = int(min(self.growth * rows, len(X), max(fits, rows)))
-            steps = 1000 if more == len(X) else self.steps
-            steps = int(min(steps, max(left, 0) / (step * (more / rows) ** self.exponent)))
+            seconds = self._clock() - start
+            iterations = model._get_num_optim_iter()
+            capped = rows < len(X) or iterations >= steps
+            left, step = deadline.left, seconds / max(iterations, 1)
+            affordable = rows * (left / (self.steps * step)) ** (1 / self.exponent) if left > 0 else 0
+            next_rows = int(min(self.growth * rows, len(X), max(affordable, rows)))
+            steps = 1000 if next_rows == len(X) else self.steps
+            steps = int(min(steps, max(left, 0) / (step * (next_rows / rows) ** self.exponent)))
             if steps < self.steps // 2:
                 break
-            rows = more
+            rows = next_rows
         return theta, capped
 
 
@@ -266,7 +272,7 @@ class NearestNeighbours:
     """A nearest-neighbour GP: each query gets an exact GP on its nearest training rows, by Cholesky, in batches.
 
     Family and theta maximise the exact evidence of neighbourhoods (`exact_torch.local_theta`); neighbours are found by
-    a KD-tree in the metric of theta. Half of the cap is for theta, half for the answers, which are given in turn.
+    a KD-tree in the metric of theta. Half of the cap is for theta, half for the predictions with each count.
     """
 
     name = "nearest neighbours"
@@ -290,7 +296,7 @@ class NearestNeighbours:
         learnt = exact.local_theta(X, y, Deadline.after(cap / 2, self._clock))
         scale = np.exp(-learnt.theta[1:-1])
         tree = cKDTree(X * scale)
-        fitted = time.perf_counter() - start
+        fit_seconds = time.perf_counter() - start
         noise, prior = float(np.exp(learnt.theta[-1])), float(np.exp(learnt.theta[0]))
         for count in self._counts:
             block = max(1, self.entries // count**2)
@@ -308,11 +314,11 @@ class NearestNeighbours:
                 rows = np.take_along_axis(rows, np.argsort(rows == these[:, None], axis=1, kind="stable"), 1)[:, :-1]
                 return exact.posteriors(learnt, tree.data[rows], y[rows], tree.data[these])
 
-            held = Answer(*answered(at_held_out, len(held_out), block)) if len(held_out) else None
+            second = Answer(*in_blocks(at_held_out, len(held_out), block)) if len(held_out) else None
             start = time.perf_counter()
-            answer = Answer(*answered(at_queries, len(Z), block, Deadline.after(cap / 2, self._clock)))
+            answer = Answer(*in_blocks(at_queries, len(Z), block, Deadline.after(cap / 2, self._clock)))
             yield Prediction(
-                answer, fitted, time.perf_counter() - start, held_out=held, noise=noise, prior=prior,
+                answer, fit_seconds, time.perf_counter() - start, held_out=second, noise=noise, prior=prior,
                 capped=learnt.capped or len(answer.mean) < len(Z),
             )  # fmt: skip
 
@@ -325,7 +331,8 @@ class ExactGP:
     """
 
     name = "exact GP"
-    most_rows, refining_rows = 15_000, 5_000
+    most_rows = 15_000  # memory
+    refining_rows = 5_000
 
     def __init__(self, clock: Clock = WALL) -> None:
         self._clock = clock
@@ -344,16 +351,18 @@ class ExactGP:
         batch = torch.from_numpy(X[some][None]), torch.from_numpy(y[some][None])
         learnt = exact.learn(learnt.family, learnt.theta, *batch, deadline)
         model = exact.One(learnt, X, y)
-        fitted = time.perf_counter() - start
+        fit_seconds = time.perf_counter() - start
         start = time.perf_counter()
-        answer = Answer(*answered(lambda place: model.predict(Z[place]), len(Z), 1000, threads=1))
-        predicted = time.perf_counter() - start
-        held = Answer(*model.left_out(held_out)) if len(held_out) else None
+        answer = Answer(*in_blocks(lambda place: model.predict(Z[place]), len(Z), 1000, threads=1))
+        predict_seconds = time.perf_counter() - start
+        second = Answer(*model.leave_one_out(held_out)) if len(held_out) else None
         noise, prior = float(np.exp(learnt.theta[-1])), float(np.exp(learnt.theta[0]))
-        return Prediction(answer, fitted, predicted, held_out=held, noise=noise, prior=prior, capped=learnt.capped)
+        return Prediction(
+            answer, fit_seconds, predict_seconds, held_out=second, noise=noise, prior=prior, capped=learnt.capped
+        )
 
 
-def answered(
+def in_blocks(
     predict: Callable[[slice], tuple[Array, ...]], queries: int, block: int, deadline: Deadline | None = None,
     threads: int = CORES,
 ) -> tuple[Array, ...]:  # fmt: skip
@@ -366,14 +375,6 @@ def answered(
     with ThreadPoolExecutor(threads) as pool:
         parts = list(takewhile(lambda part: part is not None, pool.map(in_time, range(0, queries, block))))
     return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
-
-
-def _parted(answer: Answer, queries: int) -> tuple[Answer, Answer | None]:
-    """The first queries, and the held-out rows behind them, if there are any."""
-    first = Answer(answer.mean[:queries], answer.std[:queries])
-    if len(answer.mean) == queries:
-        return first, None
-    return first, Answer(answer.mean[queries:], answer.std[queries:])
 
 
 class FITC:

@@ -56,26 +56,26 @@ class QuantileDistribution:
         return self._quantiles[:, low], self._quantiles[:, high]
 
 
-def own_distribution(predicted: Prediction) -> Distribution:
+def own_distribution(prediction: Prediction) -> Distribution:
     """The method's own distribution; the Gaussian with its mean and deviation where it gives no other."""
-    if predicted.distribution is not None:
-        return predicted.distribution
-    return PredictiveDistribution(predicted.answer.mean, predicted.answer.std, Shape.gaussian())
+    if prediction.distribution is not None:
+        return prediction.distribution
+    return PredictiveDistribution(prediction.answer.mean, prediction.answer.std, Shape.gaussian())
 
 
-def recalibrated(predicted: Prediction, truth: Array) -> PredictiveDistribution | None:
+def recalibrated(prediction: Prediction, truth: Array) -> PredictiveDistribution | None:
     """The distribution by our calibration, learnt from the method's held-out predictions and these rows' targets."""
-    if predicted.held_out is None:
+    if prediction.held_out is None:
         return None
-    noise = predicted.noise
+    noise = prediction.noise
     if noise is None:
-        noise = _SMALL_NOISE * float(np.median(predicted.held_out.std**2))
-    setting = Setting(noise, predicted.prior)
-    calibration = Calibration.learnt(_latent(predicted.held_out, noise), truth, setting)
+        noise = _SMALL_NOISE * float(np.median(prediction.held_out.std**2))
+    setting = Setting(noise, prediction.prior)
+    calibration = Calibration.learnt(_latent(prediction.held_out, noise), truth, setting)
     if not calibration.rows:
-        return PredictiveDistribution(predicted.answer.mean, predicted.answer.std, Shape.gaussian())
-    std = np.sqrt(calibration.variance(_latent(predicted.answer, noise)))
-    return PredictiveDistribution(predicted.answer.mean, std, calibration.shape)
+        return PredictiveDistribution(prediction.answer.mean, prediction.answer.std, Shape.gaussian())
+    std = np.sqrt(calibration.variance(_latent(prediction.answer, noise)))
+    return PredictiveDistribution(prediction.answer.mean, std, calibration.shape)
 
 
 def _latent(answer: Answer, noise: float) -> Answers:

@@ -169,9 +169,9 @@ def test_the_peers_exact_gp_is_scikit_learns(family, exact_torch):
     assert np.ravel(answer) == pytest.approx(np.ravel(expected), rel=1e-8)
     assert np.ravel(model.predict(z)) == pytest.approx(np.ravel(expected), rel=1e-8)
     others = [GaussianProcessRegressor(kernel, alpha=0.0, optimizer=None).fit(*_without(i, X, y)) for i in range(30)]
-    left_out = np.ravel([other.predict(X[i : i + 1], return_std=True) for i, other in enumerate(others)]).reshape(30, 2)
-    mean, std = model.left_out(np.arange(30))
-    assert np.column_stack([mean, std]) == pytest.approx(left_out, rel=1e-7)
+    expected = np.ravel([other.predict(X[i : i + 1], return_std=True) for i, other in enumerate(others)]).reshape(30, 2)
+    mean, std = model.leave_one_out(np.arange(30))
+    assert np.column_stack([mean, std]) == pytest.approx(expected, rel=1e-7)
     assert misfit[0] == pytest.approx(np.mean(np.abs(y - mean) / std) * (np.pi / 2) ** 0.5, rel=1e-7)
 
 
@@ -233,7 +233,7 @@ def test_no_more_queries_than_allowed_and_the_same_each_time(monkeypatch):
     assert rows.fingerprint == again.fingerprint
 
 
-def kept(folder, who, shift=0.0, queries="a", split=0, **more):
+def save_losses(folder, who, shift=0.0, queries="a", split=0, **more):
     """The losses of a run as its process would keep them."""
     values = np.random.default_rng(5).standard_normal(50) + shift
     path = comparison.losses_path(folder, "elevators", split, who)
@@ -253,19 +253,19 @@ def test_runs_are_read_from_their_files(tmp_path):
 
 def test_only_ours_is_measured_again_after_a_commit(tmp_path):
     path = tmp_path / "run.json"
-    assert not accuracy.measured(path, "ours")
+    assert not accuracy.has_result(path, "ours")
     path.write_text(json.dumps([row("GigaGP", commit="of another day")]))
-    assert not accuracy.measured(path, "ours")
-    assert accuracy.measured(path, "svgp")
+    assert not accuracy.has_result(path, "ours")
+    assert accuracy.has_result(path, "svgp")
     path.write_text(json.dumps([row("SVGP-1024", error="boom")]))
-    assert not accuracy.measured(path, "svgp")
+    assert not accuracy.has_result(path, "svgp")
 
 
 def test_versus_pairs_losses_of_the_same_queries_only(tmp_path):
     rows = [row("GigaGP"), row("NN-GP, 32 neighbours"), row("NN-GP, 64 neighbours")]
-    kept(tmp_path, "GigaGP")
-    kept(tmp_path, "NN-GP, 32 neighbours", 1.0)
-    kept(tmp_path, "NN-GP, 64 neighbours", 1.0, queries="b")
+    save_losses(tmp_path, "GigaGP")
+    save_losses(tmp_path, "NN-GP, 32 neighbours", 1.0)
+    save_losses(tmp_path, "NN-GP, 64 neighbours", 1.0, queries="b")
     found = comparison.versus(rows, tmp_path)
     assert {v["who"] for v in found} == {"NN-GP, 32 neighbours"}
     assert [v["column"] for v in found] == ["rmse", "nlpd", "crps"]
@@ -274,8 +274,8 @@ def test_versus_pairs_losses_of_the_same_queries_only(tmp_path):
 
 def test_ours_is_compared_with_the_recalibrated_distribution_as_well(tmp_path):
     rows = [row("GigaGP"), row("CatBoost")]
-    kept(tmp_path, "GigaGP")
-    kept(tmp_path, "CatBoost", 1.0, recalibrated_nlpd=np.full(50, -9.0), recalibrated_crps=np.full(50, 9.0))
+    save_losses(tmp_path, "GigaGP")
+    save_losses(tmp_path, "CatBoost", 1.0, recalibrated_nlpd=np.full(50, -9.0), recalibrated_crps=np.full(50, 9.0))
     verdicts = {v["column"]: v["verdict"] for v in comparison.versus(rows, tmp_path)}
     assert (verdicts["nlpd"], verdicts["recalibrated_nlpd"], verdicts["recalibrated_crps"]) == ("win", "loss", "win")
 
@@ -283,8 +283,8 @@ def test_ours_is_compared_with_the_recalibrated_distribution_as_well(tmp_path):
 def test_splits_are_compared_alone_and_together(tmp_path):
     rows = [row(who, split=split) for who in ("GigaGP", "CatBoost") for split in (0, 1)]
     for split in (0, 1):
-        kept(tmp_path, "GigaGP", split=split)
-        kept(tmp_path, "CatBoost", 1.0 + split, split=split)
+        save_losses(tmp_path, "GigaGP", split=split)
+        save_losses(tmp_path, "CatBoost", 1.0 + split, split=split)
     found = {tuple(v["splits"]): v["difference"] for v in comparison.versus(rows, tmp_path) if v["column"] == "nlpd"}
     assert found == {(0,): pytest.approx(-1), (1,): pytest.approx(-2), (0, 1): pytest.approx(-1.5)}
 
