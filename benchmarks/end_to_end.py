@@ -19,7 +19,7 @@ from gigagp import HGPRegressor, metrics
 from gigagp.datasets import robot_arm
 from gigagp.memory import peak_memory
 from measure import HERE, RESULTS, Timing, arguments, bar, save, seconds
-from peers import SVGP, GPBoost, NearestNeighbours, Said
+from peers import SVGP, Answer, GPBoost, NearestNeighbours, Prediction
 
 HELD_OUT = 10_000
 PATIENCE, GAIN = 20, 0.005  # SVGP makes no progress when so many looks, a third of its time, gain less
@@ -35,12 +35,12 @@ def standardised(n: int) -> tuple[np.ndarray, ...]:
     return X[:n], y[:n], X[n:], y[n:]
 
 
-def ours(X: np.ndarray, y: np.ndarray, Z: np.ndarray) -> Said:
+def ours(X: np.ndarray, y: np.ndarray, Z: np.ndarray) -> Prediction:
     model = HGPRegressor(random_state=0, n_jobs=2)
     fit = seconds(lambda: model.fit(X, y))
-    said: list[tuple[np.ndarray, np.ndarray]] = []
-    predict = seconds(lambda: said.append(model.predict(Z, return_std=True)))
-    return Said(*said[0], fit, predict)
+    answers: list[tuple[np.ndarray, np.ndarray]] = []
+    predict = seconds(lambda: answers.append(model.predict(Z, return_std=True)))
+    return Prediction(Answer(*answers[0]), fit, predict)
 
 
 class Watch:
@@ -60,17 +60,18 @@ class Watch:
 def one(who: str, n: int, cap: float) -> None:
     """A run, told on standard output: looks of SVGP, and the result as the last line."""
     X, y, Z, truth = standardised(n)
-    runs: dict[str, Callable[[], Said]] = {
+    runs: dict[str, Callable[[], Prediction]] = {
         "GigaGP": lambda: ours(X, y, Z),
         SVGP.name: lambda: SVGP().run(X, y, Z, cap, Watch(truth)),
         GPBoost.name: lambda: GPBoost().run(X, y, Z, cap / 2),  # its predictions take as long
         NearestNeighbours.name: lambda: NearestNeighbours().run(X, y, Z, cap),
     }
-    said = runs[who]()
+    predicted = runs[who]()
+    mean, std = predicted.answer.mean, predicted.answer.std
     result = {
-        "fit_seconds": said.fit_seconds, "predict_seconds": said.predict_seconds,
-        "seconds": said.fit_seconds + said.predict_seconds, "rmse": metrics.rmse(truth, said.mean),
-        "nlpd": metrics.nlpd(truth, said.mean, said.std), "coverage95": metrics.coverage(truth, said.mean, said.std),
+        "fit_seconds": predicted.fit_seconds, "predict_seconds": predicted.predict_seconds,
+        "seconds": predicted.fit_seconds + predicted.predict_seconds, "rmse": metrics.rmse(truth, mean),
+        "nlpd": metrics.nlpd(truth, mean, std), "coverage95": metrics.coverage(truth, mean, std),
         "gb": peak_memory(), "done": True,
     }  # fmt: skip
     print(json.dumps(result), flush=True)

@@ -6,7 +6,6 @@ variance), as in GigaGP; the families are stationary kernels with one length-sca
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,11 +15,14 @@ import torch
 from scipy.optimize import minimize
 from scipy.spatial import cKDTree
 
+from deadline import Deadline
 from gigagp.arrays import Array
 from gigagp.paper.svgp import start_theta
 
 ROUGH_ROWS = 1000
 NEIGHBOURHOODS, NEIGHBOURHOOD_ROWS = 32, 256
+BLOCK = 1024  # rows of a large matrix that are computed together
+GAUSSIAN_ERROR = (2 / np.pi) ** 0.5  # mean absolute value of a standard Gaussian
 LOG_BOUNDS = {"variance": (1e-3, 1e3), "lengthscale": (1e-3, 1e3), "noise": (1e-6, 1e1)}
 
 Profile = Callable[[Any], tuple[Any, Any]]  # r^2 -> k, -2 dk/dr^2
@@ -104,13 +106,13 @@ def evidence(family: str, theta: Array, X: Any, y: Any) -> tuple[float, Array]:
     return value.item(), gradient
 
 
-def learn(family: str, start: Array, X: Any, y: Any, deadline: float, steps: int = 100) -> Learnt:
+def learn(family: str, start: Array, X: Any, y: Any, deadline: Deadline, steps: int = 100) -> Learnt:
     """theta that maximises the evidence of a batch, by L-BFGS-B from `start`, or the best one seen by the deadline."""
     best = Learnt(family, start, -np.inf, False)
 
     def loss(theta: Array) -> tuple[float, Array]:
         nonlocal best
-        if time.perf_counter() > deadline:
+        if deadline.passed:
             raise _OutOfTime
         try:
             value, gradient = evidence(family, theta, X, y)
@@ -129,13 +131,13 @@ def learn(family: str, start: Array, X: Any, y: Any, deadline: float, steps: int
     return best
 
 
-def rough_theta(X: Array, y: Array, deadline: float) -> Learnt:
+def rough_theta(X: Array, y: Array, deadline: Deadline) -> Learnt:
     """theta of a Matern 5/2, from the exact evidence of 1,000 random rows."""
     some = np.random.default_rng(0).permutation(len(X))[:ROUGH_ROWS]
     return learn("Matern 5/2", start_theta(X.shape[1]), *_batch(X[some][None], y[some][None]), deadline, steps=40)
 
 
-def local_theta(X: Array, y: Array, deadline: float) -> Learnt:
+def local_theta(X: Array, y: Array, deadline: Deadline) -> Learnt:
     """The family and theta of the largest evidence over 32 neighbourhoods of 256 rows around random rows.
 
     The neighbourhoods are in the metric of a first rough theta, from 1,000 random rows.
@@ -148,8 +150,7 @@ def local_theta(X: Array, y: Array, deadline: float) -> Learnt:
     near = _batch(X[rows], y[rows])
     found = []
     for left, family in zip(range(len(FAMILIES), 0, -1), FAMILIES, strict=True):
-        now = time.perf_counter()
-        found.append(learn(family, rough.theta, *near, now + (deadline - now) / left, steps=25))
+        found.append(learn(family, rough.theta, *near, deadline.sooner(1 / left), steps=25))
     return max(found, key=lambda learnt: learnt.evidence)
 
 
@@ -163,37 +164,56 @@ def nearest(tree: cKDTree, Z: Array, count: int) -> Array:
     return np.asarray(rows)
 
 
-def posteriors(learnt: Learnt, X: Array, y: Array, Z: Array) -> tuple[Array, Array]:
-    """Mean and deviation of y at one query for each GP of a batch: X (b, n, d), y (b, n), Z (b, d), in scaled units."""
+def posteriors(learnt: Learnt, X: Array, y: Array, Z: Array) -> tuple[Array, Array, Array]:
+    """Mean and deviation of y at one query for each GP of a batch, and its misfit, as ours has it.
+
+    X (b, n, d), y (b, n) and Z (b, d) are in scaled units. The misfit is the mean absolute error of the rows, each
+    predicted by the others in closed form, in predicted deviations, relative to that of a Gaussian.
+    """
     variance, noise = np.exp(learnt.theta[0]), np.exp(learnt.theta[-1])
     profile = FAMILIES[learnt.family]
     x, targets = _batch(X, y)
     K = variance * profile(_apart_within(x))[0]
     K.diagonal(dim1=-2, dim2=-1).add_(noise)
     k = variance * profile(_apart(x, torch.from_numpy(Z).unsqueeze(-2)))[0]
-    V = torch.linalg.solve_triangular(
-        torch.linalg.cholesky(K), torch.cat([k, targets.unsqueeze(-1)], dim=-1), upper=False
-    )
-    mean = (V[..., 0] * V[..., 1]).sum(-1)
-    latent = (variance - (V[..., 0] ** 2).sum(-1)).clamp(min=0)
-    return mean.numpy(), torch.sqrt(latent + noise).numpy()
+    identity = torch.eye(K.shape[-1], dtype=K.dtype).expand_as(K)
+    T = torch.linalg.solve_triangular(torch.linalg.cholesky(K), identity, upper=False)
+    a, b = T @ k, T @ targets.unsqueeze(-1)
+    mean = (a * b).sum((-1, -2))
+    latent = (variance - (a * a).sum((-1, -2))).clamp(min=0)
+    alpha, precision = (T.transpose(-1, -2) @ b).squeeze(-1), (T * T).sum(-2)
+    misfit = (alpha.abs() / precision.sqrt()).mean(-1) / GAUSSIAN_ERROR
+    return mean.numpy(), torch.sqrt(latent + noise).numpy(), misfit.numpy()
 
 
 class One:
-    """One exact GP, factored, that answers blocks of queries."""
+    """One exact GP, factored, that predicts blocks of queries."""
 
     def __init__(self, learnt: Learnt, X: Array, y: Array) -> None:
         self._variance, self._noise = np.exp(learnt.theta[0]), np.exp(learnt.theta[-1])
         self._scale, self._profile = torch.from_numpy(np.exp(-learnt.theta[1:-1])), FAMILIES[learnt.family]
-        self._x = torch.from_numpy(X) * self._scale
-        K = self._variance * self._profile(_apart_within(self._x))[0]
-        K.diagonal().add_(self._noise)
+        self._x, self._y = torch.from_numpy(X) * self._scale, torch.from_numpy(y)
+        K = torch.empty((len(X), len(X)), dtype=self._x.dtype)
+        for rows in torch.arange(len(X)).split(BLOCK):  # a whole matrix of temporary values would not fit beside K
+            K[rows] = self._variance * self._profile(_apart(self._x[rows], self._x))[0]
+        K.diagonal().fill_(self._variance + self._noise)
         self._L = torch.linalg.cholesky(K)
-        self._alpha = torch.cholesky_solve(torch.from_numpy(y).unsqueeze(-1), self._L)
+        self._alpha = torch.cholesky_solve(self._y.unsqueeze(-1), self._L).squeeze(-1)
 
-    def say(self, Z: Array) -> tuple[Array, Array]:
+    def predict(self, Z: Array) -> tuple[Array, Array]:
+        """Mean and deviation of y at the queries."""
         k = self._variance * self._profile(_apart(self._x, torch.from_numpy(Z) * self._scale))[0]
-        mean = (k.T @ self._alpha).squeeze(-1)
         V = torch.linalg.solve_triangular(self._L, k, upper=False)
         latent = (self._variance - (V * V).sum(0)).clamp(min=0)
-        return mean.numpy(), torch.sqrt(latent + self._noise).numpy()
+        return (k.T @ self._alpha).numpy(), torch.sqrt(latent + self._noise).numpy()
+
+    def leave_one_out(self, rows: Array) -> tuple[Array, Array]:
+        """Mean and deviation of y of each of these rows, from all others (Rasmussen & Williams 2006, eq. 5.12)."""
+        precision = torch.empty(len(rows), dtype=self._x.dtype)
+        for places in torch.arange(len(rows)).split(BLOCK):
+            identity = torch.zeros((len(self._x), len(places)), dtype=self._x.dtype)
+            identity[torch.from_numpy(rows)[places], torch.arange(len(places))] = 1
+            V = torch.linalg.solve_triangular(self._L, identity, upper=False)
+            precision[places] = (V * V).sum(0)
+        mean = self._y[rows] - self._alpha[rows] / precision
+        return mean.numpy(), precision.rsqrt().numpy()

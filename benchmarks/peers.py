@@ -1,7 +1,12 @@
-"""The peers, one small adapter each, with the settings their own documentation or papers advise.
+"""The Gaussian-process peers, one small adapter each, with the settings their own documentation or papers advise.
 
-All take standardised inputs and targets. theta is (log variance, log length-scales, log noise variance) of a squared
-exponential with one length-scale a column, as in GigaGP. Peers may use every core.
+All take standardised inputs and targets. theta is (log variance, log length-scales, log noise variance) of a kernel
+with one length-scale per column, as in GigaGP. Peers may use every core that the process may use. A cap is in seconds
+by the clock that the peer is given.
+
+Each `run` also predicts some held-out training rows where it is given their numbers, so that its distribution can be
+recalibrated. Prediction of a held-out row never uses its own target; parameters that are shared by all rows (theta) are
+learnt with it, as ours are. SVGP, whose inducing values are learnt from all rows, is trained without them.
 """
 
 from __future__ import annotations
@@ -14,37 +19,56 @@ from dataclasses import dataclass
 from importlib import import_module
 from itertools import takewhile
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.spatial import cKDTree
-from scipy.special import ndtri
-from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
+from deadline import WALL, Clock, Deadline
 from gigagp.arrays import Array
-from gigagp.model.distribution import PredictiveDistribution
 from gigagp.paper import fitc, svgp
 from gigagp.paper.svgp import Watch
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+NO_ROWS = np.empty(0, int)
 LML = Callable[[Array], tuple[float, Array]]  # theta -> log marginal likelihood and its gradient
 
 
+class Distribution(Protocol):
+    """Distributions of y at some inputs."""
+
+    def log_pdf(self, y: Array) -> Array: ...
+    def crps(self, y: Array) -> Array: ...
+    def interval(self, level: float) -> tuple[Array, Array]: ...
+
+
 @dataclass(frozen=True)
-class Said:
-    """What a model says at the held-out inputs, and the seconds it took to learn and to say it."""
+class Answer:
+    """Mean and standard deviation of y at some inputs.
+
+    The misfit is how large the errors of rows near each input are, in predicted deviations, where the method has it.
+    """
 
     mean: Array
-    std: Array  # of y
+    std: Array
+    misfit: Array | None = None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a method predicts at the test inputs, and what its recalibration needs."""
+
+    answer: Answer
     fit_seconds: float
     predict_seconds: float
-    quantiles: Array | None = None  # one row a query; without them those of N(mean, std^2)
-    capped: bool = False  # whether time ran out, in training or in answering
-    evaluation_seconds: float | None = None  # of one evidence with its gradient, where that was measured
-    choosing: float | None = None  # the part of our fit that went into choosing what was left open
-    distribution: PredictiveDistribution | None = None  # None for N(mean, std^2)
+    distribution: Distribution | None = None  # None for N(mean, std^2)
+    held_out: Answer | None = None  # predictions of held-out training rows
+    noise: float | None = None  # variance of the noise; None for a method that does not separate it
+    prior: float | None = None  # variance of f far from all data; None for a method that has none
+    capped: bool = False  # whether time ran out, in training or in prediction
+    choosing: float | None = None  # share of our fit that was spent on choosing what was left open
 
 
 def available(name: str, *modules: str) -> bool:
@@ -138,94 +162,39 @@ class SVGP(svgp.SVGP):
     """
 
     name = "SVGP-1024"
+    longest = 1800.0  # seconds; it has no end of its own
 
-    def __init__(self, smooth: bool = True) -> None:
-        super().__init__(smooth=smooth)
+    def __init__(self, smooth: bool = True, clock: Clock = WALL) -> None:
+        super().__init__(smooth=smooth, clock=clock)
 
     @staticmethod
     def available() -> bool:
         return available("SVGP", "torch", "gpytorch")
 
-    def run(self, X: Array, y: Array, Z: Array, cap: float, watch: Watch | None = None) -> Said:
-        """Train for `cap` seconds and predict; see `learn`."""
+    def run(
+        self, X: Array, y: Array, Z: Array, cap: float, watch: Watch | None = None, held_out: Array = NO_ROWS
+    ) -> Prediction:
+        """Train for `cap` seconds without the held-out rows, and predict; see `learn`."""
         _torch()
-        start = time.perf_counter()
-        theta = None if self._smooth else import_module("exact_torch").rough_theta(X, y, start + cap / 4).theta
-        begun = time.perf_counter() - start
-        said = self.learn(X, y, Z, cap - begun, theta, watch)
-        return Said(said.mean, said.std, begun + said.fit_seconds, said.predict_seconds, capped=said.capped)
-
-
-class SGPR:
-    """GPyTorch's sparse GP (Titsias 2009), 512 inducing inputs that are learnt, Matern 5/2, float64.
-
-    As in GPyTorch's tutorial, Adam on the collapsed bound of all rows; the rate is 0.05. theta starts from the exact
-    evidence of 1,000 random rows, inducing inputs at random rows. An evaluation holds several n x 512 matrices.
-    """
-
-    name = "SGPR-512"
-    inducing, rate, most_rows = 512, 0.05, 100_000
-    patience, gain = 20, 1e-3  # it has converged when so many steps gain less, per row
-
-    @staticmethod
-    def available() -> bool:
-        return available("SGPR", "torch", "gpytorch")
-
-    def run(self, X: Array, y: Array, Z: Array, cap: float) -> Said:
-        torch, gpytorch = _torch()
-        torch.manual_seed(0)
-        start = time.perf_counter()
-        model, likelihood = self._model(X, y, torch, gpytorch, start + cap / 4)
-        inputs, targets, queries = (torch.from_numpy(a) for a in (X, y, Z))
-        mll = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
-        optimiser = torch.optim.Adam(model.parameters(), lr=self.rate)
-        losses: list[float] = []
-        model.train()
-        with gpytorch.settings.max_cholesky_size(self.inducing + 1):
-            while time.perf_counter() - start < cap and not self._flat(losses):
-                optimiser.zero_grad()
-                loss = -mll(model(inputs), targets)
-                loss.backward()
-                optimiser.step()
-                losses.append(loss.item())
-            fitted = time.perf_counter() - start
-            start = time.perf_counter()
-            model.eval()
-            with torch.no_grad(), gpytorch.settings.fast_pred_var():
-                said = [likelihood(model(block)) for block in queries.split(1024)]
-                mean, variance = torch.cat([s.mean for s in said]), torch.cat([s.variance for s in said])
-        predicted = time.perf_counter() - start
-        return Said(mean.numpy(), variance.sqrt().numpy(), fitted, predicted, capped=not self._flat(losses))
-
-    def _flat(self, losses: list[float]) -> bool:
-        before, lately = losses[: -self.patience], losses[-self.patience :]
-        return bool(before) and min(before) - min(lately) < self.gain
-
-    def _model(self, X: Array, y: Array, torch: ModuleType, gpytorch: ModuleType, deadline: float) -> tuple[Any, Any]:
-        exact = import_module("exact_torch")
-        chosen = np.random.default_rng(0).permutation(len(X))[: self.inducing]
-        theta = exact.rough_theta(X, y, deadline).theta
-        likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
-        matern = gpytorch.kernels.MaternKernel(nu=2.5, ard_num_dims=X.shape[1])
-        base = gpytorch.kernels.ScaleKernel(matern).double()
-        matern.lengthscale = torch.from_numpy(np.exp(theta[1:-1]))
-        base.outputscale, likelihood.noise = float(np.exp(theta[0])), max(float(np.exp(theta[-1])), 2e-4)
-
-        class Model(gpytorch.models.ExactGP):
-            def __init__(self) -> None:
-                super().__init__(torch.from_numpy(X), torch.from_numpy(y), likelihood)
-                self.mean_module = gpytorch.means.ConstantMean()
-                Z = torch.from_numpy(X[chosen])
-                self.covar_module = gpytorch.kernels.InducingPointKernel(base, Z, likelihood)
-
-            def forward(self, x: Any) -> Any:
-                return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-        return Model().double(), likelihood
+        start, deadline = time.perf_counter(), Deadline.after(min(cap, self.longest), self.clock)
+        inputs, targets = np.delete(X, held_out, axis=0), np.delete(y, held_out)
+        rough = (
+            None if self._smooth else import_module("exact_torch").rough_theta(inputs, targets, deadline.sooner(0.25))
+        )
+        rough_seconds = time.perf_counter() - start
+        theta = None if rough is None else rough.theta
+        result = self.learn(inputs, targets, np.concatenate([Z, X[held_out]]), deadline.left, theta, watch)
+        n = len(Z)
+        answer = Answer(result.mean[:n], result.std[:n])
+        second = Answer(result.mean[n:], result.std[n:]) if len(held_out) else None
+        return Prediction(
+            answer, rough_seconds + result.fit_seconds, result.predict_seconds, held_out=second, noise=result.noise,
+            prior=result.prior, capped=result.capped,
+        )  # fmt: skip
 
 
 class GPBoost:
-    """GPBoost's Vecchia approximation: 20 neighbours, random ordering, one range a column.
+    """GPBoost's Vecchia approximation: 20 neighbours, random ordering, one range per column.
 
     All are its defaults for large data; neighbours are chosen by correlation, again during the fit, its default with
     ARD. smooth: squared exponential, which on 2,000 robot arm rows was faster and more accurate than Matern 5/2.
@@ -236,10 +205,14 @@ class GPBoost:
     """
 
     name = "GPBoost Vecchia"
-    first_rows, most_rows, steps, growth = 1000, 50_000, 20, 4
+    first_rows = 1000
+    most_rows = 50_000
+    steps = 20  # of the optimiser on each subset
+    growth = 4  # of subsets, at most
     exponent = 1.35  # of a step's time in the rows, measured from 2,000 to 36,000
 
-    def __init__(self, smooth: bool = True) -> None:
+    def __init__(self, smooth: bool = True, clock: Clock = WALL) -> None:
+        self._clock = clock
         kernel = {"cov_function": "gaussian_ard"} if smooth else {"cov_function": "matern_ard", "cov_fct_shape": 2.5}
         self._settings = kernel | {
             "likelihood": "gaussian", "gp_approx": "vecchia", "num_neighbors": 20, "vecchia_ordering": "random",
@@ -250,176 +223,158 @@ class GPBoost:
     def available() -> bool:
         return available("GPBoost", "gpboost")
 
-    def run(self, X: Array, y: Array, Z: Array, cap: float) -> Said:
-        gpboost = import_module("gpboost")
+    def run(self, X: Array, y: Array, Z: Array, cap: float, held_out: Array = NO_ROWS) -> Prediction:
         start = time.perf_counter()
         order = np.random.default_rng(0).permutation(len(X))[: self.most_rows]
-        X, y = X[order], y[order]
+        theta, capped = self._learn(X[order], y[order], cap)
+        fit_seconds = time.perf_counter() - start
+        start = time.perf_counter()
+        answer = self._answer(X[order], y[order], Z, theta)
+        predict_seconds = time.perf_counter() - start
+        others = order[~np.isin(order, held_out)]
+        second = self._answer(X[others], y[others], X[held_out], theta) if len(held_out) else None
+        noise, prior = float(theta[0]), float(theta[1])
+        return Prediction(
+            answer, fit_seconds, predict_seconds, held_out=second, noise=noise, prior=prior, capped=capped
+        )
+
+    def _answer(self, X: Array, y: Array, Z: Array, theta: Array) -> Answer:
+        model = import_module("gpboost").GPModel(gp_coords=X, **self._settings)
+        result = model.predict(y=y, gp_coords_pred=Z, cov_pars=theta, predict_var=True, predict_response=True)
+        return Answer(result["mu"], np.sqrt(result["var"]))
+
+    def _learn(self, X: Array, y: Array, cap: float) -> tuple[Array, bool]:
+        """Variances of noise and function and the ranges, and whether time ran out."""
+        gpboost = import_module("gpboost")
+        deadline = Deadline.after(cap, self._clock)
         theta = np.concatenate([[0.1, 1.0], np.full(X.shape[1], X.shape[1] ** 0.5)])
         rows, steps, capped = min(self.first_rows, len(X)), self.steps // 2, True
         while capped:
-            begun = time.perf_counter()
+            start = self._clock()
             model = gpboost.GPModel(gp_coords=X[:rows], **self._settings)
             model.fit(y=y[:rows], params={"maxit": steps, "init_cov_pars": theta})
             theta = model.get_cov_pars(format_pandas=False).ravel()
-            ended = time.perf_counter()
-            taken = model._get_num_optim_iter()
-            capped = rows < len(X) or taken >= steps
-            left, step = start + cap - ended, (ended - begun) / max(taken, 1)
-            fits = rows * (left / (self.steps * step)) ** (1 / self.exponent) if left > 0 else 0
-            more = int(min(self.growth * rows, len(X), max(fits, rows)))
-            steps = 1000 if more == len(X) else self.steps
-            steps = int(min(steps, max(left, 0) / (step * (more / rows) ** self.exponent)))
+            seconds = self._clock() - start
+            iterations = model._get_num_optim_iter()
+            capped = rows < len(X) or iterations >= steps
+            left, step = deadline.left, seconds / max(iterations, 1)
+            affordable = rows * (left / (self.steps * step)) ** (1 / self.exponent) if left > 0 else 0
+            next_rows = int(min(self.growth * rows, len(X), max(affordable, rows)))
+            steps = 1000 if next_rows == len(X) else self.steps
+            steps = int(min(steps, max(left, 0) / (step * (next_rows / rows) ** self.exponent)))
             if steps < self.steps // 2:
                 break
-            rows = more
-        fitted = time.perf_counter() - start
-        start = time.perf_counter()
-        model = gpboost.GPModel(gp_coords=X, **self._settings)
-        said = model.predict(y=y, gp_coords_pred=Z, cov_pars=theta, predict_var=True, predict_response=True)
-        return Said(said["mu"], np.sqrt(said["var"]), fitted, time.perf_counter() - start, capped=capped)
+            rows = next_rows
+        return theta, capped
 
 
 class NearestNeighbours:
     """A nearest-neighbour GP: each query gets an exact GP on its nearest training rows, by Cholesky, in batches.
 
     Family and theta maximise the exact evidence of neighbourhoods (`exact_torch.local_theta`); neighbours are found by
-    a KD-tree in the metric of theta. Half of the cap is for theta, half for the answers, which are given in turn.
+    a KD-tree in the metric of theta. Half of the cap is for theta, half for the predictions with each count.
     """
 
     name = "nearest neighbours"
     entries = 2**21  # of the covariance matrices of a block of queries
 
-    def __init__(self, counts: Sequence[int] = (64,)) -> None:
-        self._counts = counts
+    def __init__(self, counts: Sequence[int] = (64,), clock: Clock = WALL) -> None:
+        self._counts, self._clock = counts, clock
 
     @staticmethod
     def available() -> bool:
         return available("nearest neighbours", "torch")
 
-    def run(self, X: Array, y: Array, Z: Array, cap: float) -> Said:
+    def run(self, X: Array, y: Array, Z: Array, cap: float) -> Prediction:
         return next(self.each(X, y, Z, cap))
 
-    def each(self, X: Array, y: Array, Z: Array, cap: float) -> Iterator[Said]:
-        """What is said with each count of neighbours, with one theta."""
+    def each(self, X: Array, y: Array, Z: Array, cap: float, held_out: Array = NO_ROWS) -> Iterator[Prediction]:
+        """The predictions with each count of neighbours, with one theta."""
         torch, exact = import_module("torch"), import_module("exact_torch")
         torch.set_num_threads(CORES)
         start = time.perf_counter()
-        learnt = exact.local_theta(X, y, start + cap / 2)
+        learnt = exact.local_theta(X, y, Deadline.after(cap / 2, self._clock))
         scale = np.exp(-learnt.theta[1:-1])
         tree = cKDTree(X * scale)
-        fitted = time.perf_counter() - start
+        fit_seconds = time.perf_counter() - start
+        noise, prior = float(np.exp(learnt.theta[-1])), float(np.exp(learnt.theta[0]))
         for count in self._counts:
+            block = max(1, self.entries // count**2)
 
-            def say(block: Array, count: int = count) -> tuple[Array, Array]:
+            def at_queries(place: slice, count: int = count) -> tuple[Array, ...]:
                 torch.set_num_threads(1)
-                scaled = block * scale
+                scaled = Z[place] * scale
                 rows = exact.nearest(tree, scaled, count)
                 return exact.posteriors(learnt, tree.data[rows], y[rows], scaled)
 
+            def at_held_out(place: slice, count: int = count) -> tuple[Array, ...]:
+                torch.set_num_threads(1)
+                these = held_out[place]
+                rows = exact.nearest(tree, tree.data[these], count + 1)
+                rows = np.take_along_axis(rows, np.argsort(rows == these[:, None], axis=1, kind="stable"), 1)[:, :-1]
+                return exact.posteriors(learnt, tree.data[rows], y[rows], tree.data[these])
+
+            second = Answer(*in_blocks(at_held_out, len(held_out), block)) if len(held_out) else None
             start = time.perf_counter()
-            mean, std = answered(say, Z, max(1, self.entries // count**2), start + cap / 2, threads=CORES)
-            capped = learnt.capped or len(mean) < len(Z)
-            yield Said(mean, std, fitted, time.perf_counter() - start, capped=capped)
+            answer = Answer(*in_blocks(at_queries, len(Z), block, Deadline.after(cap / 2, self._clock)))
+            yield Prediction(
+                answer, fit_seconds, time.perf_counter() - start, held_out=second, noise=noise, prior=prior,
+                capped=learnt.capped or len(answer.mean) < len(Z),
+            )  # fmt: skip
 
 
-class ExactSubset:
-    """One exact GP on at most 10,000 rows, a random subset where there are more.
+class ExactGP:
+    """One exact GP on all rows, where these are not too many.
 
-    theta starts where the neighbourhoods' evidence put it (as for nearest neighbours) and is refined by the exact
-    evidence of all its rows until the cap. Queries are answered in turn for as long again.
+    theta starts where the evidence of neighbourhoods put it (as for nearest neighbours) and is refined by the exact
+    evidence of 5,000 random rows, or without a cap of all rows. Held-out rows are predicted in closed form.
     """
 
     name = "exact GP"
-    most_rows = 10_000
+    most_rows = 15_000  # memory
+    refining_rows = 5_000
+
+    def __init__(self, clock: Clock = WALL) -> None:
+        self._clock = clock
 
     @staticmethod
     def available() -> bool:
         return available("exact GP", "torch")
 
-    def run(self, X: Array, y: Array, Z: Array, cap: float) -> Said:
+    def run(self, X: Array, y: Array, Z: Array, cap: float, held_out: Array = NO_ROWS) -> Prediction:
         torch, exact = import_module("torch"), import_module("exact_torch")
         torch.set_num_threads(CORES)
-        start = time.perf_counter()
-        rows = np.random.default_rng(0).permutation(len(X))[: self.most_rows]
-        learnt = exact.local_theta(X, y, start + cap / 2)
-        X, y = X[rows], y[rows]
-        batch = torch.from_numpy(X[None]), torch.from_numpy(y[None])
-        begun = time.perf_counter()
-        exact.evidence(learnt.family, learnt.theta, *batch)
-        evaluation = time.perf_counter() - begun
-        learnt = exact.learn(learnt.family, learnt.theta, *batch, start + cap - evaluation)
+        start, deadline = time.perf_counter(), Deadline.after(cap, self._clock)
+        count = self.refining_rows if np.isfinite(cap) else len(X)
+        some = np.sort(np.random.default_rng(0).permutation(len(X))[:count])
+        learnt = exact.local_theta(X, y, deadline.sooner(0.5))
+        batch = torch.from_numpy(X[some][None]), torch.from_numpy(y[some][None])
+        learnt = exact.learn(learnt.family, learnt.theta, *batch, deadline)
         model = exact.One(learnt, X, y)
-        fitted = time.perf_counter() - start
+        fit_seconds = time.perf_counter() - start
         start = time.perf_counter()
-        mean, std = answered(model.say, Z, 1000, start + cap, threads=1)
-        predicted = time.perf_counter() - start
-        capped = learnt.capped or len(mean) < len(Z)
-        return Said(mean, std, fitted, predicted, capped=capped, evaluation_seconds=evaluation)
+        answer = Answer(*in_blocks(lambda place: model.predict(Z[place]), len(Z), 1000, threads=1))
+        predict_seconds = time.perf_counter() - start
+        second = Answer(*model.leave_one_out(held_out)) if len(held_out) else None
+        noise, prior = float(np.exp(learnt.theta[-1])), float(np.exp(learnt.theta[0]))
+        return Prediction(
+            answer, fit_seconds, predict_seconds, held_out=second, noise=noise, prior=prior, capped=learnt.capped
+        )
 
 
-class BoostedTrees:
-    """scikit-learn's histogram gradient boosting: one model for the mean, one for each quantile of `levels`.
+def in_blocks(
+    predict: Callable[[slice], tuple[Array, ...]], queries: int, block: int, deadline: Deadline | None = None,
+    threads: int = CORES,
+) -> tuple[Array, ...]:  # fmt: skip
+    """The predictions at the first queries: all, or those of the blocks that began before the deadline."""
 
-    Defaults, but up to 800 trees with early stopping on a tenth of the rows. Each model has an equal share of the cap.
-    The deviation is that of a Gaussian with the same outermost interval.
-    """
-
-    name = "boosted trees"
-    first_trees, most_trees = 50, 800
-    jitter = 1e-3  # on the targets of quantile models: with ties at the start's value they find no first split
-
-    def __init__(self, levels: Sequence[float]) -> None:
-        self._levels = levels
-
-    @staticmethod
-    def available() -> bool:
-        return True
-
-    def run(self, X: Array, y: Array, Z: Array, cap: float) -> Said:
-        start = time.perf_counter()
-        share = cap / (1 + len(self._levels))
-        mean_model, capped = self._grown(X, y, share)
-        models = [mean_model]
-        untied = y + self.jitter * np.random.default_rng(0).standard_normal(len(y))
-        for level in self._levels:
-            model, cut = self._grown(X, untied, share, loss="quantile", quantile=level)
-            models.append(model)
-            capped |= cut
-        fitted = time.perf_counter() - start
-        start = time.perf_counter()
-        mean, *values = (model.predict(Z) for model in models)
-        quantiles = np.sort(np.stack(values, axis=1), axis=1)  # separate models may cross
-        width = ndtri(self._levels[-1]) - ndtri(self._levels[0])
-        std = np.maximum((quantiles[:, -1] - quantiles[:, 0]) / width, 1e-3)
-        return Said(mean, std, fitted, time.perf_counter() - start, quantiles=quantiles, capped=capped)
-
-    def _grown(self, X: Array, y: Array, seconds: float, **loss: Any) -> tuple[Any, bool]:
-        """A model whose trees are doubled until early stopping, and whether time ran out before."""
-        start = time.perf_counter()
-        model = HistGradientBoostingRegressor(**loss, warm_start=True, early_stopping=True, random_state=0)
-        trees = self.first_trees
-        while True:
-            model.set_params(max_iter=trees).fit(X, y)
-            if model.n_iter_ < trees or trees >= self.most_trees:
-                return model, False
-            if 2 * (time.perf_counter() - start) > seconds:  # as many again take as long again
-                return model, True
-            trees *= 2
-
-
-def answered(
-    say: Callable[[Array], tuple[Array, Array]], Z: Array, block: int, deadline: float, threads: int
-) -> tuple[Array, Array]:
-    """Means and deviations of the first queries: all, or those of the blocks begun before the deadline."""
-
-    def in_time(first: int) -> tuple[Array, Array] | None:
-        return say(Z[first : first + block]) if first == 0 or time.perf_counter() < deadline else None
+    def in_time(first: int) -> tuple[Array, ...] | None:
+        late = deadline is not None and first > 0 and deadline.passed
+        return None if late else predict(slice(first, min(first + block, queries)))
 
     with ThreadPoolExecutor(threads) as pool:
-        parts = list(takewhile(lambda part: part is not None, pool.map(in_time, range(0, len(Z), block))))
-    mean, std = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return mean, std
+        parts = list(takewhile(lambda part: part is not None, pool.map(in_time, range(0, queries, block))))
+    return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
 
 
 class FITC:

@@ -12,8 +12,8 @@ from render import origin, table, time_of
 PAGE = HERE.parent / "docs" / "prediction.md"
 HEAD = """# Prediction from neighbours, measured
 
-Written by `benchmarks/prediction_page.py`; do not edit. Version 0.2, defaults; the comparison with peers on
-[its own page](accuracy.md) was made with version 0.1."""
+Written by `benchmarks/prediction_page.py`; do not edit. Version 0.2, defaults; the comparison with peers has
+[its own page](accuracy.md)."""
 
 
 def read(name: str) -> dict[str, Any] | None:

@@ -391,13 +391,10 @@ def plain(rows: list[Found]) -> str:
 
 def accuracy(found: Found) -> str:
     """Who wins how often; the tables are a page of their own."""
-    whole = [v for v in found["versus"] if v["splits"] == [0]]
-    body = [
-        (who, *(str(sum(v["who"] == who and v["verdict"] == verdict for v in whole)) for verdict in VERDICTS))
-        for who in dict.fromkeys(v["who"] for v in whole)
-    ]
-    words = "Our NLPD against that of each peer: on how many data sets. [All of it](accuracy.md)."
-    return f"{words}\n\n{table(('against', *VERDICTS), body)}"
+    from accuracy_page import tally_table  # noqa: PLC0415 it uses what is defined here
+
+    words = "Ours against each peer, split 0: on how many data sets it wins, ties and loses. [All of it](accuracy.md)."
+    return f"{words}\n\n{tally_table(found['versus'])}"
 
 
 def ideas(found: Found) -> str:
@@ -436,7 +433,6 @@ def experiments(found: Found) -> str:
     return "\n\n".join(text)
 
 
-VERDICTS = ("win", "tie", "loss")
 PARTS: tuple[tuple[str, str, Callable[[Found], str]], ...] = (
     ("leaf_floor", "Leaf floor", leaf_floor),
     ("evidence_rate", "Evidence through the engine", evidence_rate),

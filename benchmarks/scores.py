@@ -1,66 +1,110 @@
-"""Scores of the accuracy comparison: of one answer, and of the difference between two on the same rows."""
+"""Scores of the accuracy comparison: losses per row, recalibrated distributions, and differences between methods."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.special import ndtri
 
 from gigagp import metrics
 from gigagp.arrays import Array
-from peers import Said
+from gigagp.model.answers import Answers
+from gigagp.model.calibration import Calibration, Setting
+from gigagp.model.distribution import PredictiveDistribution, Shape
+from peers import Answer, Distribution, Prediction
 
 LEVELS = (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975)
-INTERVALS = {0.5: (2, 4), 0.8: (1, 5), 0.95: (0, 6)}  # central interval -> places of its ends in LEVELS
-_FINE = (np.arange(199) + 0.5) / 199
+COVERAGES = (0.5, 0.8, 0.95)  # central intervals whose ends are among LEVELS
+SCORES = ("rmse", "nlpd", "crps")
+_FINE = (np.arange(199) + 0.5) / 199  # levels over which the pinball loss is averaged
+_SMALL_NOISE = 1e-3  # of the median variance: the noise of a method that does not separate it
 
 
-def log_losses(y: Array, mean: Array, std: Array) -> Array:
-    """Negative log density of each row under N(mean, std^2); `metrics.nlpd` is their mean."""
-    return np.asarray(0.5 * ((y - mean) / std) ** 2 + np.log(std) + 0.5 * np.log(2 * np.pi))
+class QuantileDistribution:
+    """The distributions with given quantiles at LEVELS, one row per query, in ascending order.
 
-
-def quantile_crps(y: Array, quantiles: Array) -> float:
-    """Mean CRPS of the distributions with these quantiles at LEVELS: twice the pinball loss, averaged over levels.
-
-    Between the levels, and beyond them, a quantile is linear in the normal quantile of its level: exact for Gaussians.
+    Between these levels, and beyond them, a quantile is linear in the normal quantile of its level: a Gaussian's
+    quantiles give that Gaussian. Seven quantiles, learnt one by one, have no usable density (they may coincide), so the
+    density is that of the Gaussian with the method's mean and deviation.
     """
-    known, wanted = ndtri(LEVELS), ndtri(_FINE)
-    left = np.clip(np.searchsorted(known, wanted) - 1, 0, len(known) - 2)
-    share = (wanted - known[left]) / (known[left + 1] - known[left])
-    total = 0.0
-    for level, place, part in zip(_FINE, left, share, strict=True):
-        over = y - ((1 - part) * quantiles[:, place] + part * quantiles[:, place + 1])
-        total += float(np.mean(np.maximum(level * over, (level - 1) * over)))
-    return 2 * total / len(_FINE)
+
+    def __init__(self, answer: Answer, quantiles: Array) -> None:
+        self._gaussian = PredictiveDistribution(answer.mean, answer.std, Shape.gaussian())
+        self._quantiles, self._z = quantiles, ndtri(LEVELS)
+
+    def log_pdf(self, y: Array) -> Array:
+        """ln p(y) of the Gaussian, one value per query."""
+        return self._gaussian.log_pdf(y)
+
+    def crps(self, y: Array) -> Array:
+        """The continuous ranked probability score: twice the pinball loss, averaged over all levels."""
+        wanted = ndtri(_FINE)
+        pieces = np.clip(np.searchsorted(self._z, wanted) - 1, 0, len(LEVELS) - 2)
+        total = np.zeros(len(y))
+        for level, z, piece in zip(_FINE, wanted, pieces, strict=True):
+            share = (z - self._z[piece]) / (self._z[piece + 1] - self._z[piece])
+            over = y - ((1 - share) * self._quantiles[:, piece] + share * self._quantiles[:, piece + 1])
+            total += np.maximum(level * over, (level - 1) * over)
+        return 2 * total / len(_FINE)
+
+    def interval(self, level: float) -> tuple[Array, Array]:
+        """The central interval that holds y with this probability, one of COVERAGES."""
+        low, high = (int(np.argmin(np.abs(np.array(LEVELS) - end))) for end in (0.5 - level / 2, 0.5 + level / 2))
+        return self._quantiles[:, low], self._quantiles[:, high]
 
 
-def coverages(y: Array, quantiles: Array) -> dict[str, float]:
-    """Share of rows inside the central intervals that the quantiles at LEVELS bound."""
-    return {
-        f"{level:g}": float(np.mean((quantiles[:, low] <= y) & (y <= quantiles[:, high])))
-        for level, (low, high) in INTERVALS.items()
-    }
+def own_distribution(prediction: Prediction) -> Distribution:
+    """The method's own distribution; the Gaussian with its mean and deviation where it gives no other."""
+    if prediction.distribution is not None:
+        return prediction.distribution
+    return PredictiveDistribution(prediction.answer.mean, prediction.answer.std, Shape.gaussian())
 
 
-def scores(y: Array, said: Said) -> dict[str, float | dict[str, float]]:
-    """RMSE, NLPD, CRPS and coverage of an answer to these rows; the Gaussian's own where no quantiles were given."""
-    if said.distribution is not None:
-        predicted = said.distribution
-        covered = {f"{level:g}": metrics.inside(y, *predicted.interval(level)) for level in INTERVALS}
-        nlpd, crps = float(-predicted.log_pdf(y).mean()), float(predicted.crps(y).mean())
-        return {"rmse": metrics.rmse(y, said.mean), "nlpd": nlpd, "crps": crps, "coverage": covered}
-    if said.quantiles is None:
-        crps = metrics.crps(y, said.mean, said.std)
-        covered = {f"{level:g}": metrics.coverage(y, said.mean, said.std, level) for level in INTERVALS}
-    else:
-        crps, covered = quantile_crps(y, said.quantiles), coverages(y, said.quantiles)
-    return {
-        "rmse": metrics.rmse(y, said.mean), "nlpd": metrics.nlpd(y, said.mean, said.std), "crps": crps,
-        "coverage": covered,
-    }  # fmt: skip
+def recalibrated(prediction: Prediction, truth: Array) -> PredictiveDistribution | None:
+    """The distribution by our calibration, learnt from the method's held-out predictions and these rows' targets."""
+    if prediction.held_out is None:
+        return None
+    noise = prediction.noise
+    if noise is None:
+        noise = _SMALL_NOISE * float(np.median(prediction.held_out.std**2))
+    setting = Setting(noise, prediction.prior)
+    calibration = Calibration.learnt(_latent(prediction.held_out, noise), truth, setting)
+    if not calibration.rows:
+        return PredictiveDistribution(prediction.answer.mean, prediction.answer.std, Shape.gaussian())
+    std = np.sqrt(calibration.variance(_latent(prediction.answer, noise)))
+    return PredictiveDistribution(prediction.answer.mean, std, calibration.shape)
+
+
+def _latent(answer: Answer, noise: float) -> Answers:
+    """Mean and variance of f; the misfit is one where the method does not have it."""
+    misfit = np.ones(len(answer.mean)) if answer.misfit is None else answer.misfit
+    return Answers(answer.mean, np.maximum(answer.std**2 - noise, 1e-12), misfit)
+
+
+@dataclass(frozen=True)
+class Losses:
+    """The losses of each test row under one distribution, and the share of rows inside central intervals."""
+
+    rmse: Array  # squared errors
+    nlpd: Array
+    crps: Array
+    coverage: dict[str, float]
+
+    @classmethod
+    def of(cls, y: Array, mean: Array, distribution: Distribution) -> Losses:
+        covered = {f"{level:g}": metrics.inside(y, *distribution.interval(level)) for level in COVERAGES}
+        return cls((y - mean) ** 2, -distribution.log_pdf(y), distribution.crps(y), covered)
+
+    @cached_property
+    def scores(self) -> dict[str, float | dict[str, float]]:
+        """RMSE, mean NLPD, mean CRPS and coverage."""
+        return {
+            "rmse": float(self.rmse.mean() ** 0.5), "nlpd": float(self.nlpd.mean()), "crps": float(self.crps.mean()),
+            "coverage": self.coverage,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -79,9 +123,9 @@ class Difference:
 
 
 def paired(ours: Sequence[Array], theirs: Sequence[Array]) -> Difference:
-    """The mean difference over the rows that both answered, one pair of arrays a split.
+    """The mean difference over the rows that both predicted, one pair of arrays per split.
 
-    Rows are in the same order; who ran out of time answered the first of them. The standard error is that of the rows,
+    Rows are in the same order; who ran out of time predicted the first of them. The standard error is that of the rows,
     or of the splits' means where that is larger.
     """
     apart = [a[: len(b)] - b[: len(a)] for a, b in zip(ours, theirs, strict=True)]

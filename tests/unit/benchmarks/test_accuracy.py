@@ -1,5 +1,6 @@
 """The accuracy comparison's own arithmetic: scores, paired differences, rows of a split, bars, merging, the page."""
 
+import json
 import sys
 from fractions import Fraction
 from functools import partial
@@ -9,18 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.special import ndtri
+from scipy.stats import t as student
 from sklearn.gaussian_process import GaussianProcessRegressor, kernels
+from threadpoolctl import threadpool_limits
 
 from gigagp import metrics
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "benchmarks"))
-accuracy, accuracy_page, peers, scores = map(import_module, ("accuracy", "accuracy_page", "peers", "scores"))
-
-
-@pytest.fixture
-def results(tmp_path, monkeypatch):
-    monkeypatch.setattr(accuracy, "RESULTS", tmp_path)
-    return tmp_path
+accuracy, accuracy_page, comparison, deadline, peers, scores = map(
+    import_module, ("accuracy", "accuracy_page", "comparison", "deadline", "peers", "scores")
+)
+boosting = import_module("boosting")
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def gaussian():
     return mean + std * rng.standard_normal(4000), mean, std
 
 
-def said(mean, std, quantiles=None):
-    return peers.Said(mean, std, 1.0, 1.0, quantiles=quantiles)
+def predicted(mean, std, **more):
+    return peers.Prediction(peers.Answer(mean, std), 1.0, 1.0, **more)
 
 
 def row(who, **more):
@@ -44,30 +44,62 @@ def row(who, **more):
         "set": "elevators", "split": 0, "method": "ours" if who == "GigaGP" else "neighbours", "who": who,
         "rmse": 0.36, "nlpd": 0.40, "crps": 0.2, "coverage": {"0.5": 0.5, "0.8": 0.8, "0.95": 0.95}, "cap": 30.0,
         "capped": False, "rows": 100, "queries": 50, "answered": 50, "fit_seconds": 2.0, "predict_seconds": 1.0,
-        "gb": 0.5, "evaluation_seconds": None, "commit": "abc", "date": "2026-11-16",
+        "gb": 0.5, "no_cap": False, "commit": "abc", "date": "2026-11-16",
     }  # fmt: skip
     return base | more
 
 
-def test_losses_average_to_nlpd(gaussian):
+def test_losses_average_to_the_scores(gaussian):
     y, mean, std = gaussian
-    assert scores.log_losses(y, mean, std).mean() == pytest.approx(metrics.nlpd(y, mean, std), rel=1e-12)
+    found = scores.Losses.of(y, mean, scores.own_distribution(predicted(mean, std))).scores
+    assert found["rmse"] == pytest.approx(metrics.rmse(y, mean), rel=1e-12)
+    assert found["nlpd"] == pytest.approx(metrics.nlpd(y, mean, std), rel=1e-12)
+    assert found["crps"] == pytest.approx(metrics.crps(y, mean, std), rel=1e-12)
+    assert found["coverage"]["0.95"] == metrics.coverage(y, mean, std)
 
 
-def test_a_gaussians_quantiles_give_its_crps_and_coverage(gaussian):
+def test_a_gaussians_quantiles_give_its_scores(gaussian):
     y, mean, std = gaussian
-    quantiles = mean[:, None] + std[:, None] * ndtri(scores.LEVELS)
-    plain = scores.scores(y, said(mean, std))
-    given = scores.scores(y, said(mean, std, quantiles))
-    assert given["crps"] == pytest.approx(plain["crps"], rel=3e-3)
-    assert given["coverage"] == plain["coverage"]
-    assert plain["coverage"]["0.95"] == metrics.coverage(y, mean, std)
+    quantiles = scores.QuantileDistribution(
+        peers.Answer(mean, std), mean[:, None] + std[:, None] * ndtri(scores.LEVELS)
+    )
+    plain = scores.Losses.of(y, mean, scores.own_distribution(predicted(mean, std)))
+    given = scores.Losses.of(y, mean, scores.own_distribution(predicted(mean, std, distribution=quantiles)))
+    assert given.crps == pytest.approx(plain.crps, abs=0.02)
+    assert given.scores["crps"] == pytest.approx(plain.scores["crps"], rel=3e-3)
+    assert given.coverage == plain.coverage
 
 
 def test_wider_quantiles_cover_more(gaussian):
     y, mean, std = gaussian
-    wide = scores.coverages(y, mean[:, None] + 2 * std[:, None] * ndtri(scores.LEVELS))
-    assert all(wide[level] > float(level) + 0.02 for level in wide)
+    wide = scores.QuantileDistribution(peers.Answer(mean, std), mean[:, None] + 2 * std[:, None] * ndtri(scores.LEVELS))
+    assert all(metrics.inside(y, *wide.interval(level)) > level + 0.02 for level in scores.COVERAGES)
+
+
+@pytest.mark.parametrize("noise", [None, 0.01])
+def test_recalibration_mends_deviations_and_tails(noise):
+    """A method whose deviations are three times too small, with errors that have heavy tails."""
+    rng = np.random.default_rng(7)
+
+    def rows(count):
+        std = np.exp(rng.standard_normal(count) / 3)
+        return peers.Answer(np.zeros(count), std / 3), std * rng.standard_t(4, count) / 2**0.5
+
+    held_out, truth = rows(4000)
+    answer, y = rows(4000)
+    method = peers.Prediction(answer, 1.0, 1.0, held_out=held_out, noise=noise)
+    own = scores.Losses.of(y, answer.mean, scores.own_distribution(method))
+    again = scores.Losses.of(y, answer.mean, scores.recalibrated(method, truth))
+    right = -student(4, scale=3 * answer.std / 2**0.5).logpdf(y).mean()
+    assert own.scores["nlpd"] > right + 1
+    assert again.scores["nlpd"] == pytest.approx(right, abs=0.03)
+    assert all(abs(again.coverage[f"{level:g}"] - level) < 0.025 for level in scores.COVERAGES)
+    assert np.array_equal(again.rmse, own.rmse)
+
+
+def test_without_held_out_rows_nothing_is_recalibrated(gaussian):
+    y, mean, std = gaussian
+    assert scores.recalibrated(predicted(mean, std), y) is None
 
 
 def test_paired_interval_is_that_of_the_differences():
@@ -131,10 +163,65 @@ def test_the_peers_exact_gp_is_scikit_learns(family, exact_torch):
     assert gradient == pytest.approx(slopes, rel=1e-6, abs=1e-8)
     learnt = exact_torch.Learnt(family, theta, value, False)
     scale = np.exp(-theta[1:3])
-    answer = exact_torch.posteriors(learnt, (X * scale)[None], y[None], z * scale)
+    *answer, misfit = exact_torch.posteriors(learnt, (X * scale)[None], y[None], z * scale)
     expected = one.predict(z, return_std=True)
+    model = exact_torch.One(learnt, X, y)
     assert np.ravel(answer) == pytest.approx(np.ravel(expected), rel=1e-8)
-    assert np.ravel(exact_torch.One(learnt, X, y).say(z)) == pytest.approx(np.ravel(expected), rel=1e-8)
+    assert np.ravel(model.predict(z)) == pytest.approx(np.ravel(expected), rel=1e-8)
+    others = [GaussianProcessRegressor(kernel, alpha=0.0, optimizer=None).fit(*_without(i, X, y)) for i in range(30)]
+    expected = np.ravel([other.predict(X[i : i + 1], return_std=True) for i, other in enumerate(others)]).reshape(30, 2)
+    mean, std = model.leave_one_out(np.arange(30))
+    assert np.column_stack([mean, std]) == pytest.approx(expected, rel=1e-7)
+    assert misfit[0] == pytest.approx(np.mean(np.abs(y - mean) / std) * (np.pi / 2) ** 0.5, rel=1e-7)
+
+
+def _without(i, X, y):
+    return np.delete(X, i, axis=0), np.delete(y, i)
+
+
+@pytest.mark.torch
+def test_nearest_neighbours_predict_a_held_out_row_without_it(exact_torch, monkeypatch):
+    rng = np.random.default_rng(8)
+    X = rng.standard_normal((300, 2))
+    y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(300)
+    theta = np.array([0.0, 0.0, 0.0, np.log(0.01)])
+    monkeypatch.setattr(exact_torch, "local_theta", lambda *_: exact_torch.Learnt("Matern 5/2", theta, 0.0, False))
+    held_out = np.array([3, 50, 200])
+    (found,) = peers.NearestNeighbours([32]).each(X, y, X[:5], np.inf, held_out=held_out)
+    (alone,) = peers.NearestNeighbours([32]).each(*_without(held_out[:1], X, y), X[held_out[:1]], np.inf)
+    assert found.held_out.mean[0] == pytest.approx(alone.answer.mean[0], rel=1e-9)
+    assert found.held_out.std[0] == pytest.approx(alone.answer.std[0], rel=1e-9)
+    assert len(found.answer.mean) == 5
+
+
+def test_held_out_rows_are_a_tenth_and_fixed():
+    rows = accuracy.Rows(np.zeros((500, 1)), np.arange(500.0), np.zeros((1, 1)), np.zeros(1))
+    assert len(np.unique(rows.held_out)) == 50
+    assert np.array_equal(rows.held_out, rows.held_out)
+
+
+def test_boosted_trees_hold_rows_out_and_find_the_function():
+    rng = np.random.default_rng(9)
+    X = rng.uniform(-2, 2, (1500, 1))
+    y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(1500)
+    Z = np.linspace(-1.9, 1.9, 50)[:, None]
+    held_out = np.arange(0, 1500, 10)
+    with threadpool_limits(1):  # threads that wait for each other are very slow on a busy machine
+        found = boosting.ScikitLearnTrees().run(X, y, Z, 0.5, held_out)
+    assert metrics.rmse(np.sin(2 * Z[:, 0]), found.answer.mean) < 0.1
+    assert len(found.held_out.mean) == len(held_out)
+    assert metrics.rmse(y[held_out], found.held_out.mean) > 0.08  # their targets were not seen
+    assert 0.05 < np.median(found.answer.std) < 0.4
+
+
+def test_a_deadline_passes_and_can_be_shared():
+    times = iter([0.0, 1.0, 5.0, 6.0, 11.0])
+    limit = deadline.Deadline.after(10.0, lambda: next(times))
+    assert limit.left == 9.0
+    first = limit.sooner(0.2)  # 5 s are left at 5 s, then it is 6 s
+    assert first.end == 7.0
+    assert limit.passed
+    assert deadline.Deadline.after(np.inf, deadline.CPU).sooner(0.5).left == np.inf
 
 
 def test_no_more_queries_than_allowed_and_the_same_each_time(monkeypatch):
@@ -146,73 +233,102 @@ def test_no_more_queries_than_allowed_and_the_same_each_time(monkeypatch):
     assert rows.fingerprint == again.fingerprint
 
 
-def test_merging_replaces_a_method_and_keeps_the_rest():
-    before = [row("GigaGP"), row("NN-GP, 32 neighbours"), row("NN-GP, 64 neighbours"), row("GigaGP", split=1)]
-    merged = accuracy.merged(before, [row("NN-GP, 32 neighbours", nlpd=0.1)])
-    assert [(r["who"], r["split"], r["nlpd"]) for r in merged] == [
-        ("GigaGP", 0, 0.40), ("NN-GP, 32 neighbours", 0, 0.1), ("GigaGP", 1, 0.40),
+def save_losses(folder, who, shift=0.0, queries="a", split=0, **more):
+    """The losses of a run as its process would keep them."""
+    values = np.random.default_rng(5).standard_normal(50) + shift
+    path = comparison.losses_path(folder, "elevators", split, who)
+    np.savez(path, rmse=values, nlpd=values, crps=values, queries=queries, **more)
+
+
+def test_runs_are_read_from_their_files(tmp_path):
+    for split in (0, 1):
+        path = comparison.run_path(tmp_path, "elevators", split, "ours")
+        path.write_text(json.dumps([row("GigaGP", split=split)]))
+    path = comparison.run_path(tmp_path, "elevators", 0, "ours", no_cap=True)
+    path.write_text(json.dumps([row("GigaGP, no cap")]))
+    assert sorted((r["who"], r["split"]) for r in comparison.runs(tmp_path)) == [
+        ("GigaGP", 0), ("GigaGP", 1), ("GigaGP, no cap", 0),
     ]  # fmt: skip
 
 
-def test_versus_pairs_losses_of_the_same_queries_only(results):
+def test_only_ours_is_measured_again_after_a_commit(tmp_path):
+    path = tmp_path / "run.json"
+    assert not accuracy.has_result(path, "ours")
+    path.write_text(json.dumps([row("GigaGP", commit="of another day")]))
+    assert not accuracy.has_result(path, "ours")
+    assert accuracy.has_result(path, "svgp")
+    path.write_text(json.dumps([row("SVGP-1024", error="boom")]))
+    assert not accuracy.has_result(path, "svgp")
+
+
+def test_versus_pairs_losses_of_the_same_queries_only(tmp_path):
     rows = [row("GigaGP"), row("NN-GP, 32 neighbours"), row("NN-GP, 64 neighbours")]
-    losses = np.random.default_rng(5).standard_normal(50)
-    (results / "accuracy").mkdir()
-    for who, shift, queries in ((rows[0], 0, "a"), (rows[1], 1, "a"), (rows[2], 1, "b")):
-        np.savez(accuracy.losses_path("elevators", 0, who["who"]), losses=losses + shift, queries=queries)
-    (found,) = accuracy.versus(rows)
-    assert (found["who"], found["splits"], found["verdict"]) == ("NN-GP, 32 neighbours", [0], "win")
-    assert found["difference"] == pytest.approx(-1)
+    save_losses(tmp_path, "GigaGP")
+    save_losses(tmp_path, "NN-GP, 32 neighbours", 1.0)
+    save_losses(tmp_path, "NN-GP, 64 neighbours", 1.0, queries="b")
+    found = comparison.versus(rows, tmp_path)
+    assert {v["who"] for v in found} == {"NN-GP, 32 neighbours"}
+    assert [v["column"] for v in found] == ["rmse", "nlpd", "crps"]
+    assert all(v["verdict"] == "win" and v["difference"] == pytest.approx(-1) for v in found)
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs", "verdict", "met"),
-    [
-        ({}, {"nlpd": 0.5, "fit_seconds": 9.0}, "win", True),
-        ({}, {"nlpd": 0.5, "fit_seconds": 1.0}, "win", False),  # better, but slower
-        ({}, {"nlpd": 0.41, "fit_seconds": 9.0}, "tie", False),
-    ],
-)
-def test_a_rival_is_beaten_by_a_win_in_no_more_time(ours, theirs, verdict, met):
-    rows = [row("GigaGP", **ours), row("NN-GP, 32 neighbours", nlpd=9.0), row("NN-GP, 64 neighbours", **theirs)]
+def test_ours_is_compared_with_the_recalibrated_distribution_as_well(tmp_path):
+    rows = [row("GigaGP"), row("CatBoost")]
+    save_losses(tmp_path, "GigaGP")
+    save_losses(tmp_path, "CatBoost", 1.0, recalibrated_nlpd=np.full(50, -9.0), recalibrated_crps=np.full(50, 9.0))
+    verdicts = {v["column"]: v["verdict"] for v in comparison.versus(rows, tmp_path)}
+    assert (verdicts["nlpd"], verdicts["recalibrated_nlpd"], verdicts["recalibrated_crps"]) == ("win", "loss", "win")
+
+
+def test_splits_are_compared_alone_and_together(tmp_path):
+    rows = [row(who, split=split) for who in ("GigaGP", "CatBoost") for split in (0, 1)]
+    for split in (0, 1):
+        save_losses(tmp_path, "GigaGP", split=split)
+        save_losses(tmp_path, "CatBoost", 1.0 + split, split=split)
+    found = {tuple(v["splits"]): v["difference"] for v in comparison.versus(rows, tmp_path) if v["column"] == "nlpd"}
+    assert found == {(0,): pytest.approx(-1), (1,): pytest.approx(-2), (0, 1): pytest.approx(-1.5)}
+
+
+@pytest.mark.parametrize(("low", "verdict", "met"), [(-0.2, "win", True), (-0.01, "tie", True), (0.01, "loss", False)])
+def test_one_loss_to_a_peer_misses_the_bar(low, verdict, met):
     compared = [
-        {"set": "elevators", "who": f"NN-GP, {count} neighbours", "splits": [0], "verdict": v, "difference": d}
-        for count, v, d in ((32, "win", -8.6), (64, verdict, -0.1))
+        {"set": "elevators", "who": who, "splits": [0], "column": "nlpd", "verdict": v, "difference": d, "low": d}
+        for who, v, d in (("LightGBM", "win", -8.0), ("CatBoost", verdict, low))
     ]
-    found = next(b for b in accuracy.bars(rows, compared) if "NN-GP" in b["what"])
-    assert found["met"] is met
+    (found,) = (b for b in comparison.bars([row("GigaGP")], compared) if "peers" in b["what"])
+    assert (found["met"], found["measured"]) == (met, low)
+    assert "CatBoost" in found["what"]
 
 
-def test_bars_are_of_split_0_and_of_what_was_measured():
-    assert accuracy.bars([row("GigaGP", split=1)], []) == []
-    found = {b["what"]: b["met"] for b in accuracy.bars([row("GigaGP", rmse=0.38)], [])}
-    assert found == {"elevators RMSE": False, "elevators NLPD": False, "elevators 50% intervals, off by": True,
+def test_bars_are_of_sets_whose_split_0_was_measured():
+    assert comparison.bars([row("GigaGP", split=1)], []) == []
+    found = {b["what"]: b["met"] for b in comparison.bars([row("GigaGP", rmse=0.38, nlpd=0.3)], [])}
+    assert found == {"elevators RMSE": False, "elevators NLPD": True, "elevators 50% intervals, off by": True,
         "elevators 80% intervals, off by": True, "elevators 95% intervals, off by": True,
     }  # fmt: skip
+    both = [row("GigaGP", rmse=0.38), row("GigaGP", rmse=0.33, split=1)]
+    assert {b["what"]: b["met"] for b in comparison.bars(both, [])}["elevators RMSE, mean of 2 splits"]
 
 
-def test_the_exact_gps_evaluation_bounds_our_time_on_kin40k():
-    mine = row("GigaGP", set="kin40k_classic")
-    exact = row("exact GP", set="kin40k_classic", method="exact", evaluation_seconds=2.0)
-    found = next(b for b in accuracy.bars([mine, exact], []) if "exact" in b["what"])
-    assert found["bar"] == "<= 3.2"  # a tenth of 16 of them
-    assert found["met"]
-
-
-def test_the_page_shows_bars_caps_failures_and_wins(monkeypatch, tmp_path):
-    monkeypatch.setattr(accuracy_page, "FIGURES", tmp_path)
+def test_the_page_shows_bars_caps_failures_and_wins():
+    again = {"nlpd": 0.38, "crps": 0.19, "coverage": {"0.5": 0.5, "0.8": 0.8, "0.95": 0.94}}
     rows = [
-        row("GigaGP"), row("NN-GP, 32 neighbours", capped=True, answered=25),
+        row("GigaGP", rmse=0.35, cap=None), row("NN-GP, 32 neighbours", capped=True, answered=25, recalibrated=again),
+        row("NN-GP, 32 neighbours, no cap", cap=None, no_cap=True),
         {"set": "elevators", "split": 0, "method": "svgp", "who": "SVGP-1024", "cap": 30.0, "error": "boom",
-         "commit": "abc", "date": "2026-11-16"},
+         "no_cap": False, "commit": "def", "date": "2026-11-16"},
     ]  # fmt: skip
     versus = [
-        {"set": "elevators", "who": "NN-GP, 32 neighbours", "splits": [0], "difference": -0.1, "low": -0.2,
-         "high": -0.05, "verdict": "win"},
+        {"set": "elevators", "who": "NN-GP, 32 neighbours", "splits": splits, "column": "nlpd", "difference": -0.1,
+         "low": -0.2, "high": -0.05, "verdict": "win"}
+        for splits in ([0], [0, 1])
     ]  # fmt: skip
-    found = {"machine": accuracy.machine(), "rows": rows, "versus": versus, "bars": accuracy.bars(rows, versus)}
+    found = {"machine": accuracy.machine(), "rows": rows, "versus": versus, "bars": comparison.bars(rows, versus)}
     page = accuracy_page.page(found)
-    assert "| elevators RMSE | 0.36 | <= 0.37 | met |" in page
-    assert "| 30 s, cap, 50% answered | -0.100 (-0.200 to -0.050) | win |" in page
-    assert "| SVGP-1024 | boom (cap 30 s) |" in page
-    assert (tmp_path / "accuracy.png").stat().st_size > 0
+    assert "| elevators RMSE | 0.35 | <= 0.358 | met |" in page
+    assert "| 0.380 | 0.1900 | 50.0 / 80.0 / 94.0 | 30 s, capped, 50% answered |" in page
+    assert "| NN-GP, 32 neighbours |  | -0.1 (-0.2 to -0.05) win |" in page
+    assert "| NN-GP, 32 neighbours | 0 / 0 / 0 | 1 / 0 / 0 |" in page
+    assert "Over splits 0, 1:" in page
+    assert "| SVGP-1024 | boom |" in page
+    assert "commit def (SVGP-1024)" in page
