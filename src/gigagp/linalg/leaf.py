@@ -233,7 +233,7 @@ def evidences(
     """
     sizes, width = ends - starts, cholesky.WIDTH
     results = np.empty((len(sizes), 3 + profile.lengthscales + profile.shaped))
-    for p in np.unique(sizes).tolist():
+    for p in set(sizes.tolist()):
         same = np.flatnonzero(sizes == p)
         if p < _LARGE:
             part = np.empty((len(same), results.shape[1]))
