@@ -34,7 +34,7 @@ HOW = (
     "are in units of the target's deviation on the training rows. All methods saw the same rows, each in a process of "
     "its own.",
     "**Two distributions per peer.** NLPD, CRPS and coverage are those of the method's own predictive distribution. "
-    'In the columns "recalibrated" each peer has the calibration that ours has (`gigagp.model.calibration`): the variance as '
+    'In the columns "recalibrated" each peer has our calibration (`gigagp.model.calibration`): the variance as '
     "a function of the predicted one, and the shape of the errors, learnt from held-out predictions. These are of a "
     "tenth of the training rows, at most 4,096. NN-GP, the exact GP and GPBoost predict each held-out row without it "
     "(theta is learnt with it, as ours is); NN-GP has the neighbours' misfit as we do. SVGP is trained without the "

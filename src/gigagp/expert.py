@@ -26,16 +26,19 @@ _SMALLEST = 1e-12  # of the prior variance: what rounding leaves of a variance a
 
 
 @compiled_brief
-def _packed(value: float, points: float, jittered: bool, gradient: Array) -> Array:
-    n = len(gradient)
-    sums = np.empty(4 + n + n * n)
-    sums[0], sums[1], sums[2], sums[3] = value, points, 1.0, jittered
-    for i in range(n):
-        if not np.isfinite(gradient[i]):
-            sums[0] = np.nan
-        sums[4 + i] = gradient[i]
-        for j in range(n):
-            sums[4 + n + i * n + j] = gradient[i] * gradient[j]
+def _packed(results: Array, sizes: Array) -> Array:
+    """Rows of `Evidence.sums` without jitter, from rows of value and gradient; NaN where the gradient is not finite."""
+    count, n = results.shape[0], results.shape[1] - 1
+    sums = np.empty((count, 4 + n + n * n))
+    for expert in range(count):
+        row, gradient = sums[expert], results[expert, 1:]
+        row[0], row[1], row[2], row[3] = results[expert, 0], sizes[expert], 1.0, 0.0
+        for i in range(n):
+            if not np.isfinite(gradient[i]):
+                row[0] = np.nan
+            row[4 + i] = gradient[i]
+            for j in range(n):
+                row[4 + n + i * n + j] = gradient[i] * gradient[j]
     return sums
 
 
@@ -53,7 +56,9 @@ class Evidence:
 
     @classmethod
     def of(cls, value: float, gradient: Array, points: int, jitter: float) -> Evidence:
-        return cls(_packed(float(value), float(points), jitter > 0, gradient), jitter)
+        sums = _packed(np.append(value, gradient)[None], np.array([points]))[0]
+        sums[3] = jitter > 0
+        return cls(sums, jitter)
 
     def __add__(self, other: Evidence) -> Evidence:
         return Evidence(self.sums + other.sums, max(self.jitter, other.jitter))
@@ -157,11 +162,9 @@ def evidence(
     dof : where finite, the leaf has a scale of its own, known by so many degrees of freedom (see `leaf.student`)
     """
     p, noise = len(y), float(np.exp(theta[-1]))
-    profile = kernel.profile(theta[:-1], X.shape[1])
-    if profile is not None:
-        value, gradient = leaf.evidence(profile, noise, X, y, work, dof)
-        if not np.isnan(value):
-            return _checked(Evidence.of(value, gradient, p, 0.0), expert)
+    quick = evidences(kernel, theta, X, y, np.array([0]), np.array([p]), work, dof)[0]
+    if quick is not None:
+        return quick
     in_use, jitter = _factor(kernel, theta, X, work, expert)
     K, A, T, S, D = in_use
     alpha = y.copy()
@@ -173,6 +176,23 @@ def evidence(
     trace = leaf.weights(alpha, A, p)
     gradient = np.append(kernel.pullback(theta[:-1], X, A, K), noise * trace)
     return _checked(Evidence.of(value, gradient, p, jitter), expert)
+
+
+@tiny_is_zero
+def evidences(
+    kernel: Kernel, theta: Array, X: Array, y: Array, starts: Array, ends: Array, work: Workspace, dof: float = np.inf
+) -> list[Evidence | None]:
+    """`evidence` of several leaves in one compiled call; leaf i is the rows starts[i] .. ends[i] of X and y.
+
+    None for a leaf that `evidence` must take one pass at a time, because it needs jitter or has no finite evidence, and
+    for all leaves of a kernel that is not compiled.
+    """
+    profile = kernel.profile(theta[:-1], X.shape[1])
+    if profile is None:
+        return [None] * len(starts)
+    results = leaf.evidences(profile, float(np.exp(theta[-1])), X, y, starts, ends, work, dof)
+    sums = _packed(results, ends - starts)
+    return [Evidence(row) if isfinite(row[0]) else None for row in sums]
 
 
 def _checked(said: Evidence, expert: int | None) -> Evidence:

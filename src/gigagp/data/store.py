@@ -97,10 +97,13 @@ class ExpertStore:
                 self.release()
         return X, y
 
-    def touched(self, rows: int) -> None:
-        """Account for rows that compiled code has read directly; their pages are given back when they are many."""
+    def touched(self, rows: int, places: int = 0) -> None:
+        """Account for rows that compiled code has read directly; their pages are given back when they are many.
+
+        places : how many runs of rows they are, where around each run more may have been mapped
+        """
         if self._maps:
-            self._touched += rows * (self.X.shape[1] + 1) * self.X.itemsize
+            self._touched += rows * (self.X.shape[1] + 1) * self.X.itemsize + 2 * _WINDOW * places
             if self._touched > self._limit:
                 self.release()
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+import numpy as np
+
 from gigagp.arrays import Array
-from gigagp.data.row_lists import RowLists
+from gigagp.data.row_lists import RowLists, Runs
 from gigagp.data.store import ExpertStore
 from gigagp.errors import tell_expert
 from gigagp.linalg.workspace import Workspace
@@ -22,7 +25,7 @@ R = TypeVar("R")
 
 # Units of work a sum is cut into: enough to keep many workers even, and independent of their number.
 _UNITS = 64
-
+_TOGETHER = 64  # leaves in one call: enough for Python to cost little, few enough for their values to be small
 
 _own = threading.local()
 
@@ -47,25 +50,70 @@ class OverLeaves(Generic[V]):
     def __call__(self, place: int, work: Workspace) -> V:
         leaf = self.leaf(place)
         X, y = self.store.read(self.lists, leaf)
-        try:
+        with naming(leaf):
             return self.value(leaf, X, y, work)
-        except Exception as error:
-            tell_expert(error, leaf)
-            raise
+
+    def each(self, places: range, work: Workspace) -> Iterator[V]:
+        """The values of consecutive places, in order."""
+        if not isinstance(self.lists, Runs):
+            yield from (self(place, work) for place in places)
+            return
+        leaves = (
+            np.arange(places.start, places.stop) if self.leaves is None else self.leaves[places.start : places.stop]
+        )
+        starts, ends = self.lists.starts[leaves], self.lists.starts[leaves + 1]
+        yield from each_run(self.value, leaves, self.store, starts, ends, work)
 
     def leaf(self, place: int) -> int:
         return place if self.leaves is None else int(self.leaves[place])
 
 
+def each_run(
+    value: Callable[[int, Array, Array, Workspace], V], leaves: Array, store: ExpertStore, starts: Array, ends: Array,
+    work: Workspace,
+) -> Iterator[V]:  # fmt: skip
+    """What each leaf says of its rows, starts[i] .. ends[i] of the store, in order.
+
+    A value may have a method `several`, which takes many leaves in one call and returns None for those that must be
+    taken alone.
+    """
+    several = getattr(value, "several", None)
+    for begin in range(0, len(leaves), _TOGETHER):
+        part = slice(begin, begin + _TOGETHER)
+        known = [None] * len(leaves[part])
+        if several is not None:
+            known = several(store.X, store.y, starts[part], ends[part], work)
+            store.touched(int((ends[part] - starts[part]).sum()), places=len(known))
+        for leaf, first, end, result in zip(leaves[part].tolist(), starts[part], ends[part], known, strict=True):
+            if result is None:
+                X, y = store.gather(slice(int(first), int(end)))
+                with naming(leaf):
+                    result = value(leaf, X, y, work)  # noqa: PLW2901
+            yield result
+
+
+@contextmanager
+def naming(leaf: int) -> Iterator[None]:
+    """An error says in which expert it came up."""
+    try:
+        yield
+    except Exception as error:
+        tell_expert(error, leaf)
+        raise
+
+
 @dataclass(frozen=True, eq=False)
 class _AddUp(Generic[V]):
-    """The sums below some nodes."""
+    """The sums below some nodes, which are neighbours."""
 
     of_leaf: Callable[[int, Workspace], V]
     name = "sum"
 
     def __call__(self, nodes: list[Node], work: Workspace) -> list[V]:
-        return [node.sum(lambda leaf: self.of_leaf(leaf, work)) for node in nodes]
+        if not isinstance(self.of_leaf, OverLeaves):
+            return [node.sum(lambda leaf: self.of_leaf(leaf, work)) for node in nodes]
+        values = self.of_leaf.each(range(nodes[0].leaves.start, nodes[-1].leaves.stop), work)
+        return [node.sum(lambda _: next(values)) for node in nodes]
 
 
 class Engine(ABC):

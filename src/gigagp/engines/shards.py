@@ -14,10 +14,9 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.data.row_lists import Runs
-from gigagp.data.store import MappedFile, frozen
-from gigagp.engines.base import OverLeaves
+from gigagp.data.store import ExpertStore, MappedFile, frozen
+from gigagp.engines.base import OverLeaves, each_run
 from gigagp.engines.transport import mapped_store
-from gigagp.errors import tell_expert
 from gigagp.linalg.workspace import Workspace
 from gigagp.tree import Node, Tree, V
 
@@ -37,18 +36,9 @@ class Shard:
 
     def sums(self, value: Callable[[int, Array, Array, Workspace], V], work: Workspace) -> list[V]:
         """The sum over each of the subtrees."""
-        X, y = frozen(self.X), frozen(self.y)  # also where a shard came from another worker
-        starts, leaves = self.starts.tolist(), self.leaves.tolist()
-
-        def of_leaf(place: int) -> V:
-            leaf, first, end = leaves[place], starts[place], starts[place + 1]
-            try:
-                return value(leaf, X[first:end], y[first:end], work)
-            except Exception as error:
-                tell_expert(error, leaf)
-                raise
-
-        return sums_below(self.subtrees, of_leaf)
+        store = ExpertStore(self.X, self.y)  # read-only, also where a shard came from another worker
+        values = each_run(value, self.leaves, store, self.starts[:-1], self.starts[1:], work)
+        return sums_below(self.subtrees, lambda _: next(values))
 
     def __sizeof__(self) -> int:  # what the scheduler counts
         return int(self.X.nbytes + self.y.nbytes + self.starts.nbytes)

@@ -59,6 +59,10 @@ class LeafEvidence:
     def __call__(self, leaf: int, X: Array, y: Array, work: Workspace) -> Evidence:
         return expert.evidence(self.kernel, self.theta, X, y, work, leaf, self.dof)
 
+    def several(self, X: Array, y: Array, starts: Array, ends: Array, work: Workspace) -> list[Evidence | None]:
+        """Leaves of the rows starts[i] .. ends[i], to the same bits as one at a time; None where that is needed."""
+        return expert.evidences(self.kernel, self.theta, X, y, starts, ends, work, self.dof)
+
 
 def summed_evidence(
     kernel: Kernel, store: ExpertStore, cells: RowLists, tree: Tree, engine: Engine, dof: float = np.inf

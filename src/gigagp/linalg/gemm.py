@@ -2,30 +2,34 @@
 
 A library's GEMM packs both operands and is made for matrices of thousands; at the blocks of small leaves it loses part
 of its rate (benchmarks/products.py), and every call has a price. Here a micro-kernel holds ROWS x VECTORS vectors of C
-in registers and walks along k. A is read element by element, so it may as well be transposed, and is never packed. B is
-read by rows; without AVX-512 a strip of it is first copied to where it is contiguous, because AVX2 has fewer registers
-and no room for a mask among them. Each sum is formed by multiply-adds in the order of k, so its rounding depends on
-nothing but the numbers.
+in registers and walks along k. A is read element by element, so it may as well be transposed; B is read by rows. With
+AVX-512 nothing is packed. Without it a strip of B is first copied to where it is contiguous, because AVX2 has fewer
+registers and no room for a mask among them; where C has several strips of columns, a block of A is copied too, so that
+the micro-kernel reads one stream of each. Each sum is formed by multiply-adds in the order of k, so its rounding
+depends on nothing but the numbers, and copying changes no bit.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 from numba import njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from gigagp.arrays import Array
 from gigagp.linalg.compiled import compiled
-from gigagp.linalg.vectors import AVX512, VECTOR_BYTES, VectorCode
+from gigagp.linalg.vectors import AVX512, I64, VECTOR_BYTES, VectorCode
 
 # 24 sums of 32 registers with AVX-512, otherwise 12 of 16; the others hold what is read of A and B.
 ROWS = 8 if AVX512 else 4
 VECTORS = 3
-_K_BLOCK = 192  # rows of B whose strip stays in the first cache
-_M_BLOCK = 64 if AVX512 else 128  # rows of A that stay in the second cache
+_K_BLOCK = 192 if AVX512 else 128  # rows of B whose strip stays in the first cache
+_M_BLOCK = 64 if AVX512 else 192  # rows of A that stay in the second cache
 _PREFETCH_STEPS = 8  # along k, because rows are further apart than the processor prefetches on its own
-COPIES = not AVX512  # strips of B: there is no register for a mask, and loads with a mask are slow
-_COPY_ROWS = 8  # rows of C beyond which copying pays
+COPIES = not AVX512  # strips of B and blocks of A: there is no register for a mask, and loads with a mask are slow
+_COPY_ROWS = 8  # rows of C beyond which copying B pays
+_PACK_COLUMNS = 72  # columns of C beyond which copying A pays
 
 
 def _emit(code: VectorCode, vectors: int, numbers: list[Any]) -> None:
@@ -40,7 +44,8 @@ def _emit(code: VectorCode, vectors: int, numbers: list[Any]) -> None:
         row = b.select(b.icmp_signed("<", row, bottom), row, bottom)
         offsets.append(b.mul(row, row_step))
         if COPIES:
-            code.prefetch(b.gep(pc, [b.mul(row, ldc)]))
+            for column in (0, vectors * code.lanes - 1):
+                code.prefetch(b.gep(pc, [b.add(b.mul(row, ldc), code.constant(column))]))
     read_masks = [None] * (vectors - 1) + [None if COPIES else mask]
     a_ahead, b_ahead = (b.mul(step, code.constant(_PREFETCH_STEPS)) for step in (k_step, ldb))
 
@@ -120,20 +125,63 @@ def _beyond(typingctx: Any, pointer: Any, offset: Any) -> Any:
     return pointer(pointer, types.intp), codegen
 
 
+def _room(elements: Callable[[int], int]) -> Any:
+    """Room on the stack for so many numbers, given the lanes of a vector."""
+
+    @intrinsic
+    def room(typingctx: Any, A: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kind = context.get_data_type(A.dtype)
+            count = elements(VECTOR_BYTES * 8 // A.dtype.bitwidth) if COPIES else 1
+            with builder.goto_entry_block():
+                place = builder.alloca(ir.ArrayType(kind, count))  # cgutils.alloca_once would fill it with zeros
+                place.align = 64
+            return builder.bitcast(place, kind.as_pointer())
+
+        return types.CPointer(A.dtype)(A), codegen
+
+    return room
+
+
+_strip_of_b = _room(lambda lanes: (_K_BLOCK + 1) * VECTORS * lanes)  # and what a last, shifted vector reads beyond it
+_block_of_a = _room(lambda lanes: _K_BLOCK * _M_BLOCK)
+
+
 @intrinsic
-def _strip(typingctx: Any, A: Any) -> Any:
-    """Room on the stack for a strip of B, and for what a last, shifted vector reads beyond it."""
+def _pack(typingctx: Any, pa: Any, row_step: Any, k_step: Any, rows: Any, k: Any, block: Any) -> Any:
+    """ROWS rows of A at a time, column after column, as a micro-kernel reads them; after the last row, it again."""
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = context.get_data_type(A.dtype)
-        lanes = VECTOR_BYTES * 8 // A.dtype.bitwidth
-        count = (_K_BLOCK + 1) * VECTORS * lanes if COPIES else 1
-        with builder.goto_entry_block():
-            place = builder.alloca(ir.ArrayType(kind, count))  # cgutils.alloca_once would fill it with zeros
-            place.align = 64
-        return builder.bitcast(place, kind.as_pointer())
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        source, row_step, k_step, rows, count, target = args
+        code = VectorCode(b, pa.dtype, ROWS)
+        last = b.sub(rows, code.constant(1))
 
-    return types.CPointer(A.dtype)(A), codegen
+        def panels(contiguous: bool) -> None:
+            with cgutils.for_range_slice(b, code.constant(0), rows, code.constant(ROWS), I64) as (first, _):
+                numbers = [b.add(first, code.constant(i)) for i in range(ROWS)]
+                offsets = [b.mul(b.select(b.icmp_signed("<", i, last), i, last), row_step) for i in numbers]
+
+                def column(_: Any, carried: list[Any]) -> list[Any]:
+                    at, to = carried
+                    if contiguous:
+                        code.store(code.load(code.place(at, first), None), code.place(to, code.constant(0)), None)
+                    else:
+                        for i in range(ROWS):
+                            b.store(b.load(b.gep(at, [offsets[i]])), b.gep(to, [code.constant(i)]))
+                    return [b.gep(at, [k_step]), b.gep(to, [code.constant(ROWS)])]
+
+                code.loop(count, [source, b.gep(target, [b.mul(first, count)])], column)
+
+        whole = b.icmp_signed("==", b.srem(rows, code.constant(ROWS)), code.constant(0))
+        with b.if_else(b.and_(whole, b.icmp_signed("==", row_step, code.constant(1)))) as (vectors, numbers):
+            with vectors:
+                panels(True)
+            with numbers:
+                panels(False)
+        return context.get_dummy_value()
+
+    size = types.intp
+    return types.void(pa, size, size, size, size, block), codegen
 
 
 @intrinsic
@@ -207,11 +255,14 @@ def multiply(  # noqa: PLR0912 (in functions of their own the branches cost a te
     lanes = VECTOR_BYTES // C.itemsize
     width = VECTORS * lanes
     a, b, c = ai * lda + aj, bi * ldb + bj, ci * ldc + cj
-    strip = _strip(B)
+    strip, block = _strip_of_b(B), _block_of_a(A)
     for start in range(0, k, _K_BLOCK):
         end = min(k, start + _K_BLOCK)
         for top in range(0, m, _M_BLOCK):
             height = min(_M_BLOCK, m - top)
+            packed = COPIES and height > _COPY_ROWS and n > _PACK_COLUMNS
+            if packed:
+                _pack(_address(A, a + top * row_step + start * k_step), row_step, k_step, height, end - start, block)
             for j in range(0, n, width):
                 across = min(width, n - j)
                 # Whole vectors are read: where they would reach beyond the last column, the strip has room.
@@ -233,7 +284,11 @@ def multiply(  # noqa: PLR0912 (in functions of their own the branches cost a te
                     begin, depth = max(low, start), min(high, end) - max(low, start)
                     if depth <= 0 or right <= left:
                         continue
-                    pa, pc = _address(A, a + i * row_step + begin * k_step), _address(C, c + i * ldc + left)
+                    pc = _address(C, c + i * ldc + left)
+                    if packed:
+                        pa, r, s = _beyond(block, (i - top) * (end - start) + (begin - start) * ROWS), 1, ROWS
+                    else:
+                        pa, r, s = _address(A, a + i * row_step + begin * k_step), row_step, k_step
                     if copied:
                         pb, b_step = _beyond(strip, (begin - start) * width + left - j), width
                     else:
@@ -241,8 +296,8 @@ def multiply(  # noqa: PLR0912 (in functions of their own the branches cost a te
                     keep = first if begin == low else C.dtype.type(1)
                     columns = right - left
                     if columns > 2 * lanes:
-                        _three(pa, row_step, k_step, pb, b_step, pc, ldc, depth, rows, columns - 2 * lanes, scale, keep)
+                        _three(pa, r, s, pb, b_step, pc, ldc, depth, rows, columns - 2 * lanes, scale, keep)
                     elif columns > lanes:
-                        _two(pa, row_step, k_step, pb, b_step, pc, ldc, depth, rows, columns - lanes, scale, keep)
+                        _two(pa, r, s, pb, b_step, pc, ldc, depth, rows, columns - lanes, scale, keep)
                     else:
-                        _one(pa, row_step, k_step, pb, b_step, pc, ldc, depth, rows, columns, scale, keep)
+                        _one(pa, r, s, pb, b_step, pc, ldc, depth, rows, columns, scale, keep)

@@ -1,8 +1,8 @@
-"""The whole evidence of one leaf in a single compiled call, for kernels of the scaled distance.
+"""The whole evidence of many leaves in a single compiled call, for kernels of the scaled distance.
 
-The same passes as the general path takes one by one; here no Python runs between them, so that small leaves cost no
-more than their arithmetic and workers do not queue for the interpreter. Leaves so large that idle workers can help are
-taken in steps.
+The same passes as the general path takes one by one; here no Python runs between them, nor between leaves, so that
+small leaves cost no more than their arithmetic and workers do not queue for the interpreter. Leaves so large that idle
+workers can help are taken in steps.
 """
 
 from math import lgamma
@@ -185,38 +185,66 @@ def _end(
 
 
 @compiled
-def _evidence(
+def _evidences(
     kind: int, variance: float, scales: Array, shape: float, lengthscales: int, shaped: bool, noise: float,
-    dof: float, X: Array, y: Array, factoring: Array, inverting: Array,
-    K: Array, A: Array, T: Array, S: Array, D: Array, gradient: Array,
-) -> float:  # fmt: skip
-    """Log marginal likelihood; `gradient` for all of theta. NaN where the matrix is not positive definite."""
-    x = _begin(kind, variance, scales, shape, noise, X, K, A)
-    if follow(factoring, (A, T, S, D, A), 0) != 0:
-        return np.nan
-    half_log_determinant = 0.5 * log_determinant(A, len(X))
-    follow(inverting, (A, T, S, D, A), 0)
-    return _end(kind, variance, shape, lengthscales, shaped, noise, dof, half_log_determinant, x, y, K, A, T, gradient)  # type: ignore[no-any-return]
+    dof: float, X: Array, y: Array, starts: Array, p: int, factoring: Array, inverting: Array,
+    K: Array, A: Array, T: Array, S: Array, D: Array, results: Array,
+) -> None:  # fmt: skip
+    """Leaves of p points each: row i of `results` := value and gradient of the leaf that begins at starts[i].
+
+    The value is NaN where the matrix is not positive definite.
+    """
+    for i in range(len(starts)):
+        first, result = starts[i], results[i]
+        x = _begin(kind, variance, scales, shape, noise, X[first : first + p], K, A)
+        if follow(factoring, (A, T, S, D, A), 0) != 0:
+            result[0] = np.nan
+            continue
+        half_log_determinant = 0.5 * log_determinant(A, p)
+        follow(inverting, (A, T, S, D, A), 0)
+        result[0] = _end(
+            kind, variance, shape, lengthscales, shaped, noise, dof, half_log_determinant, x, y[first : first + p],
+            K, A, T, result[1:],
+        )  # fmt: skip
 
 
-def evidence(
-    profile: Profile, noise: float, X: Array, y: Array, work: Workspace, dof: float = np.inf
-) -> tuple[float, Array]:
-    """Value and gradient of one leaf's evidence; the value is NaN where jitter would be needed."""
-    p, width = len(y), cholesky.WIDTH
-    gradient = np.empty(2 + profile.lengthscales + profile.shaped)
-    held = buffers(p, X.dtype, work)
-    X, y = read_only(X), read_only(y)
-    if p < _LARGE:
-        operations = schedule.factoring(p, width).operations, schedule.inverting(p, width).operations
-        return _evidence(*profile, noise, dof, X, y, *operations, *held, gradient), gradient
-    K, A, T, S, D = held
+def _in_steps(profile: Profile, noise: float, dof: float, X: Array, y: Array, work: Workspace, result: Array) -> None:
+    """`_evidences` for one large leaf, in whose products idle workers may take part."""
+    p, (K, A, T, S, D) = len(y), buffers(len(y), X.dtype, work)
     kind, variance, _, shape, lengthscales, shaped = profile
     x = _begin(*profile[:4], noise, X, K, A)
     if cholesky.factor(A, D, p, work.team) != 0:
-        return np.nan, gradient
+        result[0] = np.nan
+        return
     half_log_determinant = 0.5 * log_determinant(A, p)
     cholesky.inverse(A, D, T, S, p, work.team)
-    return _end(
-        kind, variance, shape, lengthscales, shaped, noise, dof, half_log_determinant, x, y, K, A, T, gradient
-    ), gradient
+    result[0] = _end(
+        kind, variance, shape, lengthscales, shaped, noise, dof, half_log_determinant, x, y, K, A, T, result[1:]
+    )
+
+
+def evidences(
+    profile: Profile, noise: float, X: Array, y: Array, starts: Array, ends: Array, work: Workspace,
+    dof: float = np.inf,
+) -> Array:  # fmt: skip
+    """Value and gradient of each leaf's evidence, one row per leaf; leaf i is the rows starts[i] .. ends[i] of X and y.
+
+    The value is NaN where jitter would be needed. One leaf takes the same way, so its bits do not depend on the others.
+    """
+    X, y = read_only(X), read_only(y)
+    sizes, width = ends - starts, cholesky.WIDTH
+    results = np.empty((len(sizes), 3 + profile.lengthscales + profile.shaped))
+    for p in set(sizes.tolist()):
+        same = np.flatnonzero(sizes == p)
+        if p < _LARGE:
+            part = np.empty((len(same), results.shape[1]))
+            operations = schedule.factoring(p, width).operations, schedule.inverting(p, width).operations
+            _evidences(
+                *profile, noise, dof, X, y, starts[same], p, *operations, *buffers(p, X.dtype, work), part
+            )  # fmt: skip
+            results[same] = part
+        else:
+            for i in same.tolist():
+                rows = slice(int(starts[i]), int(ends[i]))
+                _in_steps(profile, noise, dof, X[rows], y[rows], work, results[i])
+    return results
