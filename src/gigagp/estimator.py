@@ -104,7 +104,8 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         held-out rows better; the committee where one of its settings (sharing, combine, experts_per_query) is given,
         and for kernels and partitions without a metric.
     neighbours : "auto" or int
-        Rows that answer a query. "auto": doubled from 32 to 256 as long as held-out rows are predicted better.
+        Rows that answer a query. "auto": doubled from 32 to 256 as long as held-out rows are predicted better; few and
+        four times as many answer together where held-out rows are predicted better by both.
     exact_neighbours : bool
         True to search until the nearest rows are found for certain. By default the search ends after comparing 128 rows
         per neighbour, taken from the nearest cells; docs/choosing.md says how near to exact that is.
@@ -516,7 +517,7 @@ class HGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """Everything that determines predictions; cell centres stand in for the inputs."""
         c, n = self._committee, self._near()
         calibration = self._calibration()
-        way = (self._rule(), self._asked(), c.student) if n is None else (n.neighbours, n.exact)
+        way = (self._rule(), self._asked(), c.student) if n is None else (n.neighbours, n.inner, n.exact)
         yield described((way, c.kernel, c.store.X.shape, calibration.floor, calibration.setting))
         yield from (calibration.coefficients, calibration.shape.weights, calibration.shape.widths)
         yield described(type(c.experts).__name__)

@@ -39,6 +39,7 @@ _TRIAL_WORK = 1.2e10  # and for one candidate
 _NEGLIGIBLE = 0.003  # relative gain below which the neighbours answer
 _STANDARD_ERRORS = 1.0  # by which a gain must exceed zero
 _DOUBLING_GAIN = 0.005  # relative gain for which neighbours, or sharing, are doubled
+_OUTER = 4  # times as many neighbours that are tried together with those that were chosen
 _LARGE_GAIN = 0.02  # relative gain: where the last doubling gained so much, still more rows would help
 _COMMITTEE_WORK = 2e10  # multiplications that held-out rows of a committee may cost
 _COMMITTEE_ROWS = 2048  # held-out rows of a committee
@@ -166,6 +167,27 @@ def choose_neighbours(scorer: Scorer, model: Neighbourhood) -> tuple[Neighbourho
     return *tried[best], candidates, much
 
 
+def choose_inner(
+    scorer: Scorer, model: Neighbourhood, near: Scored, candidates: list[Candidate]
+) -> tuple[Neighbourhood, Scored, list[Candidate]]:
+    """Whether four times as many neighbours predict better together with those chosen than these do alone.
+
+    Few neighbours are best where targets repeat, or vary abruptly; the same model may want more of them elsewhere.
+    `linalg.neighbourhood.joined` weights both for each query.
+    """
+    both = replace(model, neighbours=_OUTER * model.neighbours, inner=model.neighbours)
+    if both.neighbours > min(NEIGHBOURS[-1], len(model.store.y)):
+        return model, near, candidates
+    scored = scorer.score(both)
+    gain = Gain.of(scored, near)
+    better = gain.exceeds(_DOUBLING_GAIN)
+    score = next(each.score for each in candidates if each.chosen) * (1 - gain.value)
+    candidate = Candidate("neighbours", f"{both.inner} and {both.neighbours}", score, better)
+    if not better:
+        return model, near, [*candidates, candidate]
+    return both, scored, [*(replace(each, chosen=False) for each in candidates), candidate]
+
+
 @dataclass(frozen=True, eq=False)
 class CommitteeScorer:
     """Held-out predictions of a committee at a few places, where rows that lie together ask the same few experts.
@@ -200,6 +222,8 @@ class CommitteeScorer:
         points = float(committee.experts.sizes.mean())
         affordable = int(_COMMITTEE_WORK / ((k + 2) * (points**3 / 3 + points**2 * _MOST_ROWS_PER_PLACE)))
         places = min(len(self.order), max(_FEWEST_PLACES, min(_MOST_PLACES, affordable)))
+        if places * (k + 2) >= len(committee.experts):  # nearly all experts are asked: more places cost no more
+            places = min(len(self.order), _COMMITTEE_ROWS // _FEWEST_ROWS_PER_PLACE)
         together = int(np.clip(_COMMITTEE_ROWS // places, _FEWEST_ROWS_PER_PLACE, _MOST_ROWS_PER_PLACE))
         rows = np.concatenate([self._near_one(cell, committee, together) for cell in self.order[:places].tolist()])
         return np.random.default_rng(self.seed).permutation(rows)
@@ -292,12 +316,14 @@ def choose_answer(
     if model is not None:
         if neighbours is None:
             model, near, tried, unfinished = choose_neighbours(scorer, model)
+            if not unfinished:
+                model, near, tried = choose_inner(scorer, model, near, tried)
             candidates += tried
         else:
             near = scorer.calibrate(model)
         if not (committee_allowed and unfinished):
             near = scorer.calibrate(model) if neighbours is None else near
-            candidates.append(Candidate("prediction", f"{model.neighbours} neighbours", near.score, True))
+            candidates.append(Candidate("prediction", model.description, near.score, True))
             return Choice(model, sharing or 1.0, near.calibration, tuple(candidates))
     rule, k = rule or RULES[AUTO_RULE](), k or AUTO_NEAREST
     chosen = first = min(sharing or SHARING[0], SHARING[0])
@@ -318,7 +344,7 @@ def choose_answer(
     if model is not None and near is not None:
         better = scorer.gain_over(committee, model).exceeds(_NEGLIGIBLE)
         candidates += [
-            Candidate("prediction", f"{model.neighbours} neighbours", near.score, not better),
+            Candidate("prediction", model.description, near.score, not better),
             Candidate("prediction", "committee", committee.score, better),
         ]
         if not better:
