@@ -39,7 +39,8 @@ _TRIAL_WORK = 1.2e10  # and for one candidate
 _NEGLIGIBLE = 0.003  # relative gain below which the neighbours answer
 _STANDARD_ERRORS = 1.0  # by which a gain must exceed zero
 _DOUBLING_GAIN = 0.005  # relative gain for which neighbours, or sharing, are doubled
-_OUTER = 4  # times as many neighbours that are tried together with those that were chosen
+_FEWEST_OUTER = 128  # neighbours, at least, together with which the nearest of them are tried on their own
+_INNER_SHARE = 16  # as one over a share of the neighbours: those that also answer on their own
 _LARGE_GAIN = 0.02  # relative gain: where the last doubling gained so much, still more rows would help
 _COMMITTEE_WORK = 2e10  # multiplications that held-out rows of a committee may cost
 _COMMITTEE_ROWS = 2048  # held-out rows of a committee
@@ -170,13 +171,14 @@ def choose_neighbours(scorer: Scorer, model: Neighbourhood) -> tuple[Neighbourho
 def choose_inner(
     scorer: Scorer, model: Neighbourhood, near: Scored, candidates: list[Candidate]
 ) -> tuple[Neighbourhood, Scored, list[Candidate]]:
-    """Whether four times as many neighbours predict better together with those chosen than these do alone.
+    """Whether neighbours predict better together with the few nearest of them, which also answer on their own.
 
-    Few neighbours are best where targets repeat, or vary abruptly; the same model may want more of them elsewhere.
+    Few neighbours are best where targets repeat, or vary abruptly; the same data may want many elsewhere.
     `linalg.neighbourhood.joined` weights both for each query.
     """
-    both = replace(model, neighbours=_OUTER * model.neighbours, inner=model.neighbours)
-    if both.neighbours > min(NEIGHBOURS[-1], len(model.store.y)):
+    outer = max(model.neighbours, _FEWEST_OUTER)
+    both = replace(model, neighbours=outer, inner=outer // _INNER_SHARE)
+    if outer > len(model.store.y):
         return model, near, candidates
     scored = scorer.score(both)
     gain = Gain.of(scored, near)

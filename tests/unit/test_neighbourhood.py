@@ -171,7 +171,7 @@ def test_predictions_are_continuous_where_neighbours_change(name, inner):
     for of in ("mean", "variance"):
         jumps = np.abs(np.diff(getattr(coarse, of)))
         largest = int(jumps.argmax())
-        _, _, fine = along(steps[largest], steps[largest + 1], 1001)  # a jump would remain as large as it is
+        _, _, fine = along(steps[largest], steps[largest + 1], 10_001)  # a jump would remain as large as it is
         assert np.abs(np.diff(getattr(fine, of))).max() < 0.1 * jumps[largest]
 
 
