@@ -7,7 +7,7 @@ import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, RationalQuadratic
 
-from gigagp import HGPRegressor, kernels
+from gigagp import HGPRegressor, kernels, load
 from gigagp.boxes import extents
 from gigagp.data.store import ExpertStore
 from gigagp.engines import SerialEngine, ThreadsEngine
@@ -196,3 +196,20 @@ def test_many_copies_without_noise_are_answered():
 
 def test_no_queries_have_no_answers():
     assert predict(model(), np.empty((0, 2)), SerialEngine()).mean.shape == (0,)
+
+
+def test_a_saved_model_keeps_the_neighbours_that_answer_on_their_own(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, (300, 2))
+    y = np.sin(X[:, 0]) + np.cos(X[:, 1]) + 0.1 * rng.standard_normal(300)
+    fitted = HGPRegressor(
+        kernels.Matern32(), method="neighbourhood", neighbours=32, leaf_size=60, random_state=0, training="full"
+    ).fit(X, y)
+    alone = fitted.predict(X[:20], return_std=True)
+    fitted._neighbourhood = replace(fitted._neighbourhood, inner=8)
+    together = fitted.predict(X[:20], return_std=True)
+    assert not np.array_equal(alone[0], together[0])
+    fitted.save(tmp_path / "model")
+    loaded = load(tmp_path / "model").predict(X[:20], return_std=True)
+    for ours, theirs in zip(loaded, together, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
