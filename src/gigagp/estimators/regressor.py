@@ -60,7 +60,8 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         held-out rows better; the committee where one of its settings (sharing, combine, experts_per_query) is given,
         and for kernels and partitions without a metric.
     neighbours : "auto" or int
-        Rows that answer a query. "auto": doubled from 32 to 256 as long as held-out rows are predicted better.
+        Rows that answer a query. "auto": doubled from 32 to 256 as long as held-out rows are predicted better. The
+        nearest few of them answer a second time on their own where that predicts held-out rows better still.
     exact_neighbours : bool
         True to search until the nearest rows are found for certain. By default the search ends after comparing 128 rows
         per neighbour, taken from the nearest cells; docs/choosing.md says how near to exact that is.

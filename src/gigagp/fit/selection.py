@@ -40,6 +40,8 @@ _NEGLIGIBLE = 0.003  # relative gain below which the neighbours answer
 _STANDARD_ERRORS = 1.0  # by which a gain must exceed zero
 _CLEAR_ERRORS = 2.0  # standard errors from a threshold at which more rows would not change the decision
 _DOUBLING_GAIN = 0.005  # relative gain for which neighbours, or sharing, are doubled
+_FEWEST_OUTER = 128  # neighbours, at least, together with which the nearest of them are tried on their own
+_INNER_SHARE = 8  # as one over a share of the neighbours: those that also answer on their own
 _LARGE_GAIN = 0.02  # relative gain: where the last doubling gained so much, still more rows would help
 _COMMITTEE_WORK = 2e10  # multiplications that held-out rows of a committee may cost
 _COMMITTEE_ROWS = 2048  # held-out rows of a committee
@@ -208,6 +210,28 @@ def choose_neighbours(scorer: Scorer, model: Neighbourhood) -> tuple[Neighbourho
     return *tried[best], candidates, much
 
 
+def choose_inner(
+    scorer: Scorer, model: Neighbourhood, near: Scored, candidates: list[Candidate]
+) -> tuple[Neighbourhood, Scored, list[Candidate]]:
+    """Whether neighbours predict better together with the few nearest of them, which also answer on their own.
+
+    Few neighbours are best where targets repeat, or vary abruptly; the same data may want many elsewhere.
+    `linalg.neighbourhood.joined` weights both for each query.
+    """
+    outer = max(model.neighbours, _FEWEST_OUTER)
+    both = replace(model, neighbours=outer, inner=outer // _INNER_SHARE)
+    if outer > len(model.store.y):
+        return model, near, candidates
+    scored = scorer.score(both)
+    gain = Gain.of(scored, near)
+    better = gain.exceeds(_DOUBLING_GAIN)
+    score = next(each.score for each in candidates if each.chosen) * (1 - gain.value)
+    candidate = Candidate("neighbours", f"{both.inner} and {both.neighbours}", score, better)
+    if not better:
+        return model, near, [*candidates, candidate]
+    return both, scored, [*(replace(each, chosen=False) for each in candidates), candidate]
+
+
 @dataclass(frozen=True, eq=False)
 class CommitteeScorer:
     """Held-out predictions of a committee at a few places, where rows that lie together ask the same few experts.
@@ -255,6 +279,8 @@ class CommitteeScorer:
         points = float(committee.experts.sizes.mean())
         affordable = int(_COMMITTEE_WORK / ((k + 2) * (points**3 / 3 + points**2 * _MOST_ROWS_PER_PLACE)))
         places = min(len(self.order), max(_FEWEST_PLACES, min(_MOST_PLACES, affordable)))
+        if places * (k + 2) >= len(committee.experts):  # nearly all experts are asked: more places cost no more
+            places = min(len(self.order), _COMMITTEE_ROWS // _FEWEST_ROWS_PER_PLACE)
         together = int(np.clip(_COMMITTEE_ROWS // places, _FEWEST_ROWS_PER_PLACE, _MOST_ROWS_PER_PLACE))
         rows = np.concatenate([self._near_one(cell, committee, together) for cell in self.order[:places].tolist()])
         return np.random.default_rng(self.seed).permutation(rows)
@@ -347,6 +373,8 @@ def choose_answer(
     if model is not None:
         if neighbours is None:
             model, near, tried, unfinished = choose_neighbours(scorer, model)
+            if not unfinished:
+                model, near, tried = choose_inner(scorer, model, near, tried)
             candidates += tried
         else:
             near = scorer.calibrate(model)
@@ -370,7 +398,7 @@ def choose_answer(
     if model is not None and near is not None:
         better = scorer.gain_over(committee, model).exceeds(_NEGLIGIBLE)
         candidates += [
-            Candidate("prediction", f"{model.neighbours} neighbours", near.score, not better),
+            Candidate("prediction", model.description, near.score, not better),
             Candidate("prediction", "committee", committee.score, better),
         ]
         if not better:
@@ -383,5 +411,5 @@ def _by_neighbours(
 ) -> Choice:
     """Neighbours answer, and no committee is judged."""
     near = scorer.calibrate(model, near)
-    name = f"{model.neighbours} neighbours"
-    return Choice(model, sharing, near.calibration, (*candidates, Candidate("prediction", name, near.score, True)))
+    answer = Candidate("prediction", model.description, near.score, True)
+    return Choice(model, sharing, near.calibration, (*candidates, answer))

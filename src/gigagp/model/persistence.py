@@ -220,7 +220,9 @@ def _described_calibration(calibration: Calibration) -> dict[str, Any]:
 
 
 def _described_neighbourhood(model: Neighbourhood | None) -> dict[str, Any] | None:
-    return None if model is None else {"neighbours": int(model.neighbours), "exact": bool(model.exact)}
+    if model is None:
+        return None
+    return {"neighbours": int(model.neighbours), "exact": bool(model.exact), "inner": int(model.inner)}
 
 
 def _described_mixture(model: Mixture | None) -> list[dict[str, Any]] | None:
@@ -405,7 +407,8 @@ def _neighbourhood(
     count_, exact = count(content, "neighbours", 1), field(content, "exact", bool)
     require(isinstance(cells, Runs) and router.by_cells, "it predicts from neighbours, but its rows are not in cells")
     assert isinstance(cells, Runs)
-    return Neighbourhood(kernel, theta, store, cells, router, count_, exact)
+    inner = count(content, "inner", 0) if "inner" in content else 0  # earlier models have none
+    return Neighbourhood(kernel, theta, store, cells, router, count_, exact, inner)
 
 
 def _mixture(

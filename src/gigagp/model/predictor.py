@@ -139,7 +139,11 @@ class Predictor:
     def state(self) -> Iterator[Array | str]:
         """Everything that determines predictions; cell centres stand in for the inputs."""
         c, near, calibration = self.model.committee, self.neighbourhood, self.calibration
-        method = (self.rule, self.experts_per_query, c.student) if near is None else (near.neighbours, near.exact)
+        method = (
+            (self.rule, self.experts_per_query, c.student)
+            if near is None
+            else (near.neighbours, near.inner, near.exact)
+        )
         yield described((method, c.kernel, c.store.X.shape, calibration.floor, calibration.setting))
         yield from (calibration.coefficients, calibration.shape.weights, calibration.shape.widths)
         yield described(type(c.experts).__name__)
