@@ -37,7 +37,7 @@ from gigagp.model import committee
 N = 1700
 ON_DISK = 88 * N  # bytes: less than the rows take in memory, enough for the index of those that are dealt
 SHAPES = {
-    "local": {"partition": "local", "leaf_size": 50},
+    "local": {"partition": "local", "leaf_size": 50, "kernel": SquaredExponential()},
     "random": {"partition": "random", "leaf_size": 50, "sharing": 2},
     "stratified": {"partition": "stratified", "levels": 2, "branching": 5},
 }
@@ -137,6 +137,7 @@ def test_the_same_bits_in_memory_and_on_disk(partition, form, rows, files, small
     "settings",
     [
         {"dtype": "float32"},
+        {"kernel": None},
         {"standardize": False},
         {"sharing": 1.0, "n_restarts": 1},
         {"training": "progressive", "leaf_size": 8},

@@ -55,11 +55,15 @@ def test_smooth_and_rough_functions_are_told_apart(kernel, allowed):
     assert f"{name} {score:.4f} (chosen)" in " ".join(repr(model.report_).split())
 
 
-def test_smooth_functions_are_answered_by_the_committee_and_rough_ones_by_neighbours():
+@pytest.mark.slow
+def test_smooth_functions_are_answered_by_the_committee():
     X, y = robot_arm(3000, noise=0.005)
     smooth = HGPRegressor(SquaredExponential(), random_state=0).fit(X, y)
     assert chosen(smooth, "prediction") == "committee"
     assert chosen(smooth, "neighbours") == "256"
+
+
+def test_rough_functions_are_answered_by_neighbours():
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 300, (3000, 1))
     y = np.cumsum(rng.standard_normal(30_001))[(100 * X[:, 0]).astype(int)] / 30

@@ -38,7 +38,8 @@ N = 100  # queries
 
 
 def small(**settings):
-    return HGPRegressor(leaf_size=30, sharing=2, random_state=0, engine="serial", **settings)
+    shape = {"kernel": SquaredExponential(), "leaf_size": 30, "sharing": 2}
+    return HGPRegressor(**(shape | settings), random_state=0, engine="serial")
 
 
 @pytest.fixture(scope="module")

@@ -327,5 +327,3 @@ def test_the_command(model, table, tmp_path, monkeypatch):
     assert all(set(each) == {"text", "cure"} for each in said["warnings"])
     assert "<h1>Waves</h1>" in (tmp_path / "r.html").read_text()
     assert CliRunner().invoke(app, ["report", "m", "-o", "r.html"]).exit_code == 1
-    words = CliRunner().invoke(app, ["report", "m", "-o", "r.html", "--overwrite"]).stdout
-    assert words.startswith("r.html: 500 rows scored")
