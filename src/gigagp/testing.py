@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.combine import LAWS, NPAE, Opinion, Prediction, Rule
+from gigagp.combine import LAWS, CombinationRule, JointRule, Opinion, Prediction, Rule
 from gigagp.engines import Engine, SerialEngine
 from gigagp.expert import evidence
 from gigagp.kernels import Kernel
@@ -50,7 +50,7 @@ def check_kernel(kernel: Kernel, n_features: int = 3, seed: int = 0) -> None:
         _close(np.tril(bound.with_theta(moved).gram(start, X)), np.tril(bound.gram(start, X)), _SAME, sentence)
 
 
-def check_rule(rule: Rule) -> None:
+def check_rule(rule: CombinationRule) -> None:
     """Whether a combination rule gives sane answers, adds up in any order and keeps the laws it declares.
 
     Laws of whole models (continuous, and far from all data) are for tests with data.
@@ -58,9 +58,11 @@ def check_rule(rule: Rule) -> None:
     unknown = sorted(rule.laws - LAWS)
     _ensure(not unknown, f"{rule!r} declares unknown laws {unknown}; allowed: {sorted(LAWS)}")
     _check_pickle(rule)
-    if isinstance(rule, NPAE):
+    if isinstance(rule, JointRule):
         _check_joint_rule(rule)
         return
+    _ensure(isinstance(rule, Rule), f"{rule!r} must be a Rule or a JointRule")
+    assert isinstance(rule, Rule)
     said = _opinions(np.random.default_rng(0))
     prior, noise = said[0].prior, said[0].noise if rule.target == "y" else 0.0
     right = _finish(rule, said)
@@ -220,7 +222,7 @@ def _finish(rule: Rule, said: list[Opinion]) -> Prediction:
     return rule.finish(total, said[0].prior, said[0].communication)
 
 
-def _check_joint_rule(rule: NPAE) -> None:
+def _check_joint_rule(rule: JointRule) -> None:
     """Experts as projections of f onto what each of them knows: means P_i f, covariances f' P_i P_j f."""
     rng = np.random.default_rng(0)
     f, means = rng.standard_normal((5, 12)), rng.standard_normal((5, 3))
@@ -238,7 +240,7 @@ def _check_joint_rule(rule: NPAE) -> None:
     _same(nothing, Prediction(0 * prior, prior), _JOINT, f"{rule!r} must return the prior when experts know nothing")
 
 
-def _check_sane(rule: Rule, said: Prediction) -> None:
+def _check_sane(rule: CombinationRule, said: Prediction) -> None:
     _ensure(bool(np.all(np.isfinite(said.mean))), f"the means of {rule!r} must be finite; got {said.mean}")
     good = said.variance is not None and bool(np.all(np.isfinite(said.variance) & (said.variance > 0)))
     _ensure(good, f"the variances of {rule!r} must be positive and finite; got {said.variance}")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gigagp import engines
-from gigagp.combine import BCM, NPAE, RBCM, RULES, Barycentre, GPoE, Healed, Message, PoE, Prediction
+from gigagp.combine import BCM, NPAE, RBCM, RULES, Barycentre, CombinationRule, GPoE, Healed, Message, PoE, Prediction
 from gigagp.engines import Engine, SerialEngine, ThreadsEngine
 from gigagp.engines.base import own_workspace
 from gigagp.linalg.workspace import Workspace
@@ -91,6 +91,11 @@ class DependsOnOrder(NPAE):
         return Prediction(said.mean + 1e-3 * means[:, 0], said.variance)
 
 
+class NeitherKind(CombinationRule):
+    laws = frozenset()
+    closed_form_held_out = False
+
+
 class TooSure(NPAE):
     def combine(self, means, covariances, prior):
         said = super().combine(means, covariances, prior)
@@ -101,6 +106,7 @@ class TooSure(NPAE):
     ("broken", "complaint"),
     [
         (UnknownLaw, "unknown laws"),
+        (NeitherKind, "must be a Rule or a JointRule"),
         (NotExact, r"with one expert must return what that expert says \(mean\)"),
         (NotThePrior, r"must return the prior when every expert says the prior \(variance\)"),
         (MeanNeedsVariance, "mean_needs_variance must be True"),
