@@ -1,4 +1,4 @@
-"""The conformance kit: does a kernel, a rule or an engine of your own keep its promises?
+"""The conformance kit: checks of your own kernel, combination rule, partition or engine.
 
 Each check is silent when all is well, and raises AssertionError with a sentence that says what is wrong.
 """
@@ -14,11 +14,16 @@ from functools import partial
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.combine import LAWS, NPAE, Opinion, Prediction, Rule
+from gigagp.combine import LAWS, CombinationRule, JointRule, Opinion, Prediction, Rule
+from gigagp.data.row_keys import row_keys
+from gigagp.data.scaled import ArrayRows
+from gigagp.data.scan import Sample
 from gigagp.engines import Engine, SerialEngine
 from gigagp.expert import evidence
+from gigagp.fit.store_writer import DataSorter, MemoryStorage
 from gigagp.kernels import Kernel
 from gigagp.linalg.workspace import Workspace
+from gigagp.partition import Partition, Partitioner, Shape
 from gigagp.tree import Tree
 
 _STEP = 3e-4  # of a log-parameter; five-point differences, so the error is of its fourth power
@@ -50,7 +55,7 @@ def check_kernel(kernel: Kernel, n_features: int = 3, seed: int = 0) -> None:
         _close(np.tril(bound.with_theta(moved).gram(start, X)), np.tril(bound.gram(start, X)), _SAME, sentence)
 
 
-def check_rule(rule: Rule) -> None:
+def check_rule(rule: CombinationRule) -> None:
     """Whether a combination rule gives sane answers, adds up in any order and keeps the laws it declares.
 
     Laws of whole models (continuous, and far from all data) are for tests with data.
@@ -58,9 +63,11 @@ def check_rule(rule: Rule) -> None:
     unknown = sorted(rule.laws - LAWS)
     _ensure(not unknown, f"{rule!r} declares unknown laws {unknown}; allowed: {sorted(LAWS)}")
     _check_pickle(rule)
-    if isinstance(rule, NPAE):
+    if isinstance(rule, JointRule):
         _check_joint_rule(rule)
         return
+    _ensure(isinstance(rule, Rule), f"{rule!r} must be a Rule or a JointRule")
+    assert isinstance(rule, Rule)
     said = _opinions(np.random.default_rng(0))
     prior, noise = said[0].prior, said[0].noise if rule.target == "y" else 0.0
     right = _finish(rule, said)
@@ -81,6 +88,59 @@ def check_rule(rule: Rule) -> None:
         vague = _finish(rule, [replace(o, variance=prior) for o in said])
         sentence = f"the mean of {rule!r} changes with the experts' variances, so mean_needs_variance must be True"
         _close(vague.mean, right.mean, _SAME, sentence)
+
+
+def check_partition(partitioner: Partitioner, shape: Shape | None = None, rows: int = 600, seed: int = 0) -> None:
+    """Whether a partition stores every row once, gives every leaf rows, and has a tree above them; the same every time.
+
+    shape : the hierarchy to divide into; default what the partition itself chooses
+    """
+    name, shape = repr(partitioner), shape or Shape()
+    scattered = np.random.default_rng(seed).standard_normal((rows, 3))
+    for X in (scattered, np.floor(scattered), np.ones_like(scattered)):  # no ties, many ties, nothing but ties
+        before = X.copy()
+        partitioner.check(rows, shape)
+        parts, again = (partitioner.split(X, shape, np.random.default_rng(seed)) for _ in range(2))
+        _ensure(np.array_equal(X, before), f"{name} changes the inputs it is given; it must only read them")
+        once = np.array_equal(np.sort(parts.order), np.arange(rows))
+        _ensure(once, f"the order of {name} must contain every row number from 0 to {rows - 1} exactly once")
+        _check_leaves(name, parts, rows)
+        _check_large(partitioner, X, shape, seed)
+        same = np.array_equal(parts.order, again.order) and all(
+            np.array_equal(a[leaf], b[leaf])
+            for a, b in ((parts.cells, again.cells), (parts.experts, again.experts))
+            for leaf in range(parts.n_leaves)
+        )
+        _ensure(same, f"{name} must divide the same rows in the same way when the random numbers are the same")
+
+
+def _check_leaves(name: str, parts: Partition, rows: int) -> None:
+    leaves = parts.tree.n_leaves
+    for which, lists in (("cells", parts.cells), ("experts", parts.experts)):
+        _ensure(len(lists) == leaves, f"{name} has {len(lists)} {which}, but its tree has {leaves} leaves")
+        numbers = [lists[leaf] for leaf in range(leaves)]
+        _ensure(min(map(len, numbers)) >= 2, f"every list of rows in the {which} of {name} must have two rows or more")
+        every = np.concatenate(numbers)
+        inside = bool(every.min() >= 0 and every.max() < rows)
+        _ensure(inside, f"the {which} of {name} must list positions in the order, from 0 to {rows - 1}")
+        _ensure(len(np.unique(every)) == rows, f"every row must be in at least one of the {which} of {name}")
+        repeated = any(len(np.unique(own)) < len(own) for own in numbers)
+        _ensure(not repeated, f"a list of rows in the {which} of {name} contains a row twice")
+
+
+def _check_large(partitioner: Partitioner, X: Array, shape: Shape, seed: int) -> None:
+    """Partitions of more rows than are divided at once: `split_large`, with buckets of a quarter of the rows."""
+    rows, numbers = len(X), np.arange(len(X), dtype=float)
+    keys = row_keys(0, rows, seed)
+    sampled = np.argsort(keys)[: rows // 2]
+    sample = Sample(keys[sampled], sampled, X[sampled], numbers[sampled])
+    sorter = DataSorter(ArrayRows(X, numbers), np.ones(X.shape[1]), sample, seed, MemoryStorage(), SerialEngine())
+    sorter.bucket_rows = rows // 4
+    stored = partitioner.split_large(sorter, shape, np.random.default_rng(seed))
+    order, name = stored.store.y.astype(int), f"split_large of {partitioner!r}"
+    complete = np.array_equal(np.sort(order), np.arange(rows)) and np.array_equal(stored.store.X, X[order])
+    _ensure(complete, f"{name} must store every row once, with its own target")
+    _check_leaves(name, Partition(order, stored.cells, stored.experts, stored.tree), rows)
 
 
 def check_engine(engine: Engine) -> None:
@@ -220,7 +280,7 @@ def _finish(rule: Rule, said: list[Opinion]) -> Prediction:
     return rule.finish(total, said[0].prior, said[0].communication)
 
 
-def _check_joint_rule(rule: NPAE) -> None:
+def _check_joint_rule(rule: JointRule) -> None:
     """Experts as projections of f onto what each of them knows: means P_i f, covariances f' P_i P_j f."""
     rng = np.random.default_rng(0)
     f, means = rng.standard_normal((5, 12)), rng.standard_normal((5, 3))
@@ -238,7 +298,7 @@ def _check_joint_rule(rule: NPAE) -> None:
     _same(nothing, Prediction(0 * prior, prior), _JOINT, f"{rule!r} must return the prior when experts know nothing")
 
 
-def _check_sane(rule: Rule, said: Prediction) -> None:
+def _check_sane(rule: CombinationRule, said: Prediction) -> None:
     _ensure(bool(np.all(np.isfinite(said.mean))), f"the means of {rule!r} must be finite; got {said.mean}")
     good = said.variance is not None and bool(np.all(np.isfinite(said.variance) & (said.variance > 0)))
     _ensure(good, f"the variances of {rule!r} must be positive and finite; got {said.variance}")

@@ -7,7 +7,7 @@ from typing import Any
 from sklearn.base import RegressorMixin
 
 from gigagp.arrays import Array
-from gigagp.combine import Rule
+from gigagp.combine import CombinationRule
 from gigagp.engines import Place
 from gigagp.estimators.base import HGPEstimator
 from gigagp.fit import settings
@@ -46,7 +46,7 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         (a whole number, default 1). Local: an expert predicts from `sharing` times its cell: the cell and the outside
         points nearest to it. By default 2, doubled up to 8 as long as held-out rows are predicted better and all
         experts together are not too much work; from some 6 million rows on 1.
-    combine : "auto", a name in gigagp.combine.RULES, or a Rule
+    combine : "auto", a name in gigagp.combine.RULES, or a combination rule (an object)
         How experts' predictions are combined. "auto": healed_blend for local, healed for the others.
     experts_per_query : "auto", int or None
         How many experts answer a query: the nearest so many, or all (None). "auto": 4 for local, all for the others.
@@ -120,7 +120,7 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         levels: int | None = None,
         branching: int | None = None,
         sharing: float | None = None,
-        combine: str | Rule = "auto",
+        combine: str | CombinationRule = "auto",
         experts_per_query: int | str | None = "auto",
         experts: str = "auto",
         method: str = "auto",

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.combine import NPAE, RULES, Rule
+from gigagp.combine import RULES, CombinationRule
 from gigagp.data.row_lists import RowLists
 from gigagp.engines import Engine
 from gigagp.model import neighbourhood
@@ -222,7 +222,7 @@ def choose_inner(
     both = replace(model, neighbours=outer, inner=outer // _INNER_SHARE)
     if outer > len(model.store.y):
         return model, near, candidates
-    scored = scorer.score(both)
+    scored, near = scorer.compared(both, model, near)
     gain = Gain.of(scored, near)
     better = gain.exceeds(_DOUBLING_GAIN)
     score = next(each.score for each in candidates if each.chosen) * (1 - gain.value)
@@ -251,7 +251,7 @@ class CommitteeScorer:
     ) -> CommitteeScorer:
         return cls(shared, cells, scorer, rng.permutation(len(cells)), int(rng.integers(2**32)))
 
-    def score(self, sharing: float, rule: Rule, k: int, rows: Array | None = None) -> Scored | None:
+    def score(self, sharing: float, rule: CombinationRule, k: int, rows: Array | None = None) -> Scored | None:
         """Held-out predictions of these rows, by default at random places; None where there are too few."""
         committee = self.shared(sharing)
         k = min(k, len(committee.experts))
@@ -285,7 +285,7 @@ class CommitteeScorer:
         rows = np.concatenate([self._near_one(cell, committee, together) for cell in self.order[:places].tolist()])
         return np.random.default_rng(self.seed).permutation(rows)
 
-    def at_more_sharing(self, cheap: Scored, first: float, chosen: float, rule: Rule, k: int) -> Scored:
+    def at_more_sharing(self, cheap: Scored, first: float, chosen: float, rule: CombinationRule, k: int) -> Scored:
         """Held-out predictions at more sharing, of as few rows as it allows.
 
         How errors are distributed is learnt from the many rows of the cheap committee; what more sharing does to them
@@ -352,14 +352,14 @@ class Choice:
     candidates: tuple[Candidate, ...] = ()
 
 
-def can_be_held_out(rule: Rule | None) -> bool:
+def can_be_held_out(rule: CombinationRule | None) -> bool:
     """Whether rows can be held out of a committee under this rule in closed form."""
-    return rule is None or not (isinstance(rule, NPAE) or rule.needs_communication)
+    return rule is None or rule.closed_form_held_out
 
 
 def choose_answer(
-    scorer: Scorer, model: Neighbourhood | None, committees: CommitteeScorer, sharing: float | None, rule: Rule | None,
-    k: int | None, neighbours: int | None, committee_allowed: bool,
+    scorer: Scorer, model: Neighbourhood | None, committees: CommitteeScorer, sharing: float | None,
+    rule: CombinationRule | None, k: int | None, neighbours: int | None, committee_allowed: bool,
 ) -> Choice:  # fmt: skip
     """Neighbourhood or committee, whichever predicts held-out rows better.
 

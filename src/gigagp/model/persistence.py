@@ -21,7 +21,7 @@ import numpy as np
 
 from gigagp import memory
 from gigagp.arrays import Array
-from gigagp.combine import RULES, Rule
+from gigagp.combine import RULES, CombinationRule
 from gigagp.data import folders
 from gigagp.data.array_files import ArrayFiles, write_array, write_lists
 from gigagp.data.folders import damaged
@@ -351,12 +351,12 @@ def _blaming(manifest: Path) -> Iterator[None]:
 
 def _check_settings(settings: dict[str, Any]) -> None:
     """Those that are used without a fit, or made of objects; `fit` checks the others."""
-    for name, kind in (("kernel", Kernel), ("partition", Partitioner), ("combine", Rule)):
+    for name, kind in (("kernel", Kernel), ("partition", Partitioner), ("combine", CombinationRule)):
         value = settings.get(name)
         if not (value is None or isinstance(value, str | kind)):
             raise InvalidParameter(f"{name} must be a name or a {kind.__name__}; got {reprlib.repr(value)}")
     others = [each for name, each in settings.items() if name not in ("kernel", "partition", "combine")]
-    if any(isinstance(each, Kernel | Rule | Partitioner) for each in others):
+    if any(isinstance(each, Kernel | CombinationRule | Partitioner) for each in others):
         raise InvalidParameter("a setting that is to be a plain value is an object")
     memory.budget(settings.get("memory"))
 

@@ -17,7 +17,8 @@ from gigagp.arrays import Array
 from gigagp.combine import Message, Opinion, Prediction, Rule
 from gigagp.errors import tell_expert
 from gigagp.linalg.workspace import Workspace
-from gigagp.model.committee import Committee, bounded
+from gigagp.model.committee import Committee
+from gigagp.model.committee_prediction import bounded
 from gigagp.progress import Counter, Listener, silent
 
 BLOCK = 25_000  # queries that go through the tree together: two numbers a rule, query and unit of work

@@ -11,7 +11,7 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from gigagp.data.folders import check_output, check_room, disk_errors, make, writing_file
+from gigagp.data.folders import check_output, check_writable, disk_errors, make, writing_file
 from gigagp.estimators.regressor import HGPRegressor
 from gigagp.model.evaluation import Evaluation
 from gigagp.progress import Listener
@@ -56,7 +56,7 @@ def write_report(
     begun = time.perf_counter()
     check_is_fitted(model, "report_")
     final = check_output(path, "HTML", (".html", ".htm"), overwrite)
-    check_room(final, _BYTES, "the report")
+    check_writable(final, _BYTES, "the report")
     scored, evaluation, remark = Scored(model, seed), None, ""
     if data is None:
         remark = score_left_out(model, scored, seed)

@@ -18,7 +18,7 @@ from gigagp.fit import stages, training
 from gigagp.fit.groups import Groups
 from gigagp.fit.plan import Plan
 from gigagp.fit.starts import _rise
-from gigagp.fit.store_writer import MemoryRoom, place
+from gigagp.fit.store_writer import MemoryStorage, write_store
 from gigagp.fit.training import Precision, Trace, train_on_groups
 from gigagp.kernels import SquaredExponential
 from gigagp.partition import Shape, partitioner
@@ -33,10 +33,18 @@ def groups_of(X, y, leaf_size, cut_metric, kernel=None):
     kernel = (kernel or SquaredExponential()).bind(X.shape[1])
     plan = Plan(kernel, 0.1, (1e-6, 10.0), partitioner("local"), Shape(leaf_size=leaf_size), "auto", Precision())
     rng = np.random.default_rng(0)
-    placed = place(
-        plan.partitioner, ArrayRows(X, y), plan.shape, cut_metric, sample_of(X, y), 0, rng, MemoryRoom(), SerialEngine()
+    stored = write_store(
+        plan.partitioner,
+        ArrayRows(X, y),
+        plan.shape,
+        cut_metric,
+        sample_of(X, y),
+        0,
+        rng,
+        MemoryStorage(),
+        SerialEngine(),
     )
-    return Groups(plan, placed, SerialEngine(), rng)
+    return Groups(plan, stored, SerialEngine(), rng)
 
 
 @given(st.integers(0, 10_000))

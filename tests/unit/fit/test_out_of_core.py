@@ -32,7 +32,7 @@ from gigagp.data.folders import TemporaryFolder
 from gigagp.errors import DiskFull, InvalidInput, InvalidParameter
 from gigagp.fit import fitting
 from gigagp.kernels import SquaredExponential
-from gigagp.model import committee
+from gigagp.model import committee_prediction
 
 N = 1700
 ON_DISK = 88 * N  # bytes: less than the rows take in memory, enough for the index of those that are dealt
@@ -168,8 +168,8 @@ def test_queries_from_every_source_are_answered_alike(rows, files, small_sizes, 
     frame.to_parquet(tmp_path / "z.parquet", row_group_size=37)
     frame.to_csv(tmp_path / "z.csv", index=False)
     np.save(tmp_path / "z.npy", Z)
-    for at_once in (committee.QUERIES_AT_ONCE, 64):
-        monkeypatch.setattr(committee, "QUERIES_AT_ONCE", at_once)
+    for at_once in (committee_prediction.QUERIES_AT_ONCE, 64):
+        monkeypatch.setattr(committee_prediction, "QUERIES_AT_ONCE", at_once)
         for queries in (tmp_path / "z.parquet", tmp_path / "z.csv", tmp_path / "z.npy", frame, pl.from_pandas(frame)):
             got = fitted.predict(queries, return_std=True)
             assert [part.tobytes() for part in got] == [part.tobytes() for part in expected]
