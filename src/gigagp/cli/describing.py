@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from gigagp.cli.running import table
@@ -21,16 +18,8 @@ def target_name(model: HGPRegressor) -> str:
 
 
 def warnings_of(model: HGPRegressor) -> list[str]:
-    return [model.units_.named(text) for text in model.report_.warnings]
-
-
-@contextmanager
-def named_warnings(model: HGPRegressor) -> Iterator[None]:
-    """Warnings of a fit, given on with the names of the columns they are about."""
-    with warnings.catch_warnings(record=True) as caught:
-        yield
-    for each in caught:
-        warnings.warn(model.units_.named(str(each.message)), each.category, stacklevel=3)
+    """Sentences with the names of the columns that they are about."""
+    return [warning.sentence(model.units_) for warning in model.report_.warnings]
 
 
 def parameters(model: HGPRegressor) -> list[dict[str, Any]]:

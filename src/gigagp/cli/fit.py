@@ -118,7 +118,6 @@ def command(
     debug: options.Debug = False,
 ) -> None:
     """Fit a model to a file, and save it in a folder."""
-    from gigagp.cli import describing
     from gigagp.data.sources import Share
     from gigagp.estimators.regressor import HGPRegressor
     from gigagp.model.persistence import check_destination
@@ -135,7 +134,7 @@ def command(
     )  # fmt: skip
     scores = None
     try:
-        with display() as progress, describing.named_warnings(model):
+        with display() as progress:
             model.fit(
                 data, target, features=options.names(features) or None, drop=options.names(drop),
                 categorical=options.names(categorical), missing=missing, store=store, checkpoint=checkpoint,

@@ -59,10 +59,10 @@ def command(
         "data": data,
         "rows": done.rows,
         "scores": None if done.evaluation is None else describing.scores(done.evaluation),
-        "warnings": [vars(finding) for finding in done.findings],
+        "warnings": [{"text": advice.text, "cure": advice.remedy} for advice in done.advice],
         "bytes": Path(done.path).stat().st_size,
         "seconds": done.seconds,
     }
     lines = [f"{output}: {done.rows:,} rows scored, {done.seconds:.1f} s"]
-    lines += [f"warning: {finding.text}" for finding in done.findings]
+    lines += [f"warning: {advice.text}" for advice in done.advice]
     emit(as_json, said, "\n".join(lines))

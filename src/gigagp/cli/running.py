@@ -37,7 +37,7 @@ _OPTIONS = (
     (re.compile(r"\bnoise_bounds\b"), "--noise"),
     (re.compile(r"\bn_restarts\b"), "--restarts"),
     (re.compile(r"\b(levels|branching)(?=[= ])"), r"--\1"),
-    (re.compile(r"\b(memory|features|target|store|checkpoint)="), r"--\1"),
+    (re.compile(r"\b(memory|features|target|store|checkpoint|categorical)="), r"--\1"),
 )
 
 

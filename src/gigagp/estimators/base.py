@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _BYTES_PER_SCORED_ROW = 128  # in memory while its prediction is compared with its target
 _WITHOUT_EFFECT = {"engine", "n_jobs", "memory", "verbose"}  # settings that do not change the model
-_PARAMETERS_NAMED = 5  # parameters at a bound that a warning names
+_WARNINGS_SHOWN = 5  # warnings of a fit that the Python warning quotes
 
 
 class HGPEstimator(BaseEstimator):  # type: ignore[misc]
@@ -405,9 +405,10 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _warn(self, report: FitReport) -> None:
         if report.warnings:
-            more = len(report.warnings) - _PARAMETERS_NAMED
+            more = len(report.warnings) - _WARNINGS_SHOWN
             tail = f"; and {more} more in report_.warnings" if more > 0 else ""
-            warnings.warn("; ".join(report.warnings[:_PARAMETERS_NAMED]) + tail, ConvergenceWarning, stacklevel=3)
+            sentences = [warning.sentence(self.units_) for warning in report.warnings[:_WARNINGS_SHOWN]]
+            warnings.warn("; ".join(sentences) + tail, ConvergenceWarning, stacklevel=3)
         if report.stages and not report.converged:
             warnings.warn(
                 f"training did not converge after {report.iterations} iterations: {report.message}; "
