@@ -23,10 +23,11 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
+import fitc
+import svgp
 from gigagp.arrays import Array
 from gigagp.model.distribution import PredictiveDistribution
-from gigagp.paper import fitc, svgp
-from gigagp.paper.svgp import Watch
+from svgp import Watch
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 LML = Callable[[Array], tuple[float, Array]]  # theta -> log marginal likelihood and its gradient
@@ -131,7 +132,7 @@ class GPyTorchExact:
 
 
 class SVGP(svgp.SVGP):
-    """GPyTorch's stochastic variational GP, 1024 inducing inputs (see gigagp.paper.svgp).
+    """GPyTorch's stochastic variational GP, 1024 inducing inputs (see svgp.py).
 
     With the squared exponential length-scales start where ours do; with Matern 5/2 from the exact evidence of 1,000
     random rows, within a quarter of the time.
@@ -423,7 +424,7 @@ def answered(
 
 
 class FITC:
-    """A sparse GP with as many inducing inputs as a tenth of the rows (see gigagp.paper.fitc)."""
+    """A sparse GP with as many inducing inputs as a tenth of the rows (see fitc.py)."""
 
     name = "FITC, 10% inducing"
 

@@ -18,9 +18,10 @@ from gigagp import memory
 from gigagp.arrays import Array
 from gigagp.combine import rule
 from gigagp.data.sources import Encoding, Rows, Share, open_rows
-from gigagp.data.validation import check_columns, check_finite, check_target
+from gigagp.data.validation import check_columns, check_finite
 from gigagp.engines import check_workers, is_client
-from gigagp.errors import InvalidInput, InvalidParameter, choose
+from gigagp.errors import InvalidInput, InvalidParameter
+from gigagp.estimators.input_rows import array_rows, is_source
 from gigagp.fit import settings
 from gigagp.fit.checkpoint import Checkpoint
 from gigagp.fit.fitting import fit_model
@@ -90,14 +91,14 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
             raise InvalidParameter("give store or checkpoint, not both: a checkpoint keeps its store in its own folder")
         tell = teller(self.verbose, progress)
         with self._unharmed(), ExitStack() as open_files:
-            if _is_source(X, y):
+            if is_source(X, y):
                 rows = open_rows(
                     X, y, features=features, drop=drop, categorical=categorical, missing=missing, share=share
                 )
                 encoding: Encoding | None = rows.encoding
                 names = tuple(map(str, rows.feature_names)) if rows.source.named else None
             else:
-                rows, encoding = self._array_rows(X, y, features, drop, categorical, missing, share), None
+                rows, encoding = array_rows(self, X, y, features, drop, categorical, missing, share), None
                 names = tuple(map(str, self.feature_names_in_)) if hasattr(self, "feature_names_in_") else None
             kept = None
             if checkpoint is not None:
@@ -132,29 +133,6 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
-
-    def _array_rows(
-        self, X: Any, y: Any, features: Any, drop: Any, categorical: Any, missing: str, share: Share | None
-    ) -> Rows:
-        """Arrays and data frames as scikit-learn checks them."""
-        if share is not None:
-            raise InvalidParameter("share= is of a table or file, with the target given by its name; slice arrays")
-        for name, value, plain in (("features", features, None), ("drop", drop, ()), ("categorical", categorical, ())):
-            if value is not plain and not (plain == () and len(value) == 0):
-                raise InvalidParameter(
-                    f"{name}= names columns of a table or file, with the target given by its name; got {value!r}"
-                )
-        choose("missing", missing, {"error": None, "drop": None})
-        if missing == "drop":
-            raise InvalidParameter('missing="drop" is for tables and files with the target given by its name')
-        check_columns(X)
-        check_target(y)
-        X, y = validate_data(
-            self, X, y, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False, y_numeric=True,
-            ensure_min_samples=2,
-        )  # fmt: skip
-        check_finite(X, "X", getattr(self, "feature_names_in_", None))
-        return open_rows(X, np.asarray(y, dtype=float))
 
     def _identity(self, rows: Rows, seed: np.random.SeedSequence) -> dict[str, str]:
         """What a checkpoint is of: the data and every setting that changes the model."""
@@ -220,7 +198,7 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
     def _predict(self, X: Any, with_variance: bool, latent: bool) -> tuple[Array, Array | None]:
         """Mean and standard deviation in the user's units."""
         predictor = self.predictor_
-        if _is_source(X, None, tables=self.model_.encoding is not None):
+        if is_source(X, None, tables=self.model_.encoding is not None):
             at_once = predictor.queries_at_once(memory.budget(self.memory))
             blocks = open_rows(X, encoding=self.model_.reading).blocks(at_once)
             with predictor.engine() as engine:
@@ -415,10 +393,3 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
                 "see report_, and try n_restarts or other start values in the kernel",
                 ConvergenceWarning, stacklevel=3,
             )  # fmt: skip
-
-
-def _is_source(X: Any, y: Any, tables: bool = False) -> bool:
-    """Whether X is read through a source: a path, a table, or anything whose target is named."""
-    module = type(X).__module__.partition(".")[0]
-    named = isinstance(y, str) or module in ("polars", "pyarrow") or (tables and module == "pandas")
-    return named or isinstance(X, str | os.PathLike)

@@ -108,5 +108,5 @@ def test_training_does_not_see_held_out_rows(table, wave):
     by_hand = HGPRegressor(leaf_size=100, random_state=0).fit(X[~inside], y[~inside])
     assert model.theta_.tobytes() == by_hand.theta_.tobytes()
     assert model.evaluate(table, share=share).rmse == pytest.approx(metrics.rmse(y[inside], by_hand.predict(X[inside])))
-    with pytest.raises(InvalidParameter, match="share= is of a table"):
+    with pytest.raises(InvalidParameter, match="share= needs a table"):
         model.fit(X, y, share=share)
