@@ -38,7 +38,7 @@ from gigagp.model.predictor import Predictor
 from gigagp.model.summary import summary_html
 from gigagp.model.units import Units
 from gigagp.partition import partitioner
-from gigagp.progress import Listener, teller
+from gigagp.progress import Listener, make_listener
 from gigagp.tree import Tree
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
         seed = settings.seed(given.random_state)
         if store is not None and checkpoint is not None:
             raise InvalidParameter("give store or checkpoint, not both: a checkpoint keeps its store in its own folder")
-        tell = teller(self.verbose, progress)
+        tell = make_listener(self.verbose, progress)
         with self._unharmed(), ExitStack() as open_files:
             if is_source(X, y):
                 rows = open_rows(
@@ -256,7 +256,7 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
             shape = Shape.gaussian() if latent else predictor.calibration.shape
             task = prediction_files.Task(
                 rows, answer, shape.quantile, levels, bool(latent), fingerprint(predictor.state()),
-                predictor.queries_at_once(memory.budget(self.memory), carried), teller(self.verbose, progress),
+                predictor.queries_at_once(memory.budget(self.memory), carried), make_listener(self.verbose, progress),
             )  # fmt: skip
             return prediction_files.predict_file(task, data, output, overwrite)
 
@@ -296,7 +296,7 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
                 return mean, deviation
 
             at_once = predictor.queries_at_once(memory.budget(self.memory), _BYTES_PER_SCORED_ROW)
-            tell = teller(self.verbose, progress)
+            tell = make_listener(self.verbose, progress)
             return evaluate(rows, answer, predictor.calibration.shape, at_once, tell, each)
 
     def log_marginal_likelihood(self, theta: Array | None = None, eval_gradient: bool = False) -> Any:
