@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gigagp import memory
@@ -22,6 +20,7 @@ from gigagp.data.validation import check_columns, check_finite
 from gigagp.engines import Engine, check_workers, is_client
 from gigagp.errors import InvalidInput, InvalidParameter
 from gigagp.estimators.input_rows import array_rows, is_source
+from gigagp.estimators.user_warnings import warn_user
 from gigagp.fit import settings
 from gigagp.fit.checkpoint import Checkpoint
 from gigagp.fit.fitting import fit_model
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
 
 _BYTES_PER_SCORED_ROW = 128  # memory that scoring needs per row
 _WITHOUT_EFFECT = {"engine", "n_jobs", "memory", "verbose"}  # settings that do not change the model
-_WARNINGS_SHOWN = 5  # warnings of a fit that the Python warning quotes
 
 
 class HGPEstimator(BaseEstimator):  # type: ignore[misc]
@@ -88,9 +86,7 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
         check_workers(given.n_jobs)
         seed = settings.seed(given.random_state)
         if store is not None and checkpoint is not None:
-            raise InvalidParameter(
-                "pass store= or checkpoint=, not both: a checkpoint keeps the sorted rows in its own folder"
-            )
+            raise InvalidParameter("pass store= or checkpoint=, not both: a checkpoint contains its own store")
         tell = make_listener(self.verbose, progress)
         with self._unharmed(), ExitStack() as open_files:
             if is_source(X, y):
@@ -111,7 +107,7 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
                 rows, given, seed, store=store, checkpoint=kept, encoding=encoding, feature_names=names, tell=tell
             )
             self._take(model)
-        self._warn(model.report)
+        warn_user(model.report, model.units)
         return self
 
     def _settings(self) -> FitSettings:
@@ -297,7 +293,7 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
             return evaluate(rows, answer, predictor.calibration.shape, at_once, tell, each)
 
     def log_marginal_likelihood(self, theta: Array | None = None, eval_gradient: bool = False) -> Any:
-        """The summed log marginal likelihood of the experts (eq. 5) for the standardised target: the training objective.
+        """The summed log marginal likelihood of the experts (eq. 5) of the standardised target: the training objective.
 
         Where each expert has its own scale, that scale is integrated out. Up to about 2,000 rows, where several exact
         GPs predict, this is the evidence of `kernel_`, the family that predicts held-out rows best; training also uses
@@ -379,19 +375,6 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
             return diagram
         parameters = self.units_.parameters(self.kernel_, self.noise_variance_)
         return diagram + summary_html(self.report_, self.tree_, parameters)
-
-    def _warn(self, report: FitReport) -> None:
-        if report.warnings:
-            more = len(report.warnings) - _WARNINGS_SHOWN
-            tail = f"; and {more} more in report_.warnings" if more > 0 else ""
-            sentences = [warning.sentence(self.units_) for warning in report.warnings[:_WARNINGS_SHOWN]]
-            warnings.warn("; ".join(sentences) + tail, ConvergenceWarning, stacklevel=3)
-        if report.stages and not report.converged:
-            warnings.warn(
-                f"training did not converge after {report.iterations} iterations: {report.message}; "
-                "see report_, and try n_restarts=2 or other start values in the kernel",
-                ConvergenceWarning, stacklevel=3,
-            )  # fmt: skip
 
 
 def _mean_and_deviation(predictor: Predictor, engine: Engine, latent: bool) -> Callable[[Array], tuple[Array, Array]]:
