@@ -117,10 +117,10 @@ class TooSure(NPAE):
     [
         (UnknownLaw, "unknown laws"),
         (NeitherKind, "must be a Rule or a JointRule"),
-        (NotExact, r"with one expert must return what that expert says \(mean\)"),
-        (NotThePrior, r"must return the prior when every expert says the prior \(variance\)"),
+        (NotExact, r"with one expert must return that expert's prediction \(mean\)"),
+        (NotThePrior, r"must return the prior when every expert predicts the prior \(variance\)"),
         (MeanNeedsVariance, "mean_needs_variance must be True"),
-        (MeanAlwaysZero, r"with one expert must return what that expert says \(mean\)"),
+        (MeanAlwaysZero, r"with one expert must return that expert's prediction \(mean\)"),
         (Negative, "variances of .* must be positive and finite"),
         (NoVariance, "variances of .* must be positive and finite; got None"),
         (NotANumber, "means of .* must be finite"),
@@ -128,7 +128,7 @@ class TooSure(NPAE):
         (NotAssociative, "must add in any order and grouping"),
         (NotCommutative, "must add in any order and grouping"),
         (DependsOnOrder, "must not depend on the order of the experts"),
-        (TooSure, r"with one expert must return what that expert says \(variance\)"),
+        (TooSure, r"with one expert must return that expert's prediction \(variance\)"),
     ],
 )
 def test_broken_rules_are_caught(broken, complaint):

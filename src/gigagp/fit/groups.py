@@ -22,6 +22,7 @@ from gigagp.fit.plan import Log, Plan
 from gigagp.fit.training import Objective, summed_evidence
 from gigagp.kernels.base import Kernel
 from gigagp.linalg.workspace import Workspace
+from gigagp.model.fit_warnings import MissedStructure
 from gigagp.model.neighbourhood import Neighbourhood, nearest_rows, predict
 from gigagp.partition.base import StoredPartition
 from gigagp.tree import Tree
@@ -112,7 +113,7 @@ class Groups:
 
         return float(np.mean(list(self.engine.local.map(share, rows.tolist())))) >= _ENOUGH_FOUND
 
-    def missed(self, kernel: Kernel, theta: Array) -> str | None:
+    def missed(self, kernel: Kernel, theta: Array) -> MissedStructure | None:
         """A warning where held-out errors are larger than what nearest rows differ by, the noise of both allowed for.
 
         Where the model is right, a row differs from its nearest one by at least the noise of both, so that the
@@ -138,10 +139,7 @@ class Groups:
         ratio = float(errors.mean()) / max(float(differences.mean()) / np.sqrt(2), np.finfo(float).tiny)
         if ratio < _MISSED or errors.mean() < _NEGLIGIBLE_ERROR * np.abs(y - y.mean()).mean():
             return None
-        return (
-            f"held-out errors are {ratio:.2g} times what rows that are close in all columns differ by: the model takes "
-            "for noise what neighbours share; try n_restarts=, a kernel with shorter length-scales, or more columns"
-        )
+        return MissedStructure(ratio)
 
     @property
     def columns(self) -> int:

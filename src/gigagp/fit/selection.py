@@ -261,7 +261,7 @@ class CommitteeScorer:
         answers = by_committee(committee, rows, rule, k, self.scorer.engine)
         return self.scorer.calibrated(rows, committee.store.gather(rows)[1], answers, committee)
 
-    def may_gain(self, model: Neighbourhood, sharing: float, rule: Rule, k: int) -> bool:
+    def may_gain(self, model: Neighbourhood, sharing: float, rule: CombinationRule, k: int) -> bool:
         """Whether a few rows leave it open that the committee predicts better than these neighbours.
 
         Where cells are few, these rows would ask most of the experts, and all rows are hardly more work.

@@ -47,6 +47,7 @@ from gigagp.fit.training import (
 from gigagp.model.calibration import Calibration
 from gigagp.model.committee import Committee
 from gigagp.model.fit_report import Candidate, FitReport, Stage
+from gigagp.model.fit_warnings import FitWarning
 from gigagp.model.mixture import Mixture
 from gigagp.model.neighbourhood import Neighbourhood
 from gigagp.partition.base import StoredPartition
@@ -126,7 +127,7 @@ def fit(
     experts = committee.experts
     if plan.rule is not None and plan.rule.needs_communication:
         committee = replace(committee, communication=_communication_rows(experts, rows, seeds.batches))
-    warnings = bound_warnings(theta, plan.bounds, plan.names) if plan.train else []
+    warnings: list[FitWarning] = [*bound_warnings(theta, plan.bounds, plan.names)] if plan.train else []
     if plan.train and not small and _free(plan) and learnt.groups.possible:
         missed = learnt.groups.missed(plan.kernel, theta)
         warnings = warnings if missed is None else [missed, *warnings]

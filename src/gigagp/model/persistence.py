@@ -37,6 +37,7 @@ from gigagp.model.committee import Committee
 from gigagp.model.distribution import Shape
 from gigagp.model.factor_cache import FactorCache
 from gigagp.model.fit_report import Candidate, FitReport, Stage
+from gigagp.model.fit_warnings import WARNINGS, FitWarning
 from gigagp.model.mixture import Member, Mixture
 from gigagp.model.model import CommitteeDefaults, Model
 from gigagp.model.neighbour_search import BlockTree
@@ -198,12 +199,17 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
             "evaluations": len(report.evidence_trace),
             "jitter": to_number(report.jitter),
             "jittered_experts": int(report.jittered_experts),
-            "warnings": list(report.warnings),
+            "warnings": [_described_warning(warning) for warning in report.warnings],
             "dropped": int(report.dropped),
             "calibration": _described_calibration(report.calibration),
             "choices": [{**asdict(choice), "score": to_number(choice.score)} for choice in report.choices],
         },
     }
+
+
+def _described_warning(warning: FitWarning) -> dict[str, Any]:
+    values = {name: to_number(value) for name, value in vars(warning).items()}
+    return {"kind": type(warning).__name__, **values}
 
 
 def _described_calibration(calibration: Calibration) -> dict[str, Any]:
@@ -547,8 +553,7 @@ def _scaling(files: ArrayFiles, name: str, columns: int) -> Scaling:
 def _report(
     files: ArrayFiles, said: Any, rows: int, kernel: Kernel, theta: Array, cells: RowLists, experts: RowLists
 ) -> FitReport:
-    evaluations, warnings = count(said, "evaluations"), field(said, "warnings", list)
-    require(all(isinstance(warning, str) for warning in warnings), "a warning is not text")
+    evaluations, names = count(said, "evaluations"), (*kernel.names, "noise_variance")
     return FitReport(
         rows=rows,
         leaves=len(cells),
@@ -558,15 +563,23 @@ def _report(
         seconds={name: number(said["seconds"], name) for name in field(said, "seconds", dict)},
         evidence_trace=tuple(files.read("evidence_trace", (evaluations,), "float64", finite=False).tolist()),
         theta_trace=files.read("theta_trace", (evaluations, len(theta)), "float64", finite=False),
-        names=(*kernel.names, "noise_variance"),
+        names=names,
         theta=theta,
         jitter=number(said, "jitter"),
         jittered_experts=count(said, "jittered_experts"),
-        warnings=tuple(warnings),
+        warnings=tuple(_warning(each, names) for each in field(said, "warnings", list)),
         dropped=count(said, "dropped"),
         calibration=_calibration(field(said, "calibration", dict)),
         choices=tuple(_plain(Candidate, each) for each in field(said, "choices", list)),
     )
+
+
+def _warning(content: Any, names: tuple[str, ...]) -> FitWarning:
+    kind = field(content, "kind", str)
+    require(kind in WARNINGS, f"a warning is of the unknown kind {reprlib.repr(kind)}")
+    warning = _plain(WARNINGS[kind], content)
+    require(getattr(warning, "parameter", names[0]) in names, "a warning names an unknown parameter")
+    return warning
 
 
 def _plain(kind: type[_Plain], said: Any) -> _Plain:

@@ -248,7 +248,7 @@ def test_rows_that_fit_need_no_store(rows, small_sizes, temporary, tmp_path):
 
 
 def test_a_store_and_a_checkpoint_are_one_too_many(rows, tmp_path):
-    with pytest.raises(InvalidParameter, match="give store or checkpoint, not both"):
+    with pytest.raises(InvalidParameter, match="pass store= or checkpoint=, not both"):
         model().fit(*rows[:2], store=tmp_path / "a", checkpoint=tmp_path / "b")
     assert left(tmp_path) == []
 
