@@ -7,7 +7,18 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from gigagp import estimator, memory, placing, scales, selection, small_tables, theta_posterior, training, trials
+from gigagp import (
+    estimator,
+    memory,
+    placing,
+    rough_theta,
+    scales,
+    selection,
+    small_tables,
+    theta_posterior,
+    training,
+    trials,
+)
 from gigagp.data import scaled, scaling, scan
 from gigagp.engines import one_blas_thread
 
@@ -68,6 +79,7 @@ def brief_choices_of_fixtures(request):
 
 
 BRIEF = {
+    (rough_theta, "_ROWS"): 300,
     (selection, "_MOST_ROWS"): 400,
     (selection, "_TRIAL_ROWS"): 200,
     (selection, "_FEWEST_ROWS"): 150,
