@@ -13,6 +13,7 @@ from gigagp.engines import one_blas_thread
 from gigagp.fit import (
     fitting,
     kernel_families,
+    rough_theta,
     selection,
     small_tables,
     starts,
@@ -78,6 +79,7 @@ def brief_choices_of_fixtures(request):
 
 
 BRIEF = {
+    (rough_theta, "_ROWS"): 300,
     (selection, "_MOST_ROWS"): 400,
     (selection, "_TRIAL_ROWS"): 200,
     (selection, "_FEWEST_ROWS"): 150,
