@@ -98,7 +98,7 @@ BRIEF = {
     (small_tables, "_FOLDS"): 2,
     (small_tables, "_MOST_PAIRS"): 1,
     (theta_posterior, "_STARTS"): theta_posterior._STARTS[:1],
-    (theta_posterior, "_FOLD_ITERATIONS"): 3,
+    (theta_posterior, "_MOST_STEPS"): 4,
 }
 FULL = {(module, name): getattr(module, name) for module, name in BRIEF}
 
