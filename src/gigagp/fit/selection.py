@@ -279,8 +279,6 @@ class CommitteeScorer:
         points = float(committee.experts.sizes.mean())
         affordable = int(_COMMITTEE_WORK / ((k + 2) * (points**3 / 3 + points**2 * _MOST_ROWS_PER_PLACE)))
         places = min(len(self.order), max(_FEWEST_PLACES, min(_MOST_PLACES, affordable)))
-        if places * (k + 2) >= len(committee.experts):  # nearly all experts are asked: more places cost no more
-            places = min(len(self.order), _COMMITTEE_ROWS // _FEWEST_ROWS_PER_PLACE)
         together = int(np.clip(_COMMITTEE_ROWS // places, _FEWEST_ROWS_PER_PLACE, _MOST_ROWS_PER_PLACE))
         rows = np.concatenate([self._near_one(cell, committee, together) for cell in self.order[:places].tolist()])
         return np.random.default_rng(self.seed).permutation(rows)
