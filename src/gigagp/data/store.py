@@ -21,7 +21,8 @@ from gigagp.data import folders
 from gigagp.data.array_files import ArrayFile, ArrayFiles, write_lists
 from gigagp.data.row_lists import RowLists
 
-FORMAT, VERSION = "gigagp-store", 1
+FORMAT = "gigagp-store"
+VERSION = 1
 DTYPES = ("float32", "float64")
 _MANIFEST = "manifest.json"
 _RELEASE = 256 << 20  # bytes mapped into memory before they are given back
@@ -43,8 +44,8 @@ class MappedFile:
     @classmethod
     def of(cls, array: np.memmap[Any, Any]) -> MappedFile:
         path = os.path.abspath(str(array.filename))
-        seen = os.stat(path)
-        return cls(path, array.offset, array.shape, array.dtype.str, seen.st_size, seen.st_mtime_ns)
+        status = os.stat(path)
+        return cls(path, array.offset, array.shape, array.dtype.str, status.st_size, status.st_mtime_ns)
 
     def open(self) -> np.memmap[Any, Any]:
         self.check()
@@ -53,10 +54,10 @@ class MappedFile:
     def check(self) -> None:
         """Refuse a file that is missing or has changed."""
         try:
-            seen = os.stat(self.path)
+            status = os.stat(self.path)
         except OSError as error:
             raise folders.damaged(Path(self.path), f"it cannot be read here ({error.strerror})") from None
-        if (seen.st_size, seen.st_mtime_ns) != (self.bytes, self.changed):
+        if (status.st_size, status.st_mtime_ns) != (self.bytes, self.changed):
             raise folders.damaged(Path(self.path), "it has changed since it was opened")
 
 
@@ -194,7 +195,7 @@ def open_store(folder: Path, verify: bool = True, keeper: Any = None) -> tuple[E
     manifest = folders.read_manifest(folder / _MANIFEST, FORMAT, VERSION)
     rows, columns, cells, dtype = (manifest.get(key) for key in ("rows", "columns", "cells", "dtype"))
     if not all(type(n) is int and n > 0 for n in (rows, columns, cells)) or dtype not in DTYPES:
-        raise folders.damaged(folder / _MANIFEST, "its counts or the type of its numbers are none")
+        raise folders.damaged(folder / _MANIFEST, "it has no valid counts or type of numbers")
     files = ArrayFiles(folder, manifest.get("files"))
     store = read_rows(files, rows, columns, dtype, verify, keeper)  # type: ignore[arg-type]
     return store, files.lists("cells", cells, rows, verify)  # type: ignore[arg-type]
