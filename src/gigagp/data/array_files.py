@@ -114,7 +114,7 @@ class ArrayFiles:
             return Runs(starts)
         indices = self.map(f"{name}_rows", (int(starts[-1]),), "int64", verify)
         if indices.min() < 0 or indices.max() >= rows:
-            raise damaged(self.path(f"{name}_rows"), "it names rows that are not there")
+            raise damaged(self.path(f"{name}_rows"), "it contains row numbers that do not exist")
         return IndexLists(starts, np.asarray(indices))
 
 
