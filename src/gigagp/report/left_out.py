@@ -23,9 +23,9 @@ def score_left_out(model: HGPRegressor, scored: Scored, seed: int) -> str:
     near, exact = predictor.neighbourhood, predictor.mixture
     if exact is not None:
         with predictor.engine() as engine:
-            answers = mixture.predict_held_out(exact, engine)
+            prediction = mixture.predict_held_out(exact, engine)
         X, y = exact.store.X, exact.store.y
-        _add(model, scored, X, y, *predictor.in_units(answers), np.zeros(len(y), int))
+        _add(model, scored, X, y, *predictor.in_units(prediction), np.zeros(len(y), int))
         return " Each row is predicted by all others. Give data that the model has not seen for scores of new rows."
     if near is None:
         return _by_experts(model, scored, rng)
@@ -34,9 +34,9 @@ def score_left_out(model: HGPRegressor, scored: Scored, seed: int) -> str:
     rows = np.sort(rng.choice(rows_in_all, count, replace=False))
     X, y = near.store.gather(rows)
     with predictor.engine() as engine:
-        answers = neighbourhood.predict(near, np.ascontiguousarray(X), engine, held_out=rows)
+        prediction = neighbourhood.predict(near, np.ascontiguousarray(X), engine, held_out=rows)
     leaf = np.searchsorted(near.cells.starts, rows, side="right") - 1
-    _add(model, scored, X, y, *predictor.in_units(answers), leaf)
+    _add(model, scored, X, y, *predictor.in_units(prediction), leaf)
     return (
         " Each row is predicted from its neighbours without itself, as a new query would be. Give data that the model "
         "has not seen for scores of another kind of rows, such as later ones."
@@ -51,9 +51,9 @@ def _by_experts(model: HGPRegressor, scored: Scored, rng: np.random.Generator) -
     leaves = np.sort(order[: max(_LEAST_EXPERTS, affordable)])
     tasks = [Rows(leaf, model.model_.cells[leaf]) for leaf in leaves.tolist()]
     with predictor.engine() as engine:
-        for task, answers in zip(tasks, by_own_expert(committee, tasks, engine), strict=True):
+        for task, prediction in zip(tasks, by_own_expert(committee, tasks, engine), strict=True):
             X, y = committee.store.gather(task.rows)
-            _add(model, scored, X, y, *predictor.in_units(answers), np.full(len(y), task.leaf))
+            _add(model, scored, X, y, *predictor.in_units(prediction), np.full(len(y), task.leaf))
     return (
         f" {len(leaves):,} of {model.n_leaves_:,} experts predict each of their rows from all their others. Give data "
         "that the model has not seen for scores of the whole model."

@@ -11,8 +11,8 @@ from gigagp.datasets import robot_arm
 from gigagp.errors import InvalidParameter
 from gigagp.fit.selection import Gain, Scored, choose_sharing
 from gigagp.kernels import Linear, Matern32, Matern52, SquaredExponential
-from gigagp.model.answers import Answers
 from gigagp.model.calibration import Calibration, Setting
+from gigagp.model.latent import LatentPrediction
 
 FAMILIES = {"SquaredExponential", "Matern52", "Matern32", "Matern12", "RationalQuadratic"}
 pytestmark = [
@@ -124,9 +124,9 @@ def test_sharing_is_bounded_by_the_work_of_all_experts(rows, most):
 
 
 def scored(errors, seed=0):
-    answers = Answers(np.zeros(len(errors)), np.full(len(errors), 0.5), np.ones(len(errors)))
+    prediction = LatentPrediction(np.zeros(len(errors)), np.full(len(errors), 0.5), np.ones(len(errors)))
     y = errors * np.random.default_rng(seed).standard_normal(len(errors))
-    return Scored(np.arange(len(y)), y, answers, Calibration.learnt(answers, y, Setting(0.1, 1.0)))
+    return Scored(np.arange(len(y)), y, prediction, Calibration.learnt(prediction, y, Setting(0.1, 1.0)))
 
 
 def test_a_gain_must_be_worth_while_and_not_chance():
