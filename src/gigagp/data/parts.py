@@ -184,7 +184,7 @@ class Parts:
             raise InvalidParameter(f"{self.final} exists; give overwrite=True to replace it, or choose another output")
 
     def published(self) -> dict[str, Any]:
-        """What the file says about itself; nothing if there is none, or not of ours."""
+        """The metadata of the finished file; empty if there is no file, or gigagp did not write it."""
         try:
             about = json.loads(pq.read_schema(self.final).metadata[KEY])
         except (pa.ArrowException, OSError, ValueError, KeyError, TypeError):
@@ -206,7 +206,7 @@ class Parts:
 
     @contextmanager
     def disk_errors(self) -> Iterator[None]:
-        """Errors of the operating system in the user's words, with what they mean for what is done."""
+        """Turn errors of the operating system into messages that also say how many rows are done."""
         try:
             yield
         except pa.ArrowNotImplementedError as error:
@@ -222,7 +222,7 @@ class Parts:
             ) from error
 
     def standing(self) -> str:
-        """What is done, for an error."""
+        """How many rows are done, for an error message."""
         if not self.progress.rows:
             return "no part is done yet, and the call may be repeated"
         return f"{self.progress.rows} rows are done, and the same call on the same data goes on from there"

@@ -25,14 +25,14 @@ FORMAT = "gigagp-store"
 VERSION = 1
 DTYPES = ("float32", "float64")
 _MANIFEST = "manifest.json"
-_RELEASE = 256 << 20  # bytes mapped into memory before they are given back
-_BLOCK = 1 << 24  # bytes of rows handed on together
-_WINDOW = 1 << 21  # bytes the system may map around each place that is read
+_RELEASE = 256 << 20  # bytes of mapped pages after which they are released
+_BLOCK = 1 << 24  # bytes of rows per block
+_WINDOW = 1 << 21  # bytes that the system may map around each position that is read
 
 
 @dataclass(frozen=True)
 class MappedFile:
-    """Where a mapped array lies, so that other processes can map it too. A file that has changed is refused."""
+    """The file of a mapped array, so that other processes can map it too. A file that has changed is an error."""
 
     path: str
     offset: int
@@ -52,7 +52,7 @@ class MappedFile:
         return np.memmap(self.path, np.dtype(self.dtype), "r", self.offset, self.shape)
 
     def check(self) -> None:
-        """Refuse a file that is missing or has changed."""
+        """Raise DamagedFile if the file is missing or has changed."""
         try:
             status = os.stat(self.path)
         except OSError as error:
@@ -68,7 +68,7 @@ class ExpertStore:
         self._maps = [m for a in (X, y) if isinstance(m := getattr(a, "_mmap", None), mmap.mmap)]
         self.files = tuple(MappedFile.of(a) for a in (X, y) if isinstance(a, np.memmap))
         self.X, self.y = frozen(np.asarray(X)), frozen(np.asarray(y))
-        self.keeper = keeper  # what must live as long as the store: its temporary folder
+        self.keeper = keeper  # an object that must exist as long as the store: its temporary folder
         self._limit, self._touched = release, 0
 
     def __reduce__(self) -> tuple[Any, ...]:
