@@ -104,15 +104,9 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
                 saved_progress = open_files.enter_context(closing(Checkpoint(Path(checkpoint), identity, entropy)))
                 seed = np.random.SeedSequence(saved_progress.seed)
             model = fit_model(
-                rows,
-                fit_settings,
-                seed,
-                store=store,
-                checkpoint=saved_progress,
-                encoding=encoding,
-                feature_names=names,
-                tell=tell,
-            )
+                rows, fit_settings, seed, store=store, checkpoint=saved_progress, encoding=encoding,
+                feature_names=names, tell=tell,
+            )  # fmt: skip
             self._take(model)
         warn_user(model.report, model.units)
         return self
