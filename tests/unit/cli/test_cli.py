@@ -27,7 +27,7 @@ from typer.testing import CliRunner
 
 import gigagp
 from gigagp import HGPRegressor, kernels
-from gigagp.cli import app, describing, display, options, running
+from gigagp.cli import app, descriptions, display, options, running
 from gigagp.cli.fit import _kernel
 from gigagp.datasets import robot_arm
 from gigagp.errors import InvalidParameter
@@ -300,7 +300,7 @@ def test_parameters_are_in_the_users_units():
     found = []
     for width, height in ((1.0, 1.0), (1e3, 10.0)):
         model = HGPRegressor(kernel, partition="random", leaf_size=100, random_state=0).fit(X * width, y * height)
-        found.append({each["name"]: each for each in describing.parameters(model)})
+        found.append({each["name"]: each for each in descriptions.parameters(model)})
     for name, factor in {
         "left.variance": 1e2, "left.lengthscale[x0]": 1e3, "right.variance[x2]": 1e2 / 1e6, "noise_variance": 1e2,
     }.items():  # fmt: skip
@@ -313,7 +313,7 @@ def test_what_has_no_unit_says_so():
     X, y = robot_arm(200)
     one = kernels.RationalQuadratic(ard=False) * kernels.Constant() + kernels.Periodic()
     model = HGPRegressor(one, partition="random", leaf_size=100, random_state=0).fit(X, y)
-    units = {each["name"]: each["unit"] for each in describing.parameters(model)}
+    units = {each["name"]: each["unit"] for each in descriptions.parameters(model)}
     assert units["left.left.variance"] == units["left.left.lengthscale"] == "standardised"
     assert units["right.period[x0]"] == "x0"
     assert units["right.lengthscale[x0]"] == ""
