@@ -243,7 +243,7 @@ def test_held_out_rows_are_seeded_not_trained_on_and_scored(made, here):
     assert first["rows"] + first["held_out"]["rows"] == 700
     assert first["held_out"]["rmse"] == second["held_out"]["rmse"] != other["held_out"]["rmse"]
     assert set(first["held_out"]["coverage"]) == {"0.5", "0.8", "0.95"}
-    assert "held out" in done(*words[:-1], "-o", "d").stdout
+    assert "held-out rows" in done(*words[:-1], "-o", "d").stdout
 
 
 def test_predictions_are_the_librarys(made, here):
