@@ -367,7 +367,7 @@ WRONG = {
     "fit: branching alone": ([*FIT, "m", "--branching", "2"], "needs --levels too"),
     "fit: experts": ([*FIT, "m", "--experts-per-query", "some"], "auto, all or a whole number"),
     "fit: no experts": ([*FIT, "m", "--experts-per-query", "0"], "positive whole number"),
-    "fit: noise": ([*FIT, "m", "--noise", "1,2,3"], "two separated by a comma"),
+    "fit: noise": ([*FIT, "m", "--noise", "1,2,3"], "two numbers separated by a comma"),
     "fit: negative noise": ([*FIT, "m", "--noise", "-1"], "--noise must be"),
     "fit: restarts": ([*FIT, "m", "--restarts", "-1"], "--restarts must be"),
     "predict: wrong file": (["predict", MODEL, "no.parquet", "-o", "p.parquet"], "no.parquet"),
