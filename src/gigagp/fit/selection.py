@@ -138,10 +138,9 @@ class Scorer:
         if len(rows) == 0:
             return known
         X, y = model.store.gather(rows)
-        answers = neighbourhood.predict(model, np.ascontiguousarray(X), self.engine, held_out=rows)
-        return self.calibrated(
-            np.append(known.rows, rows), np.append(known.y, y), Answers.joined([known.answers, answers]), model
-        )
+        prediction = neighbourhood.predict(model, np.ascontiguousarray(X), self.engine, held_out=rows)
+        joined = LatentPrediction.joined([known.prediction, prediction])
+        return self.calibrated(np.append(known.rows, rows), np.append(known.y, y), joined, model)
 
     def compared(self, model: Neighbourhood, usual: Neighbourhood, known: Scored) -> tuple[Scored, Scored]:
         """Held-out predictions of two models, of as many rows as it takes to tell whether the first gains.

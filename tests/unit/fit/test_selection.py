@@ -192,8 +192,8 @@ def test_held_out_predictions_are_the_same_at_once_and_in_parts():
         whole = scorer.scored_by(model, scorer.order[:400])
     for ours, theirs in (
         (parts.rows, whole.rows),
-        (parts.answers.mean, whole.answers.mean),
-        (parts.answers.variance, whole.answers.variance),
+        (parts.prediction.mean, whole.prediction.mean),
+        (parts.prediction.variance, whole.prediction.variance),
         (parts.losses, whole.losses),
     ):
         assert np.array_equal(ours, theirs)
