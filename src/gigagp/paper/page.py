@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gigagp.data.folders import writing_file
 from gigagp.paper.record import Record
 
 
@@ -58,6 +59,5 @@ def write(paths: Paths, title: str, parts: Iterable[str], record: Record, seeds:
     )
     subset = ["A quick run on part of the data: it shows that the experiment runs, not the results of the paper."]
     text = "\n\n".join([f"# {title}", *(subset if paths.quick else []), *parts, origin]) + "\n"
-    beside = paths.page.with_suffix(".partial")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(paths.page)
+    with writing_file(paths.page) as file:
+        file.write(text.encode())
