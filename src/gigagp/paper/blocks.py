@@ -26,7 +26,7 @@ LENGTH = 0.12  # length-scale; the points span 0 to 1
 WAYS = (
     ("stratified", 1, "a partition: each row in one expert"),
     ("stratified", 2, "sharing: each row in two experts"),
-    ("local", 1, "cells of neighbours (past the paper)"),
+    ("local", 1, "cells of neighbours (not in the paper)"),
 )
 
 
