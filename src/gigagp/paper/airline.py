@@ -174,7 +174,7 @@ def _paper_model(
     def predict_block(start: int, spent: float) -> Results:
         """Sums over the queries of a block."""
         Z, truth = rows.Z[start : start + BLOCK], rows.truth[start : start + BLOCK]
-        begun = time.perf_counter()
+        begin = time.perf_counter()
         predictions = predict_with_all_experts(model(), Z, RULES, _of_all(tell, start, spent, len(rows.truth)))
         sums = {
             name: {
@@ -183,7 +183,7 @@ def _paper_model(
             }
             for name, (mean, std) in predictions.items()
         }  # fmt: skip
-        return {"queries": len(truth), "seconds": time.perf_counter() - begun, "gb": peak_memory(), "sums": sums}
+        return {"queries": len(truth), "seconds": time.perf_counter() - begin, "gb": peak_memory(), "sums": sums}
 
     trained = record.step(f"repeat {seed}, theta", train)
     blocks: list[Results] = []

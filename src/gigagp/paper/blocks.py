@@ -1,7 +1,8 @@
-"""The paper's figure "kernel matrix": what experts keep of the full GP's covariances.
+"""The paper's figure "kernel matrix": which covariances of the full GP the experts keep.
 
-A partition keeps the blocks on the diagonal (in the order of the experts); rows in two experts make larger blocks, and
-in the data's own order the cut between experts blurs. Cells of neighbours, which go past the paper, keep what is large.
+With the rows in the order of the experts, a partition keeps the blocks on the diagonal. If each row is in two experts,
+the blocks are larger, and in the order of the data the borders between experts blur. Cells of neighbouring rows, which
+the paper does not use, keep the large covariances.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ LENGTH = 0.12  # length-scale; the points span 0 to 1
 WAYS = (
     ("stratified", 1, "a partition: each row in one expert"),
     ("stratified", 2, "sharing: each row in two experts"),
-    ("local", 1, "cells of neighbours (past the paper)"),
+    ("local", 1, "cells of neighbours (not in the paper)"),
 )
 
 
@@ -92,10 +93,10 @@ def write(record: Record, results: Blocks, settings: Settings, paths: page.Paths
     head = ["division", "pairs of rows that some expert sees", "squared covariances"]
     lines = page.table(head, [[title, f"{pairs:.0%}", f"{squares:.0%}"] for title, pairs, squares in table(results)])
     text = [
-        f"{POINTS} points on a line under {EXPERTS} experts: the full GP's matrix of covariances, and what is left of "
-        "it in the order of the experts and in the data's own. A partition keeps blocks on the diagonal; rows in two "
-        "experts make the blocks larger, and in the data's order the cut between experts blurs. Cells of neighbours, "
-        "which go past the paper, keep what is large.",
+        f"{POINTS} points on a line under {EXPERTS} experts: the covariance matrix of the full GP, and what the "
+        "experts keep of it, in the order of the experts and in the order of the data. A partition keeps the blocks on "
+        "the diagonal. If each row is in two experts, the blocks are larger, and in the order of the data the borders "
+        "between experts blur. Cells of neighbouring rows, which the paper does not use, keep the large covariances.",
         f"![The matrix of covariances and what experts keep of it]({paths.picture().name})",
         lines,
     ]

@@ -1,7 +1,7 @@
-"""The paper's figure "depth": more experts cost accuracy, more data give it back.
+"""The paper's figure "depth": more experts reduce the accuracy, more data restore it.
 
-Top row: 200 points of one column under trees of 1, 2 and 3 levels, 4, 16 and 64 experts, each row read by two children
-of a node. Bottom row: 64 experts and more and more points. Beside each an exact GP of the same points.
+Top row: 200 points in one dimension under trees of 1, 2 and 3 levels (4, 16 and 64 experts), in which each row goes to
+two children of a node. Bottom row: 64 experts and increasing numbers of points. Each panel also shows an exact GP.
 """
 
 from __future__ import annotations
@@ -110,13 +110,13 @@ def write(record: Record, results: list[Panel], settings: Settings, paths: page.
     draw(results, paths.picture())
     lines = page.table(HEAD, [[f"{n:,}", str(c), str(p), f"{ratio:.3f}"] for n, c, p, ratio in table(results)])
     text = [
-        "One column, the paper's model (rows dealt by a KD-tree, each to two of four children, product of densities of "
-        "f), trained, against an exact GP of the same points: means and bands of two deviations of f. Top row: the "
-        "same points under more and more experts. Bottom row: as many experts and more and more points.",
+        "The paper's model in one dimension (a KD-tree assigns each row to two of four children; PoE over f), compared "
+        "with an exact GP on the same points: means and bands of two standard deviations of f. Top row: the same "
+        "points under increasing numbers of experts. Bottom row: the same experts with increasing numbers of points.",
         f"![Means and bands of the hierarchy and of the exact GP]({paths.picture().name})",
         lines,
-        "More experts cost accuracy, since each sees fewer points; more points give it back. The ratio is exp(-KL) of "
-        "the predictives of y, the mean over the part of the axis that has data.",
+        "More experts reduce the accuracy because each sees fewer points; more points restore it. The ratio is "
+        "exp(-KL) of the predictive distributions of y, averaged over the part of the axis with data.",
     ]
     page.write(paths, "The depth figure", text, record, f"seed {settings.seed}")
     return lines

@@ -1,8 +1,8 @@
 """The paper's table "kin40k": the hierarchy with 1 to 7 levels against the exact GP, on 10,000 rows of the robot arm.
 
-Each level deals every row to two of four children: 4 to 16,384 experts of 5,000 to 79 points. All rules combine the
-same answers of the same experts. Ours has cells of half as many points and reads as many again around them, so that
-its experts have as many points as the paper's.
+Each level assigns every row to two of four children: 4 to 16,384 experts of 5,000 to 79 rows. All rules combine the
+same predictions of the same experts. Our model has cells of half as many rows, and its experts use as many outside
+rows, so that they have as many rows as those of the paper.
 """
 
 from __future__ import annotations
@@ -285,7 +285,7 @@ def _conclusions(levels: dict[int, Results]) -> list[str]:
 
 
 def draw(results: Results, settings: Settings, path: Path) -> None:
-    """Ratio, RMSE and NLPD by points per leaf; the exact GP and the paper's ratios beside them."""
+    """Ratio, RMSE and NLPD by rows per leaf, with the exact GP and the ratios printed in the paper."""
     levels = {int(level): each for level, each in results["levels"].items()}
     points = [settings.points(level) for level in levels]
     figure, axes = drawing.grid(1, 3, (12, 4.2))

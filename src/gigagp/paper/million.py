@@ -1,6 +1,6 @@
-"""The paper's "10^6 data points on a standard laptop in about 20 minutes": a whole training, all experts every time.
+"""The paper's "10^6 data points on a standard laptop in about 20 minutes": training with all experts at every step.
 
-Beside it, progressive training of the same experts, and our defaults. The data are generated: rows of the robot arm.
+For comparison, progressive training of the same experts, and our defaults. The data are generated (robot arm).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The paper's timing figure: seconds for the log marginal likelihood and its gradient by the number of rows.
 
-A tree of three levels with leaves of 512 points up to 2^20 rows and of 128 above, as the paper has it, beside a full GP
-and FITC with as many inducing inputs as a tenth of the rows, as far as they go in the time and memory allowed. The
-number of leaves is on the right axis.
+A tree of three levels with leaves of 512 points up to 2^20 rows and of 128 above, as in the paper, compared with
+a full GP and with FITC (a tenth of the rows as inducing inputs), as far as the allowed time and memory suffice. The
+right axis shows the number of leaves.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SMALL = 128  # rows per small leaf
 PAPER_SECONDS = 230
 PAPER_POWERS = {"tree": 24, "full GP": 14, "FITC, 10% inducing": 15}
 TREE, EXACT, SPARSE = PAPER_POWERS
-Opened = Callable[[int], AbstractContextManager[Callable[[], Any]]]  # for so many rows, an evaluation to be timed
+OpenEvaluation = Callable[[int], AbstractContextManager[Callable[[], Any]]]  # number of rows -> evaluation to time
 
 
 @dataclass(frozen=True)
@@ -103,11 +103,11 @@ def sparse_evidence(n: int) -> Iterator[Callable[[], Any]]:
 
 def run(record: Record, data: Path, settings: Settings, tell: Listener = silent) -> Results:
     """All curves; the data folder is not used."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
 
     def step(curve: str, power: int, work: Callable[[], Results]) -> Results:
         results = record.step(f"{curve}, 2^{power}", work)
-        tell(Event(f"timing of {curve}", 1 << power, None, time.perf_counter() - begun))
+        tell(Event(f"timing of {curve}", 1 << power, None, time.perf_counter() - start))
         return results
 
     def tree(power: int) -> Results:
@@ -118,17 +118,21 @@ def run(record: Record, data: Path, settings: Settings, tell: Listener = silent)
     for power in settings.powers:
         curves[TREE].append({"power": power, **step(TREE, power, lambda power=power: tree(power))})  # type: ignore[misc]
     reason = peers.reason_unavailable("fitc", "torch")
-    others: dict[str, Opened] = {EXACT: lambda n: tree_evidence(n, n)} | ({} if reason else {SPARSE: sparse_evidence})
-    for curve, opened in others.items():
-        curves[curve] = _up_to_limit(curve, opened, settings, step)
+    others: dict[str, OpenEvaluation] = {EXACT: lambda n: tree_evidence(n, n)} | (
+        {} if reason else {SPARSE: sparse_evidence}
+    )
+    for curve, open_evaluation in others.items():
+        curves[curve] = _up_to_limit(curve, open_evaluation, settings, step)
     return {"curves": curves, "lacking": reason}
 
 
-def _up_to_limit(curve: str, opened: Opened, settings: Settings, step: Callable[..., Results]) -> list[Results]:
+def _up_to_limit(
+    curve: str, open_evaluation: OpenEvaluation, settings: Settings, step: Callable[..., Results]
+) -> list[Results]:
     """Evaluations of doubling size until the next would take more time or memory than allowed."""
 
     def one(power: int) -> Results:
-        with opened(1 << power) as evidence:
+        with open_evaluation(1 << power) as evidence:
             return _timed(evidence, settings.repeats)
 
     results: list[Results] = []

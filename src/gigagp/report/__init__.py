@@ -52,7 +52,7 @@ def write_report(
     seed : of the sample of rows that the figures show
     progress : function that is called with a gigagp.progress.Event for each block of rows
     """
-    begun = time.perf_counter()
+    start = time.perf_counter()
     check_is_fitted(model, "report_")
     final = check_output(path, "HTML", (".html", ".htm"), overwrite)
     check_writable(final, _PAGE_BYTES, "the report")
@@ -70,7 +70,7 @@ def write_report(
     with disk_errors("writing the report", final.parent), writing_file(final) as file:
         file.write(text.encode())
         check_output(final, "HTML", (".html", ".htm"), overwrite)  # once more: predicting takes a while
-    return WrittenReport(final, scores.rows, evaluation, advice, time.perf_counter() - begun)
+    return WrittenReport(final, scores.rows, evaluation, advice, time.perf_counter() - start)
 
 
 def _advice(model: HGPRegressor, scores: ScoreCollector, evaluation: Evaluation | None) -> list[Advice]:

@@ -98,7 +98,9 @@ def _target_std(content: ReportContent) -> float:
 
 def _warnings(advice: Sequence[Advice]) -> Html:
     if not advice:
-        return tag("p", "None: training converged, no parameter is at a bound, and intervals are calibrated.")
+        return tag(
+            "p", "There are no warnings: training converged, no parameter is at a bound, and intervals are calibrated."
+        )
     return tag("ul", *(tag("li", each.text, tag("span", each.remedy)) for each in advice), class_="advice")
 
 

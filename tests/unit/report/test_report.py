@@ -214,7 +214,7 @@ def test_every_warning_says_what_to_do():
         "lie below": (score(bias=0.5), [], 0, 0),
         "lie above": (score(bias=-0.5), [], 0, 0),
         "far from all": (score(), [], 100, 0),
-        "missing values": (score(), [], 0, 3),
+        "values are missing": (score(), [], 0, 3),
     }
     assert advice_on_scores(score(), [score()], 1.0, 0, 0, "y") == []
     for words, (whole, regions, far, missing) in cases.items():
