@@ -1,6 +1,6 @@
-"""A shard: some subtrees of the hierarchy and the rows of their leaves, as one worker holds them in memory.
+"""A shard: some subtrees of the hierarchy and the rows of their leaves, in the memory of one worker.
 
-What a worker must do to hold it is a pure function of files (`ShardFiles.load`): whoever loses a shard loads it again.
+Loading it is a pure function of files (`ShardFiles.load`), so that any worker can load it again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Levels = tuple[Array, ...]  # of a tree
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """Rows leaf by leaf, read-only, and the subtrees above the leaves. `checksum` tells it from any other."""
+    """Rows leaf by leaf, read-only, and the subtrees above the leaves. `checksum` is that of the rows."""
 
     X: Array
     y: Array
@@ -56,7 +56,7 @@ def sums_below(subtrees: tuple[Levels, ...], of_leaf: Callable[[int], V]) -> lis
 
 @dataclass(frozen=True, eq=False)
 class ShardFiles:
-    """Where the rows of a shard lie."""
+    """The files and positions of the rows of a shard."""
 
     files: tuple[MappedFile, ...]
     starts: Array  # of each leaf and the end: in the file where rows are consecutive, else in `rows`
