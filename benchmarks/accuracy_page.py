@@ -43,9 +43,9 @@ HOW = (
     "**Differences** are ours less theirs, of losses of the same test rows (squared errors for RMSE), with paired 95% "
     "intervals; negative is better for us. A win or a loss is one whose interval leaves out zero. Who ran out of time "
     "while predicting is compared on the rows that it answered.",
-    "**Caps** are in seconds of CPU time, on one core of a machine that did other work as well, and no times are given "
-    'here for that reason: a peer learns until its cap and predicts with what it has; "capped" marks those that the '
-    "cap stopped before they had converged.",
+    "**Caps** are in seconds of CPU time, summed over threads. The machine did other work meanwhile, so no times are "
+    'given here. A peer learns until its cap and predicts with what it has; "capped" marks those that the cap stopped '
+    "before they had converged, or before they had predicted every test row.",
 )
 
 

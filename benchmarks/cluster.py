@@ -193,12 +193,12 @@ def traffic(rows: int, repeats: int) -> dict[str, Any]:
 @contextmanager
 def in_shards(count: int) -> Iterator[None]:
     """The engine cuts trees into so many shards."""
-    kept = dask_engine._SHARDS_A_THREAD, dask_engine._MOST_SHARDS
-    dask_engine._SHARDS_A_THREAD = dask_engine._MOST_SHARDS = count
+    kept = dask_engine._SHARDS_PER_THREAD, dask_engine._MOST_SHARDS
+    dask_engine._SHARDS_PER_THREAD = dask_engine._MOST_SHARDS = count
     try:
         yield
     finally:
-        dask_engine._SHARDS_A_THREAD, dask_engine._MOST_SHARDS = kept
+        dask_engine._SHARDS_PER_THREAD, dask_engine._MOST_SHARDS = kept
 
 
 def empty_steps(repeats: int) -> list[dict[str, Any]]:

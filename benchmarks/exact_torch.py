@@ -17,7 +17,7 @@ from scipy.spatial import cKDTree
 
 from deadline import Deadline
 from gigagp.arrays import Array
-from gigagp.paper.svgp import start_theta
+from svgp import start_theta
 
 ROUGH_ROWS = 1000
 NEIGHBOURHOODS, NEIGHBOURHOOD_ROWS = 32, 256

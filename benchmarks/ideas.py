@@ -25,8 +25,9 @@ from gigagp.expert import Evidence
 from gigagp.fit.training import Objective, Precision, Trace, maximise, summed_evidence
 from gigagp.kernels import Kernel
 from gigagp.linalg.workspace import Workspace
-from gigagp.model.committee import Committee, Visits
+from gigagp.model.committee import Committee
 from gigagp.model.factor_cache import FactorCache
+from gigagp.model.routing import QueriesByExpert
 from gigagp.model.sharing import share_nearest
 from measure import arguments, save
 
@@ -131,7 +132,7 @@ def with_sharing(model: HGPRegressor, sharing: float) -> HGPRegressor:
 
 def visits(c: Committee, Z: Array) -> Iterator[tuple[int, Array]]:
     """Each query asks the nearest expert: the experts, and who asks them."""
-    every = Visits.of(c.router.nearest(Z, 1))
+    every = QueriesByExpert.of(c.router.nearest(Z, 1))
     return (every[visit][:2] for visit in range(len(every)))
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.data.folders import writing_file
 from gigagp.paper.provenance import machine
 
 HERE = Path(__file__).resolve().parent
@@ -84,9 +85,8 @@ def save(name: str, result: dict[str, Any]) -> None:
     """Write results/<name>.json beside the benchmarks, whole or not at all."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    temporary = path.with_suffix(".part")
-    temporary.write_text(json.dumps({"machine": machine(), **result}, indent=1) + "\n")
-    temporary.replace(path)
+    with writing_file(path) as file:
+        file.write((json.dumps({"machine": machine(), **result}, indent=1) + "\n").encode())
     print(f"[{name}] saved results/{name}.json", flush=True)
 
 

@@ -26,10 +26,11 @@ from scipy.spatial import cKDTree
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
+import fitc
+import svgp
 from deadline import WALL, Clock, Deadline
 from gigagp.arrays import Array
-from gigagp.paper import fitc, svgp
-from gigagp.paper.svgp import Watch
+from svgp import Watch
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 NO_ROWS = np.empty(0, int)
@@ -155,7 +156,7 @@ class GPyTorchExact:
 
 
 class SVGP(svgp.SVGP):
-    """GPyTorch's stochastic variational GP, 1024 inducing inputs (see gigagp.paper.svgp).
+    """GPyTorch's stochastic variational GP, 1024 inducing inputs (see svgp.py).
 
     With the squared exponential length-scales start where ours do; with Matern 5/2 from the exact evidence of 1,000
     random rows, within a quarter of the time.
@@ -378,7 +379,7 @@ def in_blocks(
 
 
 class FITC:
-    """A sparse GP with as many inducing inputs as a tenth of the rows (see gigagp.paper.fitc)."""
+    """A sparse GP with as many inducing inputs as a tenth of the rows (see fitc.py)."""
 
     name = "FITC, 10% inducing"
 

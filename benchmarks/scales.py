@@ -128,7 +128,7 @@ def measured(name: str, seed: int, rounds: int) -> dict[str, Any]:
         "within_95": float(np.mean(np.abs(2 * distribution.cdf(y[queries]) - 1) < 0.95)),
         "theta": dict(zip(model.report_.names, np.exp(model.report_.theta).tolist(), strict=True)),
         "start": next((c.name for c in model.report_.choices if c.what == "start" and c.chosen), "none"),
-        "warnings": list(model.report_.warnings),
+        "warnings": [str(warning) for warning in model.report_.warnings],
     }  # fmt: skip
     if model.model_.neighbourhood is not None:
         near, _ = search(model, rounds)

@@ -31,7 +31,7 @@ from sklearn.model_selection import cross_val_predict
 from gigagp import HGPRegressor
 from gigagp.kernels import Matern52
 from gigagp.model.distribution import PredictiveDistribution, Shape
-from gigagp.paper.sets import Rows
+from gigagp.paper.datasets import Rows
 from measure import arguments, bar, data_set, save
 
 TABLES = ("autos", "yacht", "energy", "concrete", "airfoil", "wine")

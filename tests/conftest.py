@@ -13,6 +13,7 @@ from gigagp.engines import one_blas_thread
 from gigagp.fit import (
     fitting,
     kernel_families,
+    rough_theta,
     selection,
     small_tables,
     starts,
@@ -78,6 +79,7 @@ def brief_choices_of_fixtures(request):
 
 
 BRIEF = {
+    (rough_theta, "_ROWS"): 300,
     (selection, "_MOST_ROWS"): 400,
     (selection, "_TRIAL_ROWS"): 200,
     (selection, "_FEWEST_ROWS"): 150,
@@ -96,7 +98,7 @@ BRIEF = {
     (small_tables, "_FOLDS"): 2,
     (small_tables, "_MOST_PAIRS"): 1,
     (theta_posterior, "_STARTS"): theta_posterior._STARTS[:1],
-    (theta_posterior, "_FOLD_ITERATIONS"): 3,
+    (theta_posterior, "_MOST_STEPS"): 4,
 }
 FULL = {(module, name): getattr(module, name) for module, name in BRIEF}
 

@@ -1,6 +1,6 @@
-"""`make demo`: 200,000 rows of robot arm data, from nothing to predictions with honest intervals.
+"""`make demo`: fit 200,000 generated rows of robot arm data and score the predictions.
 
-Beside it, what one would do without the hierarchy: an exact GP on 2,000 of the rows.
+For comparison, what one would do without the hierarchy: an exact GP on 2,000 of the rows.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from gigagp.arrays import Array
 from gigagp.datasets import distance_to_target, robot_arm
 from gigagp.memory import peak_memory
 
-ROWS, SUBSET, HELD_OUT = 200_000, 2_000, 10_000
+ROWS = 200_000
+SUBSET = 2_000  # rows of the exact GP
+HELD_OUT = 10_000  # rows that are scored
 PICTURE = Path("gigagp-demo.png")
 
 
 @dataclass(frozen=True)
 class Result:
-    """One model's line of the table."""
+    """Predictions of one model, and the seconds they took."""
 
     name: str
     model: HGPRegressor
@@ -43,13 +45,13 @@ def run(name: str, model: HGPRegressor, X: Array, y: Array, Z: Array) -> Result:
 
 
 def table(results: list[Result], y: Array) -> str:
-    """RMSE and NLPD in units of the target's deviation, coverage of 95% intervals, seconds."""
+    """RMSE and NLPD in standard deviations of the target, coverage of 95% intervals, seconds."""
     scale = float(y.std())
-    lines = [f"{'':<34}{'RMSE':>8}{'NLPD':>8}{'95% covers':>12}{'fit s':>8}{'predict s':>11}"]
+    lines = [f"{'':<34}{'RMSE':>8}{'NLPD':>8}{'95% coverage':>14}{'fit s':>8}{'predict s':>11}"]
     for r in results:
         lines.append(
             f"{r.name:<34}{metrics.rmse(y, r.mean) / scale:>8.4f}{metrics.nlpd(y, r.mean, r.std) - np.log(scale):>8.3f}"
-            f"{metrics.coverage(y, r.mean, r.std):>12.1%}{r.fit_seconds:>8.1f}{r.predict_seconds:>11.1f}"
+            f"{metrics.coverage(y, r.mean, r.std):>14.1%}{r.fit_seconds:>8.1f}{r.predict_seconds:>11.1f}"
         )
     return "\n".join(lines)
 
@@ -69,26 +71,28 @@ def picture(results: list[Result], noise: float, path: Path) -> None:
     for axis, result in zip(axes, results, strict=True):
         low, high = result.model.predict_quantiles(line, [0.025, 0.975]).T
         band(turn, result.model.predict(line), low, high, "95% interval of y", axis)
-        axis.plot(turn, truth, "k--", linewidth=1, label="truth, without noise")
+        axis.plot(turn, truth, "k--", linewidth=1, label="true function")
         axis.set_title(result.name)
-        axis.set_xlabel("angle of the first joint (radians), the others held")
+        axis.set_xlabel("angle of the first joint (radians), the others fixed")
     axes[0].set_ylabel("distance of the hand to the target")
     axes[0].legend(loc="best", frameon=False)
-    figure.suptitle(f"Robot arm, noise of deviation {noise}: predictions along a line through the 8-D input space")
+    figure.suptitle(
+        f"Robot arm, noise standard deviation {noise}: predictions along a line through the 8-D input space"
+    )
     figure.savefig(path, dpi=110)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """GigaGP on all rows beside an exact GP on some of them."""
+    """GigaGP on all rows compared with an exact GP on some of them."""
 
     results: list[Result]
     test_y: Array
     noise: float
-    memory: float  # GB, of the fit to all rows
+    memory: float  # GB, peak of the fit to all rows
 
     def scores(self) -> dict[str, Any]:
-        """In the target's units."""
+        """Scores of both models in the units of the target."""
         y = self.test_y
         return {
             "held_out": len(y),
@@ -118,9 +122,9 @@ class Comparison:
 
 
 def compare(rows: int, say: Callable[[str], None], noise: float = 0.01) -> Comparison:
-    """Make data, fit both, predict held-out rows. `say` hears what is going on."""
+    """Generate data, fit both models and predict held-out rows. `say` is called with a line per step."""
     some, held_out = min(SUBSET, max(2, rows // 10)), min(HELD_OUT, rows)
-    say(f"making {rows + held_out:,} rows of robot arm data ...")
+    say(f"generating {rows + held_out:,} rows of robot arm data ...")
     X, y = robot_arm(rows + held_out, noise=noise, seed=0)
     test_X, test_y = X[rows:], y[rows:]
     say("compiling (once; cached on disk for later runs) ...")
@@ -135,9 +139,9 @@ def compare(rows: int, say: Callable[[str], None], noise: float = 0.01) -> Compa
 
 
 def main() -> None:
-    done = compare(ROWS, lambda line: print(line, flush=True))
-    print(f"\n{done}")
-    picture(done.results, done.noise, PICTURE)
+    comparison = compare(ROWS, lambda line: print(line, flush=True))
+    print(f"\n{comparison}")
+    picture(comparison.results, comparison.noise, PICTURE)
     print(f"\npicture: {PICTURE}")
 
 

@@ -1,10 +1,10 @@
-"""The errors a user may meet. Each says what is wrong, where, and what to do; each pickles."""
+"""The errors of the package. Each message says what is wrong, where, and what to do; each error can be pickled."""
 
 from typing import Any
 
 
 class GigaGPError(Exception):
-    """Base of the package's own errors."""
+    """Base class of the errors of the package."""
 
 
 class NotPositiveDefinite(GigaGPError, ArithmeticError):
@@ -13,16 +13,16 @@ class NotPositiveDefinite(GigaGPError, ArithmeticError):
     def __init__(self, expert: int | None, theta: dict[str, float], jitter: float, dtype: str) -> None:
         self.expert, self.theta, self.jitter, self.dtype = expert, theta, jitter, dtype
         values = ", ".join(f"{name}={value:.3g}" for name, value in theta.items())
-        who = "the expert" if expert is None else f"expert {expert}"
-        cure = (
+        subject = "the expert" if expert is None else f"expert {expert}"
+        remedy = (
             "raise the lower bound of the noise variance (noise_bounds), remove duplicated rows, or check the kernel "
             "with gigagp.testing.check_kernel"
         )
         if dtype == "float32":
-            cure = 'use dtype="float64", ' + cure
+            remedy = 'use dtype="float64", ' + remedy
         super().__init__(
-            f"the covariance matrix of {who} is not positive definite at {values}, "
-            f"even with jitter {jitter:.1g} on its diagonal; {cure}"
+            f"the covariance matrix of {subject} is not positive definite at {values}, "
+            f"even with jitter {jitter:.1g} on its diagonal; {remedy}"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -30,27 +30,27 @@ class NotPositiveDefinite(GigaGPError, ArithmeticError):
 
 
 class InvalidParameter(GigaGPError, ValueError):
-    """A setting of the model is not allowed: the message gives its name, what is allowed and what was got."""
+    """A parameter has a value that is not allowed: the message gives its name, the allowed values and the value."""
 
 
 class InvalidInput(GigaGPError, ValueError):
-    """The data cannot be used: the message says where and what to do."""
+    """The data cannot be used: the message says where the problem is and what to do."""
 
 
 class DamagedFile(InvalidInput):
-    """A file of ours is not as it was written: truncated, changed, or mixed up with others."""
+    """A file written by gigagp is damaged: truncated, changed, or confused with another."""
 
 
 class DiskFull(GigaGPError, OSError):
-    """What is to be written does not fit, or could not be written."""
+    """The disk is full, or a file could not be written."""
 
 
 class FolderInUse(GigaGPError, RuntimeError):
-    """A folder belongs to another fit that is still running."""
+    """A folder is in use by another fit that is still running."""
 
 
 class WorkerLost(GigaGPError, RuntimeError):
-    """Workers of an engine died, or cannot do what they are asked."""
+    """Workers of an engine have died or cannot do their work."""
 
 
 class NotFinite(GigaGPError, ArithmeticError):
@@ -58,7 +58,7 @@ class NotFinite(GigaGPError, ArithmeticError):
 
 
 def tell_expert(error: Exception, leaf: int) -> None:
-    """Let an error say in which expert it came up."""
+    """Add a note to an error that says in which expert it occurred."""
     if getattr(error, "expert", None) is None:
         error.add_note(f"in expert {leaf}")
 

@@ -1,4 +1,4 @@
-"""HTML from Python: whatever is not markup already is escaped."""
+"""Functions that build HTML; every text that is not of type Html is escaped."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 
 class Html(str):
-    """Text that is markup already."""
+    """Text that is HTML already and is not escaped again."""
 
     __slots__ = ()
 
 
 def markup(value: Any) -> Html:
-    """The value as it may stand in a page."""
+    """The value as HTML: escaped, unless it is Html already."""
     return value if isinstance(value, Html) else Html(html.escape(str(value)))
 
 
 def tag(name: str, *content: Any, **attributes: Any) -> Html:
-    """An element; an attribute `class_` is `class`, `aria_label` is `aria-label`."""
-    said = "".join(f' {key.rstrip("_").replace("_", "-")}="{markup(value)}"' for key, value in attributes.items())
-    return Html(f"<{name}{said}>{join(content)}</{name}>")
+    """An HTML element. The attribute `class_` stands for `class`, `aria_label` for `aria-label`."""
+    written = "".join(f' {key.rstrip("_").replace("_", "-")}="{markup(value)}"' for key, value in attributes.items())
+    return Html(f"<{name}{written}>{join(content)}</{name}>")
 
 
 def join(parts: Iterable[Any], between: str = "") -> Html:
@@ -29,12 +29,12 @@ def join(parts: Iterable[Any], between: str = "") -> Html:
 
 
 def notebook(*content: Any) -> Html:
-    """What a notebook shows of an object, whatever its theme."""
+    """The representation of an object in a notebook; works with light and dark themes."""
     return tag("div", tag("style", _NOTEBOOK), *content, class_="gigagp-view")
 
 
 def table(head: Sequence[Any], rows: Iterable[Sequence[Any]], **attributes: Any) -> Html:
-    """The first column names the rows."""
+    """A table whose first column contains row headers."""
     titles = tag("tr", *(tag("th", cell, scope="col") for cell in head))
     body = (tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:])) for row in rows)
     return tag("table", tag("thead", titles), tag("tbody", *body), **attributes)

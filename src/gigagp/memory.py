@@ -1,4 +1,4 @@
-"""How much memory there is, and how much of it we may use."""
+"""The memory budget of a fit, and the memory of the machine and of this process."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from gigagp.errors import InvalidParameter
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 _SIZE = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][0-9]+)?)\s*([KMGT]?I?)B?\s*", re.IGNORECASE)
-_SHARE = 0.5  # of all memory, where the user says nothing
-LEAST = 64 << 20
+_DEFAULT_SHARE = 0.5  # of the memory of the machine
+LEAST = 64 << 20  # bytes, the smallest budget
 
 
 def budget(memory: str | int | None) -> int:
-    """Bytes a fit may use for data: "2GB", a number of bytes, or None for half of what the machine has."""
+    """The memory for data in bytes, from a size such as "2GB", a number of bytes, or None for half of the machine."""
     if memory is None:
-        return int(_SHARE * _available())
+        return int(_DEFAULT_SHARE * _available())
     size = None
     if isinstance(memory, str):
-        found = _SIZE.fullmatch(memory)
-        if found and found[2].upper() in _UNITS:
-            size = float(found[1]) * _UNITS[found[2].upper()]
+        match = _SIZE.fullmatch(memory)
+        if match and match[2].upper() in _UNITS:
+            size = float(match[1]) * _UNITS[match[2].upper()]
     elif isinstance(memory, Real) and not isinstance(memory, bool):
         size = float(memory)
     if size is None or not LEAST <= size < 2**62:
@@ -33,7 +33,7 @@ def budget(memory: str | int | None) -> int:
 
 
 def size_text(size: int) -> str:
-    """A number of bytes as people read it: 900 bytes, 24.5 KiB, 64 MiB."""
+    """A number of bytes as text: 900 bytes, 24.5 KiB, 64 MiB."""
     if size < 1024:
         return f"{size} bytes"
     power, unit = next(
@@ -45,7 +45,7 @@ def size_text(size: int) -> str:
 
 
 def _available() -> int:
-    """Memory of the machine, or of the container we are in if that is less."""
+    """Memory of the machine, or the limit of the container if that is less."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:

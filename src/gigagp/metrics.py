@@ -1,4 +1,4 @@
-"""How good predictions are, and their uncertainty."""
+"""Scores of predictions and of their uncertainty."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from scipy.special import ndtr, ndtri
 
 from gigagp.arrays import Array
 
-_LEVELS = ndtr(np.linspace(-8, 8, 3201))  # at which a quantile function is inverted
+_LEVELS = ndtr(np.linspace(-8, 8, 3201))  # levels at which a quantile function is inverted
 
 
 def rmse(y: Array, mean: Array) -> float:
-    """Root of the mean squared error."""
+    """Root mean squared error."""
     return float(np.sqrt(np.mean((np.asarray(y) - np.asarray(mean)) ** 2)))
 
 
@@ -25,7 +25,7 @@ def nlpd(y: Array, mean: Array, std: Array) -> float:
 
 
 def coverage(y: Array, mean: Array, std: Array, level: float = 0.95) -> float:
-    """Share of y inside the central interval of the given level; an honest model gives `level`."""
+    """Share of y inside the central interval of the given level; about `level` for a calibrated model."""
     reach = ndtri(0.5 + level / 2) * np.asarray(std)
     return inside(y, np.asarray(mean) - reach, np.asarray(mean) + reach)
 
@@ -36,9 +36,11 @@ def inside(y: Array, low: Array, high: Array) -> float:
 
 
 def pit(y: Array, mean: Array, std: Array, quantile: Callable[[Array], Array] | None = None) -> Array:
-    """Predicted probability of a target smaller than y, row by row; uniform between 0 and 1 of an honest model.
+    """Probability integral transform: the predicted probability of a target below y, per row.
 
-    quantile : where the quantiles of a level lie, in standard deviations from the mean; default the Gaussian's
+    The values of a calibrated model are uniform between 0 and 1.
+
+    quantile : quantile function of (y - mean) / std; default that of the Gaussian
     """
     z = (np.asarray(y) - np.asarray(mean)) / np.asarray(std)
     return np.asarray(ndtr(z) if quantile is None else np.interp(z, quantile(_LEVELS), _LEVELS))
@@ -53,7 +55,7 @@ def crps(y: Array, mean: Array, std: Array) -> float:
 
 
 def kl_divergence(mean: Array, std: Array, other_mean: Array, other_std: Array) -> Array:
-    """KL(N(mean, std^2) || N(other_mean, other_std^2)), query by query."""
+    """KL(N(mean, std^2) || N(other_mean, other_std^2)) per query."""
     ratio = (np.asarray(std) / np.asarray(other_std)) ** 2
     shift = (np.asarray(mean) - np.asarray(other_mean)) / np.asarray(other_std)
     return np.asarray(0.5 * (ratio - 1 - np.log(ratio) + shift**2))
@@ -62,6 +64,6 @@ def kl_divergence(mean: Array, std: Array, other_mean: Array, other_std: Array) 
 def likelihood_ratio(mean: Array, std: Array, other_mean: Array, other_std: Array) -> float:
     """The paper's likelihood ratio exp(-KL) (appendix) of another predictive to a reference, averaged over queries.
 
-    The reference comes first. 1 means the other predictive is the reference's equal.
+    The reference comes first. The value is 1 if both predictives are equal.
     """
     return float(np.mean(np.exp(-kl_divergence(mean, std, other_mean, other_std))))

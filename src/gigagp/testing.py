@@ -1,6 +1,6 @@
-"""The conformance kit: does a kernel, a rule or an engine of your own keep its promises?
+"""The conformance kit: checks that a kernel, a combination rule, a partition or an engine of your own is correct.
 
-Each check is silent when all is well, and raises AssertionError with a sentence that says what is wrong.
+Each check returns nothing if all is well, and otherwise raises AssertionError with a sentence that says what is wrong.
 """
 
 from __future__ import annotations
@@ -14,21 +14,26 @@ from functools import partial
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.combine import LAWS, NPAE, Opinion, Prediction, Rule
+from gigagp.combine import LAWS, CombinationRule, JointRule, Opinion, Prediction, Rule
+from gigagp.data.row_keys import row_keys
+from gigagp.data.scaled import ArrayRows
+from gigagp.data.scan import Sample
 from gigagp.engines import Engine, SerialEngine
 from gigagp.expert import evidence
+from gigagp.fit.store_writer import DataSorter, MemoryStorage
 from gigagp.kernels import Kernel
 from gigagp.linalg.workspace import Workspace
+from gigagp.partition import Partition, Partitioner, Shape
 from gigagp.tree import Tree
 
-_STEP = 3e-4  # of a log-parameter; five-point differences, so the error is of its fourth power
-_GRADIENT = 1e-6
-_SAME = 1e-10  # two ways to the same number, in float64
+_STEP = 3e-4  # change of a log-parameter in five-point differences, whose error is of fourth order
+_GRADIENT = 1e-6  # relative tolerance of gradients
+_SAME = 1e-10  # relative tolerance of two computations of the same number in float64
 _JOINT = 1e-6  # as _SAME, for a rule that regularises the system it solves
 
 
 def check_kernel(kernel: Kernel, n_features: int = 3, seed: int = 0) -> None:
-    """Whether gram, cross, diagonal, pullback and the parameters of a kernel agree, on random points."""
+    """Check on random points that gram, cross, diagonal, pullback and the parameters of a kernel are consistent."""
     several = any(p.per_feature and len(p.values) > 1 for p in kernel.parameters)
     for columns in [n_features] if several else sorted({1, n_features}):
         bound, rng = kernel.bind(columns), np.random.default_rng([seed, columns])
@@ -36,55 +41,114 @@ def check_kernel(kernel: Kernel, n_features: int = 3, seed: int = 0) -> None:
         start = bound.theta
         moved = np.clip(start + rng.uniform(-0.3, 0.3, len(start)), *bound.bounds.T)
         X, Z = rng.standard_normal((9, columns)), rng.standard_normal((6, columns))
-        X[-1] = X[0]  # a row that comes twice
-        given = [a.copy() for a in (start, moved, X, Z)]
+        X[-1] = X[0]  # a duplicated row
+        originals = [a.copy() for a in (start, moved, X, Z)]
         for theta in (start, moved):
             _check_values(bound, theta, X, Z)
             _check_buffers(bound, theta, X, Z)
             _check_pullback(bound, theta, X, rng)
             _check_evidence(bound, theta, X)
             _check_single_precision(bound, theta, X, Z)
-        kept = all(np.array_equal(before, now) for before, now in zip(given, (start, moved, X, Z), strict=True))
-        _ensure(kept, f"{kernel!r} changes the arrays it is given; it must only read them")
+        unchanged = all(
+            np.array_equal(before, now) for before, now in zip(originals, (start, moved, X, Z), strict=True)
+        )
+        _ensure(unchanged, f"{kernel!r} changes the arrays it is given; it must only read them")
         sentence = "gram must follow the theta it is given, not the values the kernel was made with"
         _close(np.tril(bound.with_theta(moved).gram(start, X)), np.tril(bound.gram(start, X)), _SAME, sentence)
 
 
-def check_rule(rule: Rule) -> None:
-    """Whether a combination rule gives sane answers, adds up in any order and keeps the laws it declares.
+def check_rule(rule: CombinationRule) -> None:
+    """Check that a rule gives valid predictions, that its messages add in any order, and the laws that it declares.
 
-    Laws of whole models (continuous, and far from all data) are for tests with data.
+    Laws of whole models (continuity, and behaviour far from all data) need tests with data.
     """
     unknown = sorted(rule.laws - LAWS)
     _ensure(not unknown, f"{rule!r} declares unknown laws {unknown}; allowed: {sorted(LAWS)}")
     _check_pickle(rule)
-    if isinstance(rule, NPAE):
+    if isinstance(rule, JointRule):
         _check_joint_rule(rule)
         return
-    said = _opinions(np.random.default_rng(0))
-    prior, noise = said[0].prior, said[0].noise if rule.target == "y" else 0.0
-    right = _finish(rule, said)
-    _check_sane(rule, right)
-    a, b, c = (rule.message(o) for o in said)
+    _ensure(isinstance(rule, Rule), f"{rule!r} must be a Rule or a JointRule")
+    assert isinstance(rule, Rule)
+    opinions = _opinions(np.random.default_rng(0))
+    prior, noise = opinions[0].prior, opinions[0].noise if rule.target == "y" else 0.0
+    right = _finish(rule, opinions)
+    _check_valid(rule, right)
+    a, b, c = (rule.message(o) for o in opinions)
     for order, total in {"(b + a) + c": (b + a) + c, "a + (b + c)": a + (b + c), "c + (b + a)": c + (b + a)}.items():
         sentence = f"messages of {rule!r} must add in any order and grouping, but {order} is not (a + b) + c"
-        _same(rule.finish(total, prior, said[0].communication), right, _SAME, sentence)
+        _same(rule.finish(total, prior, opinions[0].communication), right, _SAME, sentence)
     if "exact_with_one_leaf" in rule.laws:
-        alone = Prediction(said[0].mean, said[0].variance + noise)
-        _same(_finish(rule, said[:1]), alone, _SAME, f"{rule!r} with one expert must return what that expert says")
+        alone = Prediction(opinions[0].mean, opinions[0].variance + noise)
+        _same(
+            _finish(rule, opinions[:1]), alone, _SAME, f"{rule!r} with one expert must return that expert's prediction"
+        )
     if "returns_to_prior" in rule.laws:
-        silent = Prediction(0 * prior, prior)
-        nothing = [replace(o, mean=silent.mean, variance=prior, communication=silent) for o in said]
-        sentence = f"{rule!r} must return the prior when every expert says the prior"
-        _same(_finish(rule, nothing), Prediction(silent.mean, prior + noise), _SAME, sentence)
+        no_data = Prediction(0 * prior, prior)
+        priors = [replace(o, mean=no_data.mean, variance=prior, communication=no_data) for o in opinions]
+        sentence = f"{rule!r} must return the prior when every expert predicts the prior"
+        _same(_finish(rule, priors), Prediction(no_data.mean, prior + noise), _SAME, sentence)
     if not rule.mean_needs_variance:
-        vague = _finish(rule, [replace(o, variance=prior) for o in said])
+        vague = _finish(rule, [replace(o, variance=prior) for o in opinions])
         sentence = f"the mean of {rule!r} changes with the experts' variances, so mean_needs_variance must be True"
         _close(vague.mean, right.mean, _SAME, sentence)
 
 
+def check_partition(partitioner: Partitioner, shape: Shape | None = None, rows: int = 600, seed: int = 0) -> None:
+    """Whether a partition stores every row once, gives every leaf rows, and has a tree above them; the same every time.
+
+    shape : the hierarchy to divide into; default what the partition itself chooses
+    """
+    name, shape = repr(partitioner), shape or Shape()
+    scattered = np.random.default_rng(seed).standard_normal((rows, 3))
+    for X in (scattered, np.floor(scattered), np.ones_like(scattered)):  # no ties, many ties, nothing but ties
+        before = X.copy()
+        partitioner.check(rows, shape)
+        parts, again = (partitioner.split(X, shape, np.random.default_rng(seed)) for _ in range(2))
+        _ensure(np.array_equal(X, before), f"{name} changes the inputs it is given; it must only read them")
+        once = np.array_equal(np.sort(parts.order), np.arange(rows))
+        _ensure(once, f"the order of {name} must contain every row number from 0 to {rows - 1} exactly once")
+        _check_leaves(name, parts, rows)
+        _check_large(partitioner, X, shape, seed)
+        same = np.array_equal(parts.order, again.order) and all(
+            np.array_equal(a[leaf], b[leaf])
+            for a, b in ((parts.cells, again.cells), (parts.experts, again.experts))
+            for leaf in range(parts.n_leaves)
+        )
+        _ensure(same, f"{name} must divide the same rows in the same way when the random numbers are the same")
+
+
+def _check_leaves(name: str, parts: Partition, rows: int) -> None:
+    leaves = parts.tree.n_leaves
+    for which, lists in (("cells", parts.cells), ("experts", parts.experts)):
+        _ensure(len(lists) == leaves, f"{name} has {len(lists)} {which}, but its tree has {leaves} leaves")
+        numbers = [lists[leaf] for leaf in range(leaves)]
+        _ensure(min(map(len, numbers)) >= 2, f"every list of rows in the {which} of {name} must have two rows or more")
+        every = np.concatenate(numbers)
+        inside = bool(every.min() >= 0 and every.max() < rows)
+        _ensure(inside, f"the {which} of {name} must list positions in the order, from 0 to {rows - 1}")
+        _ensure(len(np.unique(every)) == rows, f"every row must be in at least one of the {which} of {name}")
+        repeated = any(len(np.unique(own)) < len(own) for own in numbers)
+        _ensure(not repeated, f"a list of rows in the {which} of {name} contains a row twice")
+
+
+def _check_large(partitioner: Partitioner, X: Array, shape: Shape, seed: int) -> None:
+    """Partitions of more rows than are divided at once: `split_large`, with buckets of a quarter of the rows."""
+    rows, numbers = len(X), np.arange(len(X), dtype=float)
+    keys = row_keys(0, rows, seed)
+    sampled = np.argsort(keys)[: rows // 2]
+    sample = Sample(keys[sampled], sampled, X[sampled], numbers[sampled])
+    sorter = DataSorter(ArrayRows(X, numbers), np.ones(X.shape[1]), sample, seed, MemoryStorage(), SerialEngine())
+    sorter.bucket_rows = rows // 4
+    stored = partitioner.split_large(sorter, shape, np.random.default_rng(seed))
+    order, name = stored.store.y.astype(int), f"split_large of {partitioner!r}"
+    complete = np.array_equal(np.sort(order), np.arange(rows)) and np.array_equal(stored.store.X, X[order])
+    _ensure(complete, f"{name} must store every row once, with its own target")
+    _check_leaves(name, Partition(order, stored.cells, stored.experts, stored.tree), rows)
+
+
 def check_engine(engine: Engine) -> None:
-    """Whether an engine keeps order, adds as the serial engine does to the last bit, and survives errors."""
+    """Check that an engine keeps the order, sums bit for bit as the serial engine does, and survives errors."""
     name, tasks = type(engine).__name__, list(range(23))
 
     def works(when: str) -> None:
@@ -138,7 +202,7 @@ def _check_values(kernel: Kernel, theta: Array, X: Array, Z: Array) -> None:
 
 
 def _check_buffers(kernel: Kernel, theta: Array, X: Array, Z: Array) -> None:
-    """`out` may be larger than the answer: the corner is written, the rest left alone."""
+    """`out` may be larger than the result: the corner is written, the rest must not change."""
     calls = {"gram": (partial(kernel.gram, theta, X), X), "cross": (partial(kernel.cross, theta, X, Z), Z)}
     for name, (call, columns) in calls.items():
         lower = np.tril if name == "gram" else np.asarray
@@ -156,7 +220,7 @@ def _check_pullback(kernel: Kernel, theta: Array, X: Array, rng: np.random.Gener
     twice = 2 * np.tril(W, -1) + np.diag(np.diagonal(W))  # the lower triangle stands for both
     got, again = (kernel.pullback(theta, X, _garbled(W, rng), _garbled(K, rng)) for _ in range(2))
     _ensure(got.shape == theta.shape, f"pullback must have an entry per parameter, {len(theta)}; got shape {got.shape}")
-    sentence = "pullback must read only the lower triangles of W and K, but what is above them changes its answer"
+    sentence = "pullback must read only the lower triangles of W and K, but values above the diagonal change its result"
     _close(again, got, _SAME, sentence)
 
     def total(theta: Array) -> float:
@@ -173,7 +237,7 @@ def _check_pullback(kernel: Kernel, theta: Array, X: Array, rng: np.random.Gener
 
 
 def _check_evidence(kernel: Kernel, theta: Array, X: Array) -> None:
-    """An expert may take a shorter way than gram and pullback; it must lead to the same place."""
+    """An expert may compute its evidence without gram and pullback, with the same result."""
     p, noise = len(X), 0.3
     y, K = np.cos(np.arange(p, dtype=float)), kernel.gram(theta, X)
     lower = np.tril(K[:p, :p])
@@ -187,7 +251,7 @@ def _check_evidence(kernel: Kernel, theta: Array, X: Array) -> None:
 
 
 def _garbled(lower: Array, rng: np.random.Generator) -> Array:
-    """The lower triangle in a wider buffer, with numbers that mean nothing everywhere else."""
+    """The lower triangle in a wider buffer, with arbitrary numbers everywhere else."""
     p = len(lower)
     return np.tril(np.pad(lower[:p, :p], ((0, 0), (0, 5)))) + np.triu(1e3 * rng.standard_normal((p, p + 5)), 1)
 
@@ -213,39 +277,45 @@ def _opinions(rng: np.random.Generator, queries: int = 7) -> list[Opinion]:
     return [Opinion(means[k], shares[k] * prior, prior, 0.3, closeness[k], common, firsts[k]) for k in range(3)]
 
 
-def _finish(rule: Rule, said: list[Opinion]) -> Prediction:
-    total = rule.message(said[0])
-    for opinion in said[1:]:
+def _finish(rule: Rule, opinions: list[Opinion]) -> Prediction:
+    total = rule.message(opinions[0])
+    for opinion in opinions[1:]:
         total = total + rule.message(opinion)
-    return rule.finish(total, said[0].prior, said[0].communication)
+    return rule.finish(total, opinions[0].prior, opinions[0].communication)
 
 
-def _check_joint_rule(rule: NPAE) -> None:
-    """Experts as projections of f onto what each of them knows: means P_i f, covariances f' P_i P_j f."""
+def _check_joint_rule(rule: JointRule) -> None:
+    """Check a rule with experts that are projections of f onto subspaces: means P_i f, covariances f' P_i P_j f."""
     rng = np.random.default_rng(0)
     f, means = rng.standard_normal((5, 12)), rng.standard_normal((5, 3))
     prior = np.sum(f * f, axis=1)
     bases = [np.linalg.qr(rng.standard_normal((12, 4)))[0] for _ in range(3)]
-    seen = np.stack([f @ B @ B.T for B in bases], axis=1)
-    A = seen @ seen.transpose(0, 2, 1)
+    projections = np.stack([f @ B @ B.T for B in bases], axis=1)
+    A = projections @ projections.transpose(0, 2, 1)
     right = rule.combine(means, A, prior)
-    _check_sane(rule, right)
-    turned = rule.combine(means[:, ::-1], A[:, ::-1, ::-1], prior)
-    _same(turned, right, _JOINT, f"{rule!r} must not depend on the order of the experts")
+    _check_valid(rule, right)
+    reversed_order = rule.combine(means[:, ::-1], A[:, ::-1, ::-1], prior)
+    _same(reversed_order, right, _JOINT, f"{rule!r} must not depend on the order of the experts")
     alone, expert = rule.combine(means[:, :1], A[:, :1, :1], prior), Prediction(means[:, 0], prior - A[:, 0, 0])
-    _same(alone, expert, _JOINT, f"{rule!r} with one expert must return what that expert says")
+    _same(alone, expert, _JOINT, f"{rule!r} with one expert must return that expert's prediction")
     nothing = rule.combine(0 * means, 0 * A, prior)
-    _same(nothing, Prediction(0 * prior, prior), _JOINT, f"{rule!r} must return the prior when experts know nothing")
+    _same(
+        nothing,
+        Prediction(0 * prior, prior),
+        _JOINT,
+        f"{rule!r} must return the prior when experts have no information",
+    )
 
 
-def _check_sane(rule: Rule, said: Prediction) -> None:
-    _ensure(bool(np.all(np.isfinite(said.mean))), f"the means of {rule!r} must be finite; got {said.mean}")
-    good = said.variance is not None and bool(np.all(np.isfinite(said.variance) & (said.variance > 0)))
-    _ensure(good, f"the variances of {rule!r} must be positive and finite; got {said.variance}")
+def _check_valid(rule: CombinationRule, prediction: Prediction) -> None:
+    mean, variance = prediction.mean, prediction.variance
+    _ensure(bool(np.all(np.isfinite(mean))), f"the means of {rule!r} must be finite; got {mean}")
+    valid = variance is not None and bool(np.all(np.isfinite(variance) & (variance > 0)))
+    _ensure(valid, f"the variances of {rule!r} must be positive and finite; got {variance}")
 
 
 def _square(task: int, work: Workspace) -> int:
-    """Slow for some, so that results come in another order, and wrong where two workers share a workspace."""
+    """Slow for some tasks, so that results arrive out of order, and wrong if two workers share a workspace."""
     scratch = work.take("check", 1, 1, np.dtype(float))
     scratch[0, 0] = task
     time.sleep(0.0005 * (task % 5 == 0))
@@ -253,7 +323,7 @@ def _square(task: int, work: Workspace) -> int:
 
 
 def _leaf_value(leaf: int, work: Workspace) -> Array:
-    """Numbers of very different size, so that another order of addition shows."""
+    """Numbers of very different size, so that another order of addition changes the sum."""
     rng = np.random.default_rng(leaf)
     return rng.standard_normal(4) * 10.0 ** rng.integers(-6, 7, 4)
 
@@ -277,7 +347,7 @@ def _check_pickle(thing: object) -> None:
         back = pickle.loads(pickle.dumps(thing))
     except Exception as error:
         raise AssertionError(f"{thing!r} must pickle, to reach other processes; got {error!r}") from error
-    _ensure(back == thing, f"{thing!r} must come back from pickle equal to itself; got {back!r}")
+    _ensure(back == thing, f"{thing!r} must be equal to itself after pickling; got {back!r}")
 
 
 def _same(got: Prediction, wanted: Prediction, tolerance: float, sentence: str) -> None:
@@ -286,7 +356,7 @@ def _same(got: Prediction, wanted: Prediction, tolerance: float, sentence: str) 
 
 
 def _close(got: Array | None, wanted: Array | None, tolerance: float, sentence: str) -> None:
-    """Largest difference at most `tolerance` of the largest number wanted."""
+    """The largest difference must be at most `tolerance` times the largest expected number."""
     if got is None or wanted is None:
         raise AssertionError(f"{sentence}; got {got!r}")
     _ensure(got.shape == wanted.shape, f"{sentence}; got shape {got.shape}, not {wanted.shape}")

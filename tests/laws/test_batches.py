@@ -10,7 +10,7 @@ from gigagp import kernels
 from gigagp.combine import RULES, rule
 from gigagp.data.store import ExpertStore
 from gigagp.engines import SerialEngine
-from gigagp.model.committee import predict
+from gigagp.model.committee_prediction import predict
 from gigagp.model.factor_cache import FactorCache
 
 COLUMNS = 5

@@ -25,7 +25,7 @@ def linear(X, rng):
     return np.sin(X[:, 0]) + X[:, -1] + 0.05 * rng.standard_normal(len(X))
 
 
-def rows(columns, target, n=900, seed=0):
+def rows(columns, target, n=450, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.uniform(-2, 2, (n, columns))
     return X, target(X, rng)
@@ -36,7 +36,7 @@ def rows(columns, target, n=900, seed=0):
 @pytest.mark.parametrize("columns", [1, 3, 10])
 def test_the_deviation_far_away_is_the_targets(way, target, columns):
     X, y = rows(columns, target)
-    model = HGPRegressor(method=way, leaf_size=150, random_state=0).fit(X, y)
+    model = HGPRegressor(method=way, leaf_size=90, random_state=0).fit(X, y)
     for side in (-1.0, 1.0):
         far = side * np.full((1, columns), 1e6)
         mean, std = model.predict(far, return_std=True)
@@ -48,7 +48,7 @@ def test_the_deviation_far_away_is_the_targets(way, target, columns):
 @pytest.mark.parametrize("target", [quiet, mixed])
 def test_the_way_there_is_continuous(way, target):
     X, y = rows(2, target)
-    model = HGPRegressor(method=way, leaf_size=150, random_state=0).fit(X, y)
+    model = HGPRegressor(method=way, leaf_size=90, random_state=0).fit(X, y)
 
     def along(start, end):
         steps = np.linspace(start, end, 1001)

@@ -12,9 +12,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gigagp import HGPRegressor, InvalidParameter
-from gigagp.combine import GRBCM, LAWS, NPAE, RULES, Blend, GPoE, Healed, Opinion, PoE, Prediction, Rule, rule
+from gigagp.combine import (
+    GRBCM,
+    LAWS,
+    NPAE,
+    RULES,
+    Blend,
+    CombinationRule,
+    GPoE,
+    Healed,
+    JointRule,
+    Opinion,
+    PoE,
+    Prediction,
+    Rule,
+    rule,
+)
 from gigagp.engines import SerialEngine
-from gigagp.model.committee import predict
+from gigagp.model.committee_prediction import predict
 from gigagp.tree import Tree
 
 EVERY = [*(made() for made in RULES.values()), PoE(target="y"), Healed(100)]
@@ -101,7 +116,7 @@ FORMULAS = {
 }
 
 
-def formula(chosen: Rule):
+def formula(chosen: CombinationRule):
     if type(chosen) is Healed:
         return partial(healed, T=chosen.temperature)
     return poe_of_y if chosen == PoE(target="y") else FORMULAS[chosen.name]
@@ -141,7 +156,7 @@ def random_opinions(experts, seed, smallest=1e-3, q=7):
     return rng.standard_normal((experts, q)), v, kappa, noise, closeness, rng.standard_normal(q), v_c
 
 
-@pytest.mark.parametrize("chosen", [r for r in EVERY if r.name != "npae"], ids=repr)
+@pytest.mark.parametrize("chosen", [r for r in EVERY if isinstance(r, Rule)], ids=repr)
 @given(st.integers(1, 40), st.integers(0, 10_000))
 def test_rules_follow_their_formulas(chosen, experts, seed):
     given_ = random_opinions(experts, seed)
@@ -398,8 +413,8 @@ def test_names_and_objects_of_rules():
         PoE(target="z")
 
 
-def test_npae_has_no_message_of_its_own():
-    with pytest.raises(TypeError, match="jointly"):
-        NPAE().message(None)
-    with pytest.raises(TypeError, match="jointly"):
-        NPAE().finish(None, None, None)
+@every_rule
+def test_a_rule_either_adds_messages_or_combines_experts_jointly(chosen):
+    assert isinstance(chosen, Rule) != isinstance(chosen, JointRule)
+    assert hasattr(chosen, "message") == isinstance(chosen, Rule)
+    assert chosen.closed_form_held_out == (isinstance(chosen, Rule) and not chosen.needs_communication)

@@ -16,7 +16,7 @@ from gigagp.engines import SerialEngine, ThreadsEngine
 from gigagp.expert import Evidence, evidence
 from gigagp.fit.training import summed_evidence
 from gigagp.linalg.workspace import Workspace
-from gigagp.model.committee import predict
+from gigagp.model.committee_prediction import predict
 from gigagp.tree import Tree
 
 TREES = {

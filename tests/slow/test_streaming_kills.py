@@ -23,7 +23,7 @@ import pytest
 
 from gigagp import HGPRegressor, datasets
 from gigagp.data.parts import Parts
-from gigagp.model import committee, predictor
+from gigagp.model import committee_prediction, predictor
 
 pytestmark = pytest.mark.slow
 
@@ -108,7 +108,7 @@ def kill(model, data, output, phase, seconds):
 
 
 def main(form, place):
-    predictor._FEWEST_QUERIES, committee.QUERIES_AT_ONCE = 1, PART
+    predictor._FEWEST_QUERIES, committee_prediction.QUERIES_AT_ONCE = 1, PART
     os.fsync, os.unlink = slowed(os.fsync, 0.003), slowed(os.unlink, 0.002)
     Parts.publish = slowed(Parts.publish, 0.01)
     X, y = datasets.robot_arm(ROWS + 500)

@@ -21,8 +21,11 @@ IN_DOCS = sorted(
 )  # `reproduce --quick` made those
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *IN_DOCS]
 WITH_CODE = [page for page in PAGES if {language for language, _ in transcript.blocks(page)} & transcript.RUN]
-# More than ten seconds each.
-LONG = {"README", "clusters", "command-line", "faq", "out-of-core", "pictures", "quick-start", "report"}
+# More than a few seconds each.
+LONG = {
+    "README", "choosing", "clusters", "command-line", "extending", "faq", "how-it-works", "out-of-core", "pictures",
+    "quick-start", "report",
+}  # fmt: skip
 
 
 def name(page):

@@ -324,3 +324,21 @@ def test_failure_of_a_matrix_that_is_not_finite(kernel):
     kernel, theta = bound(kernel, X, log_noise)
     with pytest.raises(NotPositiveDefinite):
         expert.evidence(kernel, theta, X, y, Workspace())
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_the_evidence_of_a_leaf_does_not_depend_on_its_bundle(kind):
+    """Leaves of several sizes in one call, one of which needs jitter and is left to be taken alone."""
+    (X, y, _), kernel = leaf(400, kind=kind), Matern32(0.8, 1.5).bind(3)
+    X[100:133] = X[100]  # rows that are all alike
+    for array in (X, y):
+        array.flags.writeable = False
+    theta, work = np.append(kernel.theta, -40.0), Workspace()
+    borders = np.array([0, 50, 100, 133, 183, 240, 290])
+    bundle = expert.evidences(kernel, theta, X, y, borders[:-1], borders[1:], work, 100.0)
+    assert [evidence is None for evidence in bundle] == [False, False, True, False, False, False]
+    for first, end, evidence in zip(borders[:-1], borders[1:], bundle, strict=True):
+        alone = expert.evidence(kernel, theta, X[first:end], y[first:end], Workspace(), dof=100.0)
+        assert (alone.jitter > 0) == (evidence is None)
+        if evidence is not None:
+            assert np.array_equal(evidence.sums, alone.sums)

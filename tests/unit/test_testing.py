@@ -1,17 +1,27 @@
 """The conformance kit itself: it passes what is right and catches what is wrong. (Kernels: test_kernels.py.)"""
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
 from gigagp import engines
-from gigagp.combine import BCM, NPAE, RBCM, RULES, Barycentre, GPoE, Healed, Message, PoE, Prediction
+from gigagp.combine import BCM, NPAE, RBCM, RULES, Barycentre, CombinationRule, GPoE, Healed, Message, PoE, Prediction
+from gigagp.data.store import ExpertStore
 from gigagp.engines import Engine, SerialEngine, ThreadsEngine
 from gigagp.engines.base import own_workspace
 from gigagp.linalg.workspace import Workspace
-from gigagp.testing import check_engine, check_rule
+from gigagp.partition import (
+    PARTITIONS,
+    LocalPartition,
+    Partition,
+    RandomPartition,
+    Shape,
+    StratifiedPartition,
+)
+from gigagp.testing import check_engine, check_partition, check_rule
+from gigagp.tree import Tree
 
 
 @pytest.mark.parametrize("rule", [*(kind() for kind in RULES.values()), PoE("y"), Healed(0.0), Healed(2.0)], ids=repr)
@@ -91,6 +101,11 @@ class DependsOnOrder(NPAE):
         return Prediction(said.mean + 1e-3 * means[:, 0], said.variance)
 
 
+class NeitherKind(CombinationRule):
+    laws = frozenset()
+    closed_form_held_out = False
+
+
 class TooSure(NPAE):
     def combine(self, means, covariances, prior):
         said = super().combine(means, covariances, prior)
@@ -101,10 +116,11 @@ class TooSure(NPAE):
     ("broken", "complaint"),
     [
         (UnknownLaw, "unknown laws"),
-        (NotExact, r"with one expert must return what that expert says \(mean\)"),
-        (NotThePrior, r"must return the prior when every expert says the prior \(variance\)"),
+        (NeitherKind, "must be a Rule or a JointRule"),
+        (NotExact, r"with one expert must return that expert's prediction \(mean\)"),
+        (NotThePrior, r"must return the prior when every expert predicts the prior \(variance\)"),
         (MeanNeedsVariance, "mean_needs_variance must be True"),
-        (MeanAlwaysZero, r"with one expert must return what that expert says \(mean\)"),
+        (MeanAlwaysZero, r"with one expert must return that expert's prediction \(mean\)"),
         (Negative, "variances of .* must be positive and finite"),
         (NoVariance, "variances of .* must be positive and finite; got None"),
         (NotANumber, "means of .* must be finite"),
@@ -112,12 +128,64 @@ class TooSure(NPAE):
         (NotAssociative, "must add in any order and grouping"),
         (NotCommutative, "must add in any order and grouping"),
         (DependsOnOrder, "must not depend on the order of the experts"),
-        (TooSure, r"with one expert must return what that expert says \(variance\)"),
+        (TooSure, r"with one expert must return that expert's prediction \(variance\)"),
     ],
 )
 def test_broken_rules_are_caught(broken, complaint):
     with pytest.raises(AssertionError, match=complaint):
         check_rule(broken())
+
+
+SHAPES = [Shape(), Shape(leaf_size=50), Shape(levels=2, branching=3), Shape(leaf_size=60, sharing=2)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=repr)
+@pytest.mark.parametrize("kind", PARTITIONS.values(), ids=PARTITIONS)
+def test_partitions_conform(kind, shape):
+    check_partition(kind(), shape)
+
+
+class LosesARow(LocalPartition):
+    def split(self, X, shape, rng):
+        return super().split(X[:-1], shape, rng)
+
+
+class Random(RandomPartition):
+    def split(self, X, shape, rng):
+        return super().split(X, shape, np.random.default_rng())
+
+
+class Overwrites(StratifiedPartition):
+    def split(self, X, shape, rng):
+        X[0] = 0
+        return super().split(X, shape, rng)
+
+
+class WrongTree(RandomPartition):
+    def split(self, X, shape, rng):
+        parts = super().split(X, shape, rng)
+        return Partition(parts.order, parts.cells, parts.experts, Tree.balanced(parts.n_leaves + 1))
+
+
+class ForgetsTargets(RandomPartition):
+    def split_large(self, sorter, shape, rng):
+        stored = super().split_large(sorter, shape, rng)
+        return replace(stored, store=ExpertStore(stored.store.X, np.sort(stored.store.y)))
+
+
+@pytest.mark.parametrize(
+    ("broken", "complaint"),
+    [
+        (LosesARow, "must contain every row number from 0 to 599 exactly once"),
+        (Random, "in the same way when the random numbers are the same"),
+        (Overwrites, "changes the inputs it is given"),
+        (WrongTree, "has 12 cells, but its tree has 13 leaves"),
+        (ForgetsTargets, "split_large of .* must store every row once, with its own target"),
+    ],
+)
+def test_broken_partitions_are_caught(broken, complaint):
+    with pytest.raises(AssertionError, match=complaint):
+        check_partition(broken(), Shape(leaf_size=50))
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])

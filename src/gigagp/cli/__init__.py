@@ -1,4 +1,4 @@
-"""The command `gigagp`. What a command needs is imported when it runs: `gigagp --help` answers at once."""
+"""The command `gigagp`. A command imports what it needs when it runs, so that `gigagp --help` is fast."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["app", "main"]
 app = typer.Typer(
     name="gigagp",
     cls=Group,
-    help="Gaussian process regression for millions of rows: fit, predict and evaluate files of any size.",
+    help="Gaussian process regression for millions of rows: fit a model, predict and evaluate files of any size.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(f"gigagp {__version__}")
         raise typer.Exit
 
@@ -41,7 +41,7 @@ for module in (fit, predict, evaluate, inspect, report):
 app.command("demo", epilog=demo.EXAMPLE)(demo.command)
 app.command("benchmark", epilog=benchmark.EXAMPLE)(benchmark.command)
 app.command("reproduce", epilog=reproduce.EXAMPLE)(reproduce.command)
-sets = typer.Typer(help="Make data to try things on.", rich_markup_mode=None)
+sets = typer.Typer(help="Generate example data.", rich_markup_mode=None)
 sets.command("make", epilog=datasets.EXAMPLE)(datasets.command)
 sets.callback()(lambda: None)
 app.add_typer(sets, name="datasets")

@@ -1,10 +1,7 @@
-"""Models and scores in the user's units, for people and for machines."""
+"""Descriptions of models and scores in the user's units, as text and as JSON."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from gigagp.cli.running import table
@@ -21,20 +18,12 @@ def target_name(model: HGPRegressor) -> str:
 
 
 def warnings_of(model: HGPRegressor) -> list[str]:
-    return [model.units_.named(text) for text in model.report_.warnings]
-
-
-@contextmanager
-def named_warnings(model: HGPRegressor) -> Iterator[None]:
-    """Warnings of a fit, given on with the names of the columns they are about."""
-    with warnings.catch_warnings(record=True) as caught:
-        yield
-    for each in caught:
-        warnings.warn(model.units_.named(str(each.message)), each.category, stacklevel=3)
+    """Sentences with the names of the columns that they are about."""
+    return [warning.sentence(model.units_) for warning in model.report_.warnings]
 
 
 def parameters(model: HGPRegressor) -> list[dict[str, Any]]:
-    """Each trained parameter: its name with the column's, its value, and the unit that is in."""
+    """Each trained parameter: name, value and unit."""
     return [vars(each) for each in model.units_.parameters(model.kernel_, model.noise_variance_)]
 
 
@@ -43,21 +32,27 @@ def parameters_text(model: HGPRegressor) -> str:
     return table(["parameter", "value", "unit"], rows)
 
 
-def scores(found: Evaluation) -> dict[str, Any]:
+def scores(evaluation: Evaluation) -> dict[str, Any]:
     return {
-        "rows": found.rows,
-        "dropped": found.dropped,
-        "rmse": found.rmse,
-        "nlpd": found.nlpd,
-        "crps": found.crps,
-        "coverage": {f"{level:g}": share for level, share in found.coverage.items()},
-        "target_std": found.target_std,
-        "seconds": found.seconds,
+        "rows": evaluation.rows,
+        "dropped": evaluation.dropped,
+        "rmse": evaluation.rmse,
+        "nlpd": evaluation.nlpd,
+        "crps": evaluation.crps,
+        "coverage": {f"{level:g}": share for level, share in evaluation.coverage.items()},
+        "target_std": evaluation.target_std,
+        "seconds": evaluation.seconds,
     }
 
 
-def scores_text(found: Evaluation) -> str:
-    head = ["RMSE", "NLPD", "CRPS", *(f"{level:.0%} covers" for level in found.coverage), "std of target"]
-    shares = [f"{share:.1%}" for share in found.coverage.values()]
-    row = [f"{found.rmse:.4g}", f"{found.nlpd:.4g}", f"{found.crps:.4g}", *shares, f"{found.target_std:.4g}"]
+def scores_text(evaluation: Evaluation) -> str:
+    head = ["RMSE", "NLPD", "CRPS", *(f"{level:.0%} coverage" for level in evaluation.coverage), "std of target"]
+    shares = [f"{share:.1%}" for share in evaluation.coverage.values()]
+    row = [
+        f"{evaluation.rmse:.4g}",
+        f"{evaluation.nlpd:.4g}",
+        f"{evaluation.crps:.4g}",
+        *shares,
+        f"{evaluation.target_std:.4g}",
+    ]
     return table(head, [row])

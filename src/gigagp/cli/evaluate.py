@@ -1,4 +1,4 @@
-"""`gigagp evaluate`: how good a model is on a file."""
+"""`gigagp evaluate`: score a model on a file."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def command(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Score a model on a file that has the target.
+    """Score a model on a file that contains the target.
 
-    RMSE, NLPD, CRPS and the coverage of 50%, 80% and 95% intervals, in the target's units and in bounded memory.
+    Prints RMSE, NLPD, CRPS and the coverage of 50%, 80% and 95% intervals, in the units of the target.
     """
     from gigagp.cli import describing
 
     fitted = loaded(model, engine, jobs, memory)
     with display() as progress:
-        found = fitted.evaluate(data, target, missing=missing, progress=progress)
-    dropped = f", {found.dropped:,} with missing values left out" if found.dropped else ""
-    text = f"{found.rows:,} rows{dropped}\n{describing.scores_text(found)}"
-    emit(as_json, {"model": model, "data": data, **describing.scores(found)}, text)
+        evaluation = fitted.evaluate(data, target, missing=missing, progress=progress)
+    dropped = f", {evaluation.dropped:,} with missing values dropped" if evaluation.dropped else ""
+    text = f"{evaluation.rows:,} rows{dropped}\n{describing.scores_text(evaluation)}"
+    emit(as_json, {"model": model, "data": data, **describing.scores(evaluation)}, text)

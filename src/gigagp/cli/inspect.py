@@ -1,4 +1,4 @@
-"""`gigagp inspect`: what a model has learnt, and how."""
+"""`gigagp inspect`: describe a fitted model."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ EXAMPLE = options.example(
 
 
 def command(model: options.Model, as_json: options.Json = False, debug: options.Debug = False) -> None:
-    """Show what a model has learnt, and how.
+    """Describe a fitted model.
 
-    Its tree, its parameters in the units of your columns, timing, settings and warnings.
+    Shows the tree, the parameters in the units of your columns, timing, settings and warnings.
     """
     from gigagp.cli import describing
     from gigagp.estimators.regressor import HGPRegressor

@@ -1,4 +1,4 @@
-"""Options that commands share, and how their texts are read."""
+"""Options that several commands share, and functions that parse their values."""
 
 from __future__ import annotations
 
@@ -9,31 +9,38 @@ import typer
 
 from gigagp.errors import InvalidParameter
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, and nothing else there.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output if it is there.")]
-Missing = Annotated[str, typer.Option(help="Rows with missing values: error, or drop to leave them out.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output.")]
+Missing = Annotated[str, typer.Option(help="Rows with missing values: error, or drop.")]
 Data = Annotated[str, typer.Argument(help="Parquet (file, folder, glob), CSV, CSV.gz or .npy.", show_default=False)]
-Truth = Annotated[str | None, typer.Option("--target", "-t", help="Column of the truth. [default: as in the fit]")]
-Model = Annotated[str, typer.Argument(help="Folder of a model that `gigagp fit` wrote.", show_default=False)]
+Truth = Annotated[
+    str | None, typer.Option("--target", "-t", help="Column with the true targets. [default: as in the fit]")
+]
+Model = Annotated[str, typer.Argument(help="Folder of a model written by `gigagp fit`.", show_default=False)]
 Engine = Annotated[
-    str, typer.Option(help="serial, threads, processes, dask, or the address of a scheduler (tcp://host:8786).")
+    str,
+    typer.Option(
+        help="Where to compute: serial, threads, processes, dask, or the address of a Dask scheduler (tcp://host:8786)."
+    ),
 ]
 OtherEngine = Annotated[
-    str | None, typer.Option("--engine", help="Where to compute, if not where the fit did; see `gigagp fit --help`.")
+    str | None, typer.Option("--engine", help="Where to compute; see `gigagp fit --help`. [default: as in the fit]")
 ]
 Jobs = Annotated[int | None, typer.Option("--jobs", "-j", help="Workers on this machine. [default: every core]")]
-Memory = Annotated[str | None, typer.Option(help="Budget for the data, such as 2GB. [default: half of the machine's]")]
-Seed = Annotated[int, typer.Option(help="Of all random choices; the same seed gives the same result.")]
+Memory = Annotated[
+    str | None, typer.Option(help="Memory budget for the data, such as 2GB. [default: half of the machine's memory]")
+]
+Seed = Annotated[int, typer.Option(help="Seed of all random choices; the same seed gives the same result.")]
 
 
 def example(*lines: str) -> str:
-    """Lines at the end of a help text that work as pasted."""
+    """Example commands at the end of a help text, which can be pasted."""
     return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def names(texts: list[str] | None) -> list[str]:
-    """Names of columns: separated by commas, an option repeated, or both; "a,b" in quotes is one name."""
+    """Column names, separated by commas or in repeated options; a name in quotes may contain a comma."""
     return [name for text in texts or [] for name in next(csv.reader([text], skipinitialspace=True), [])]
 
 

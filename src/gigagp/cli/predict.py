@@ -1,4 +1,4 @@
-"""`gigagp predict`: a file of predictions from a file of queries."""
+"""`gigagp predict`: predict the rows of a file."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def command(
     context: typer.Context,
     model: options.Model,
     data: options.Data,
-    output: Annotated[str, typer.Option("--output", "-o", help="Parquet file to be written.", show_default=False)],
-    quantiles: Annotated[str | None, typer.Option(help="Quantiles to add, such as 0.05,0.95.")] = None,
-    keep: Annotated[list[str] | None, typer.Option(help="Columns to carry along: a,b or repeated.")] = None,
-    latent: Annotated[bool, typer.Option("--latent", help="Uncertainty of the function, without the noise.")] = False,
+    output: Annotated[str, typer.Option("--output", "-o", help="Parquet file to write.", show_default=False)],
+    quantiles: Annotated[str | None, typer.Option(help="Quantiles to predict, such as 0.05,0.95.")] = None,
+    keep: Annotated[list[str] | None, typer.Option(help="Columns to copy to the output: a,b or repeated.")] = None,
+    latent: Annotated[bool, typer.Option("--latent", help="Uncertainty of the function, without noise.")] = False,
     missing: options.Missing = "error",
     overwrite: options.Overwrite = False,
     engine: options.OtherEngine = None,
@@ -34,9 +34,9 @@ def command(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Predict a file into a Parquet file.
+    """Predict the rows of a file, and write the predictions to a Parquet file.
 
-    It has the columns that are kept, mean, std, and q0.05 for quantile 0.05, say.
+    The output has the columns of --keep, then mean and std, and one column per quantile, such as q0.05.
     """
     levels = options.numbers("quantiles", quantiles)
     fitted = loaded(model, engine, jobs, memory)
@@ -47,21 +47,21 @@ def command(
                 overwrite=overwrite, progress=progress,
             )  # fmt: skip
     except KeyboardInterrupt:
-        kept = f"interrupted; what is done is kept beside {output}. To go on:\n  {context.obj}"
-        raise Interrupted(kept) from None
+        message = f"interrupted; progress is kept beside {output}. To continue:\n  {context.obj}"
+        raise Interrupted(message) from None
     report = {"output": output, "rows": done.rows, "dropped": done.dropped, "seconds": done.seconds}
     report |= {"resumed": done.resumed, "discarded": done.discarded}
     text = f"{output}: {done.rows:,} rows, {done.seconds:.1f} s"
-    text += f"; {done.dropped:,} rows with missing values left out" if done.dropped else ""
-    text += f"; {done.resumed:,} rows were there from before" if done.resumed else ""
+    text += f"; {done.dropped:,} rows with missing values dropped" if done.dropped else ""
+    text += f"; {done.resumed:,} rows were already there" if done.resumed else ""
     text += f"; {done.discarded}" if done.discarded else ""
     emit(as_json, report, text)
 
 
 def loaded(folder: str, engine: str | None, jobs: int | None, memory: str | None) -> Any:
-    """The model in a folder, computing where it is told to."""
+    """The model in a folder, with other settings of where to compute."""
     from gigagp.estimators.regressor import HGPRegressor
 
     model = HGPRegressor.load(Path(folder))
-    given = {"engine": engine, "n_jobs": jobs, "memory": memory}
-    return model.set_params(**{name: value for name, value in given.items() if value is not None})
+    settings = {"engine": engine, "n_jobs": jobs, "memory": memory}
+    return model.set_params(**{name: value for name, value in settings.items() if value is not None})

@@ -1,4 +1,4 @@
-"""`gigagp report`: a model and its predictions as one HTML page."""
+"""`gigagp report`: describe a model and its predictions in one HTML page."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def command(
     model: options.Model,
     data: Annotated[
         str | None,
-        typer.Argument(help="Rows with the target, as of `gigagp evaluate`. [default: the model's own, left out]"),
+        typer.Argument(help="Rows with the target, as for `gigagp evaluate`. [default: held-out training rows]"),
     ] = None,
-    output: Annotated[str, typer.Option("--output", "-o", help="HTML file to be written.")] = "report.html",
+    output: Annotated[str, typer.Option("--output", "-o", help="HTML file to write.")] = "report.html",
     target: options.Truth = None,
     missing: options.Missing = "error",
-    title: Annotated[str | None, typer.Option(help="Of the page. [default: the name of the target]")] = None,
+    title: Annotated[str | None, typer.Option(help="Title of the page. [default: the name of the target]")] = None,
     seed: options.Seed = 0,
     overwrite: options.Overwrite = False,
     engine: options.OtherEngine = None,
@@ -38,9 +38,9 @@ def command(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Write a page about a model: warnings, pictures, calibration, parameters, timing.
+    """Write an HTML page about a model: warnings, figures, calibration, parameters, timing.
 
-    One HTML file that needs nothing else. Data of any size are scored in bounded memory.
+    The page is one self-contained file. Data of any size are scored in bounded memory.
     """
     from gigagp.cli import describing
     from gigagp.data.folders import check_output
@@ -53,16 +53,16 @@ def command(
             fitted, output, data, target=target, missing=missing, overwrite=overwrite, title=title, seed=seed,
             progress=progress,
         )  # fmt: skip
-    said = {
+    output_data = {
         "output": output,
         "model": model,
         "data": data,
         "rows": done.rows,
         "scores": None if done.evaluation is None else describing.scores(done.evaluation),
-        "warnings": [vars(finding) for finding in done.findings],
+        "warnings": [{"text": advice.text, "cure": advice.remedy} for advice in done.advice],
         "bytes": Path(done.path).stat().st_size,
         "seconds": done.seconds,
     }
     lines = [f"{output}: {done.rows:,} rows scored, {done.seconds:.1f} s"]
-    lines += [f"warning: {finding.text}" for finding in done.findings]
-    emit(as_json, said, "\n".join(lines))
+    lines += [f"warning: {advice.text}" for advice in done.advice]
+    emit(as_json, output_data, "\n".join(lines))

@@ -1,4 +1,4 @@
-"""`gigagp reproduce`: the paper's tables and figures, made again."""
+"""`gigagp reproduce`: repeat the experiments of the paper."""
 
 from __future__ import annotations
 
@@ -21,20 +21,24 @@ EXPERIMENTS = ("kin40k", "airline", "timing", "depth", "blocks", "million")
 
 def command(
     what: Annotated[str, typer.Argument(help=", ".join(EXPERIMENTS) + ".", show_default=False)],
-    quick: Annotated[bool, typer.Option("--quick", help="A part of the data, in less than three minutes.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Use part of the data; takes less than three minutes.")
+    ] = False,
     data: Annotated[str, typer.Option(help="Folder of the data sets.")] = "../shared/data",
-    out: Annotated[str, typer.Option(help="Folder for the page and its pictures.")] = "docs/paper",
-    fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, whatever an earlier run has found.")] = False,
+    out: Annotated[str, typer.Option(help="Folder for the page and its figures.")] = "docs/paper",
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Start again instead of using the results of an earlier run.")
+    ] = False,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Make a table or figure of the paper again.
+    """Reproduce a table or figure of the paper.
 
-    kin40k, airline: the tables, from a data set in the folder. timing, depth, blocks: the figures. million: a million
-    rows on a laptop. An interrupted run goes on where it stopped.
+    kin40k and airline are tables and need their data sets in the folder. timing, depth and blocks are figures. million
+    is a fit to a million rows. An interrupted run continues where it stopped.
     """
     if what not in EXPERIMENTS:
-        raise InvalidParameter(f"there is no experiment {what}; choose one of {', '.join(EXPERIMENTS)}")
+        raise InvalidParameter(f"unknown experiment {what}; choose one of {', '.join(EXPERIMENTS)}")
     from gigagp.paper.page import Paths
     from gigagp.paper.record import Record
 
@@ -44,9 +48,9 @@ def command(
     record = Record(paths.steps, asdict(settings), fresh)
     try:
         with display() as progress:
-            found = experiment.run(record, Path(data), settings, progress)
+            results = experiment.run(record, Path(data), settings, progress)
     except BaseException:
         record.tidy()
         raise
-    text = experiment.write(record, found, settings, paths)
-    emit(as_json, {"page": str(paths.page), "found": found}, f"{text}\n\n{paths.page}")
+    text = experiment.write(record, results, settings, paths)
+    emit(as_json, {"page": str(paths.page), "found": results}, f"{text}\n\n{paths.page}")

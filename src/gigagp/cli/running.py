@@ -1,6 +1,6 @@
-"""How a command ends: results on stdout, one line on stderr for an error, an exit code.
+"""Running a command: results on stdout, an error as one line on stderr, and the exit code.
 
-0: done. 1: the user can cure it, and the message says how. 2: a bug of ours. 130: Ctrl-C.
+0: success. 1: an error that the user can correct; the message says how. 2: a bug in gigagp. 130: Ctrl-C.
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ from typer.core import TyperGroup
 
 from gigagp.errors import GigaGPError
 
-OK, USER, INTERNAL, INTERRUPTED = 0, 1, 2, 130
+OK = 0
+USER_ERROR = 1
+INTERNAL_ERROR = 2
+INTERRUPTED = 130
 
-# The library's errors name arguments of Python; here they are options.
+# Messages of the library name arguments of Python, which are options here.
 _OPTIONS = (
     (re.compile(r"\b(drop|categorical|keep|features)=\[['\"](.*?)['\"]\]"), r"--\1 '\2'"),
     (re.compile(r"\b(missing|partition|dtype|combine|training|engine)=['\"](\w+)['\"]"), r"--\1 \2"),
@@ -37,12 +40,12 @@ _OPTIONS = (
     (re.compile(r"\bnoise_bounds\b"), "--noise"),
     (re.compile(r"\bn_restarts\b"), "--restarts"),
     (re.compile(r"\b(levels|branching)(?=[= ])"), r"--\1"),
-    (re.compile(r"\b(memory|features|target|store|checkpoint)="), r"--\1"),
+    (re.compile(r"\b(memory|features|target|store|checkpoint|categorical)="), r"--\1"),
 )
 
 
 class Interrupted(Exception):
-    """Ctrl-C, with what has become of the work."""
+    """Ctrl-C, with a message that says what is kept."""
 
 
 @dataclass(frozen=True)
@@ -57,36 +60,36 @@ class Call:
 
 
 class Group(TyperGroup):
-    """All commands, with every way out of them."""
+    """The group of all commands, which turns errors into messages and exit codes."""
 
     def main(self, args: Any = None, *rest: Any, **named: Any) -> Any:
         words = list(sys.argv[1:] if args is None else args) or ["--help"]
         named |= {"standalone_mode": False, "obj": Call(tuple(words))}
         named.setdefault("prog_name", "gigagp")
-        sys.exit(ended(lambda: super(Group, self).main(words, *rest, **named), words))
+        sys.exit(run_command(lambda: super(Group, self).main(words, *rest, **named), words))
 
 
-def ended(work: Callable[[], Any], words: Iterable[str]) -> int:
-    """Do the work, say what went wrong; the exit code."""
+def run_command(work: Callable[[], Any], words: Iterable[str]) -> int:
+    """Do the work and print warnings and errors; returns the exit code."""
     debug, as_json = "--debug" in words, "--json" in words
-    said: list[str] = []
+    messages: list[str] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for category in (UserWarning, RuntimeWarning):
             warnings.simplefilter("always", category)
-        warnings.showwarning = lambda message, *_, **__: said.append(str(message))
+        warnings.showwarning = lambda message, *_, **__: messages.append(str(message))
         try:
             result = work()
             sys.stdout.flush()
             code, message = (result if isinstance(result, int) else OK), ""
-        except BrokenPipeError:  # whoever read our output has enough
+        except BrokenPipeError:  # the reader of the output has closed it
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return USER
+            return USER_ERROR
         except (Exception, KeyboardInterrupt) as error:
             if debug:
                 traceback.print_exc()
             code, message = _explained(error)
-    for line in said:
+    for line in messages:
         typer.echo(f"warning: {in_options(_one_line(line))}", err=True)
     if message:
         typer.echo(message if code == INTERRUPTED else f"error: {message}", err=True)
@@ -98,22 +101,25 @@ def ended(work: Callable[[], Any], words: Iterable[str]) -> int:
 def _explained(error: BaseException) -> tuple[int, str]:
     if isinstance(error, Interrupted | KeyboardInterrupt | typer.Abort):
         return INTERRUPTED, str(error) or "interrupted"
-    if hasattr(error, "format_message"):  # of the command line itself
+    if hasattr(error, "format_message"):  # an error in the options
         path = getattr(getattr(error, "ctx", None), "command_path", "gigagp")
-        return USER, f"{_one_line(error.format_message()).rstrip('.')}; see {path} --help"
+        return USER_ERROR, f"{_one_line(error.format_message()).rstrip('.')}; see {path} --help"
     if isinstance(error, GigaGPError):
-        return USER, in_options(_one_line("; ".join([str(error), *getattr(error, "__notes__", ())])))
+        return USER_ERROR, in_options(_one_line("; ".join([str(error), *getattr(error, "__notes__", ())])))
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
-        return USER, f"{where}{error.strerror}; choose another path, or change its permissions"
+        return USER_ERROR, f"{where}{error.strerror}; choose another path, or change its permissions"
     if isinstance(error, MemoryError):
-        return USER, "the memory is full; give --memory a smaller budget, or --leaf-size a smaller size"
+        return USER_ERROR, "out of memory; use a smaller --memory budget or a smaller --leaf-size"
     kind = type(error).__name__
-    return INTERNAL, f"internal error, a bug of gigagp: {kind}: {_one_line(str(error))}; --debug shows where"
+    return (
+        INTERNAL_ERROR,
+        f"internal error, a bug in gigagp: {kind}: {_one_line(str(error))}; --debug shows the traceback",
+    )
 
 
 def in_options(message: str) -> str:
-    """A message of the library in the words of the command line."""
+    """A message of the library with options of the command line instead of arguments."""
     for pattern, option in _OPTIONS:
         message = pattern.sub(option, message)
     return message
@@ -124,12 +130,12 @@ def _one_line(text: str) -> str:
 
 
 def emit(as_json: bool, data: dict[str, Any], text: str) -> None:
-    """The result: for machines one JSON object, for people the text."""
+    """Print the result as text or as one JSON object."""
     typer.echo(json.dumps(_plain(data), allow_nan=False) if as_json else text)
 
 
 def _plain(value: Any) -> Any:
-    """As JSON knows it: what is not a finite number is null."""
+    """The value with types of JSON; numbers that are not finite become null."""
     if isinstance(value, dict):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -142,7 +148,7 @@ def _plain(value: Any) -> Any:
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    """Columns side by side, the first to the left, all others to the right."""
+    """A text table: the first column is left-aligned, the others right-aligned."""
     widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
     lines = []
     for row in [head, *rows]:

@@ -1,7 +1,7 @@
 """Rules that combine the experts' predictions."""
 
 from gigagp.combine.barycentre import Barycentre
-from gigagp.combine.base import LAWS, Message, Opinion, Prediction, Rule
+from gigagp.combine.base import LAWS, CombinationRule, JointRule, Message, Opinion, Prediction, Rule
 from gigagp.combine.bcm import BCM
 from gigagp.combine.blend import Blend
 from gigagp.combine.gpoe import GPoE
@@ -22,9 +22,11 @@ __all__ = [
     "RULES",
     "Barycentre",
     "Blend",
+    "CombinationRule",
     "GPoE",
     "Healed",
     "HealedBlend",
+    "JointRule",
     "Message",
     "Opinion",
     "PoE",
@@ -33,14 +35,14 @@ __all__ = [
     "rule",
 ]
 
-RULES: dict[str, type[Rule]] = {
+RULES: dict[str, type[CombinationRule]] = {
     r.name: r for r in (PoE, GPoE, BCM, RBCM, GRBCM, Healed, Barycentre, NPAE, Blend, HealedBlend)
 }
 
 
-def rule(combine: str | Rule, auto: str) -> Rule:
-    """The rule of that name, or the object itself; "auto" is the one named `auto`."""
-    if isinstance(combine, Rule):
+def rule(combine: str | CombinationRule, auto: str) -> CombinationRule:
+    """The rule of that name, or the object itself; "auto" stands for the rule named `auto`."""
+    if isinstance(combine, CombinationRule):
         return combine
-    made: Rule = choose("combine", combine, {**RULES, "auto": RULES[auto]})()
-    return made
+    by_name: CombinationRule = choose("combine", combine, {**RULES, "auto": RULES[auto]})()
+    return by_name

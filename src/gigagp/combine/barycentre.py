@@ -13,8 +13,8 @@ class Barycentre(Rule):
     laws = frozenset({"exact_with_one_leaf", "returns_to_prior", "invariant_to_tree"})
     mean_needs_variance = False
 
-    def message(self, said: Opinion) -> Message:
-        return Message(np.stack([np.ones_like(said.mean), np.sqrt(said.variance), said.mean]))
+    def message(self, opinion: Opinion) -> Message:
+        return Message(np.stack([np.ones_like(opinion.mean), np.sqrt(opinion.variance), opinion.mean]))
 
     def finish(self, total: Message, prior: Array, communication: Prediction | None) -> Prediction:
         experts, deviation, mean = total.terms

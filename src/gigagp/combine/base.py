@@ -1,7 +1,8 @@
-"""What a combination rule is: the message of one expert, and the last step at the root.
+"""Interface of the combination rules: from the predictions of several experts to one mean and variance.
 
-Experts say m_k and s_k^2, mean and variance of the latent f at a query. A rule turns them into terms that add up the
-tree; at the root it makes mean and variance of the sum. kappa is the prior variance of f at the query.
+Expert k predicts m_k and s_k^2, mean and variance of the latent f at a query; kappa is the prior variance of f there.
+A `Rule` turns the prediction of each expert into terms that are added up the tree, and computes mean and variance from
+their sum at the root. A `JointRule` needs the experts' means together with the covariances between them.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ from gigagp.arrays import Array
 
 @dataclass(frozen=True)
 class Opinion:
-    """What one expert says at q queries, and what a rule may weigh it by."""
+    """The prediction of one expert at q queries, and what a rule may weight it by."""
 
     mean: Array
     variance: Array  # of the latent f
     prior: Array  # kappa
     noise: float
-    closeness: Array  # partition-of-unity weight of this expert among those asked; 1 where all are asked
-    communication: Prediction | None = None  # what the communication expert says (GRBCM)
-    first: Array | None = None  # whether this is the first expert asked (GRBCM)
+    closeness: Array  # partition-of-unity weight of this expert among those that answer; 1 where all answer
+    communication: Prediction | None = None  # prediction of the communication expert (GRBCM)
+    first: Array | None = None  # whether this is the first expert of the query (GRBCM)
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Mean and variance at q queries. The variance is None where only means were asked.
+    """Mean and variance at q queries. The variance is None where only means were requested.
 
-    Where experts have scales of their own, `scale` is by what variance and noise are to be multiplied.
+    Where each expert has its own scale, variance and noise are to be multiplied by `scale`.
     """
 
     mean: Array
@@ -42,7 +43,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Message:
-    """Terms that add, (terms, q). Where `log_scale` (q,) is given, the true terms are terms * exp(log_scale)."""
+    """Terms that are added, (terms, q). Where `log_scale` (q,) is given, the true terms are terms * exp(log_scale)."""
 
     terms: Array
     log_scale: Array | None = None
@@ -55,8 +56,8 @@ class Message:
         return Message(terms, top)
 
 
-class Rule(ABC):
-    """A way to combine experts.
+class CombinationRule(ABC):
+    """A way to combine the predictions of several experts: a `Rule` or a `JointRule`.
 
     Laws a rule may declare; the tests check those it declares, and that the others really fail:
     exact_with_one_leaf: with a single expert the prediction is that expert's.
@@ -67,17 +68,13 @@ class Rule(ABC):
 
     name: ClassVar[str]
     laws: ClassVar[frozenset[str]]
-    target: str = "f"  # whose variance `finish` returns: the latent f, or the noisy y
-    needs_communication: ClassVar[bool] = False
-    mean_needs_variance: ClassVar[bool] = True
+    target: str = "f"  # whose variance the rule returns: that of the latent f, or of the noisy y
+    needs_communication: ClassVar[bool] = False  # whether one expert's rows are added to all others (GRBCM)
 
+    @property
     @abstractmethod
-    def message(self, said: Opinion) -> Message:
-        """The terms one expert sends up."""
-
-    @abstractmethod
-    def finish(self, total: Message, prior: Array, communication: Prediction | None) -> Prediction:
-        """Mean and variance from the summed terms."""
+    def closed_form_held_out(self) -> bool:
+        """Whether the held-out predictions of single experts, which have a closed form, suffice to apply the rule."""
 
     def __repr__(self) -> str:
         own = ", ".join(f"{key}={value!r}" for key, value in vars(self).items())
@@ -90,11 +87,44 @@ class Rule(ABC):
         return hash((type(self).__name__, *vars(self).items()))
 
 
+class Rule(CombinationRule):
+    """A rule in which every expert sends a message of its own and the messages are added."""
+
+    mean_needs_variance: ClassVar[bool] = True  # whether the combined mean depends on the experts' variances
+
+    @property
+    def closed_form_held_out(self) -> bool:
+        return not self.needs_communication
+
+    @abstractmethod
+    def message(self, opinion: Opinion) -> Message:
+        """The terms that one expert contributes to the sum."""
+
+    @abstractmethod
+    def finish(self, total: Message, prior: Array, communication: Prediction | None) -> Prediction:
+        """Mean and variance from the summed terms."""
+
+
+class JointRule(CombinationRule):
+    """A rule that needs the covariances between the predictions of all experts of a query."""
+
+    @property
+    def closed_form_held_out(self) -> bool:
+        return False
+
+    @abstractmethod
+    def combine(self, means: Array, covariances: Array, prior: Array) -> Prediction:
+        """Mean and variance at q queries that ask k experts.
+
+        means: the experts' means, (q, k); covariances: those of the means under the prior, (q, k, k); prior: (q,).
+        """
+
+
 LAWS = frozenset({"exact_with_one_leaf", "returns_to_prior", "invariant_to_tree", "continuous"})
 
 
 def natural(weight: Array | float, mean: Array, variance: Array, log_scale: Array | None = None) -> Message:
-    """The terms weight, weight / variance, weight * mean / variance: natural parameters of a Gaussian, weighted."""
+    """The terms weight, weight / variance, weight * mean / variance: weighted natural parameters of a Gaussian."""
     precision = weight / variance
     return Message(np.stack([np.broadcast_to(weight, mean.shape), precision, precision * mean]), log_scale)
 

@@ -10,8 +10,8 @@ class BCM(Rule):
     name = "bcm"
     laws = frozenset({"exact_with_one_leaf", "returns_to_prior", "invariant_to_tree"})
 
-    def message(self, said: Opinion) -> Message:
-        return natural(1.0, said.mean, said.variance)
+    def message(self, opinion: Opinion) -> Message:
+        return natural(1.0, opinion.mean, opinion.variance)
 
     def finish(self, total: Message, prior: Array, communication: Prediction | None) -> Prediction:
         experts, precision, precision_mean = total.terms

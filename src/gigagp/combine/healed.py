@@ -1,4 +1,4 @@
-"""Healed product of experts: the confident speak louder."""
+"""Healed product of experts: experts with small variances have more weight."""
 
 import numpy as np
 
@@ -10,9 +10,9 @@ from gigagp.errors import InvalidParameter
 class Healed(Rule):
     """gPoE with beta_k = softmax(T (ln kappa - ln s_k^2)/2). Cohen et al. 2020.
 
-    The larger the temperature T (as they write it), the more the most certain expert decides alone; 10 was best of
-    1 to 100 on held-out kin40k training rows (benchmarks/temperature.py). The softmax's
-    denominator is a sum over experts like the others, carried with a common scale so that it cannot overflow.
+    The larger the temperature T (their term), the more weight the most certain expert has; 10 was best of 1 to 100 on
+    held-out kin40k training rows (benchmarks/temperature.py). The denominator of the softmax is a sum over experts like
+    the other terms; a common scale keeps it from overflowing.
     """
 
     name = "healed"
@@ -23,13 +23,13 @@ class Healed(Rule):
             raise InvalidParameter(f"Healed's temperature must be finite and at least 0; got {temperature!r}")
         self.temperature = float(temperature)
 
-    def message(self, said: Opinion) -> Message:
-        return natural(1.0, said.mean, said.variance, confidence(said, self.temperature))
+    def message(self, opinion: Opinion) -> Message:
+        return natural(1.0, opinion.mean, opinion.variance, confidence(opinion, self.temperature))
 
     def finish(self, total: Message, prior: Array, communication: Prediction | None) -> Prediction:
         return weighted_average(total)
 
 
-def confidence(said: Opinion, temperature: float) -> Array:
-    """The log of an expert's weight: how much it knows beyond the prior, times the temperature."""
-    return np.asarray(0.5 * temperature * np.log(said.prior / said.variance).astype(float))
+def confidence(opinion: Opinion, temperature: float) -> Array:
+    """The logarithm of an expert's weight: its reduction of entropy relative to the prior, times the temperature."""
+    return np.asarray(0.5 * temperature * np.log(opinion.prior / opinion.variance).astype(float))

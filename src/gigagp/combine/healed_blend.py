@@ -1,4 +1,4 @@
-"""Healed blend: of the nearest experts the confident speak louder, and none enters or leaves with a jump."""
+"""Healed blend: the weights of `Healed` among the nearest experts, made continuous in the query as in `Blend`."""
 
 from gigagp.combine.base import Message, Opinion, natural
 from gigagp.combine.healed import Healed, confidence
@@ -7,7 +7,7 @@ from gigagp.combine.healed import Healed, confidence
 class HealedBlend(Healed):
     """gPoE with the product of healed and blend weights: beta_j ~ closeness_j exp(T (ln kappa - ln s_j^2)/2).
 
-    Closeness falls to zero at the edge of the circle of the k nearest, so the prediction is continuous as blend's is.
+    Closeness is zero where an expert becomes or ceases to be one of the k nearest, so the prediction is continuous.
     """
 
     name = "healed_blend"
@@ -16,5 +16,5 @@ class HealedBlend(Healed):
     def __init__(self, temperature: float = 5.0) -> None:
         super().__init__(temperature)
 
-    def message(self, said: Opinion) -> Message:
-        return natural(said.closeness, said.mean, said.variance, confidence(said, self.temperature))
+    def message(self, opinion: Opinion) -> Message:
+        return natural(opinion.closeness, opinion.mean, opinion.variance, confidence(opinion, self.temperature))

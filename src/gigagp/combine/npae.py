@@ -5,32 +5,27 @@ from typing import Any
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.combine.base import Message, Opinion, Prediction, Rule
+from gigagp.combine.base import JointRule, Prediction
 
-_JITTER = 1e-9  # on the experts' correlations: those that hold the same data are linearly dependent
+# Added to the diagonal of the experts' correlation matrix: experts with the same data are linearly dependent.
+_JITTER = 1e-9
 
 
-class NPAE(Rule):
+class NPAE(JointRule):
     """a_i = k_i C_i k_i^T, A_ij = k_i C_i K_ij C_j k_j^T (C_i = (K_i + noise I)^-1, K_ij with the noise of shared
     points); mean a^T A^-1 m, variance kappa - a^T A^-1 a. Rulliere et al. 2018.
 
-    It needs the covariance between every two experts asked, at each query, so what climbs the tree is the experts
-    themselves and not a sum: use it with a few experts per query.
+    It needs the covariance between every two experts of a query, so that the experts cannot send messages that are
+    added: use it with a few experts per query.
     """
 
     name = "npae"
     laws = frozenset({"exact_with_one_leaf", "returns_to_prior", "invariant_to_tree"})
 
-    def message(self, said: Opinion) -> Message:
-        raise TypeError("NPAE combines experts jointly; it has no message of a single one")
-
-    def finish(self, total: Message, prior: Array, communication: Prediction | None) -> Prediction:
-        raise TypeError("NPAE combines experts jointly; it has no sum of messages")
-
     def combine(self, means: Array, covariances: Array, prior: Array) -> Prediction:
-        """means (q, k), covariances (q, k, k) of the experts' means A, whose diagonal is a; prior (q,)."""
+        """`covariances` is A, whose diagonal is a."""
         a = np.diagonal(covariances, axis1=1, axis2=2)
-        scale = np.sqrt(np.maximum(a, np.finfo(float).tiny))  # far experts have tiny a: correlations treat all alike
+        scale = np.sqrt(np.maximum(a, np.finfo(float).tiny))  # distant experts have tiny a; correlations have one scale
         correlations = covariances / (scale[:, :, None] * scale[:, None, :]) + _JITTER * np.eye(means.shape[1])
         weights: Any = np.linalg.solve(correlations, (a / scale)[:, :, None])[:, :, 0] / scale
         return Prediction(_row_dots(weights, means), prior - _row_dots(weights, a))

@@ -23,9 +23,9 @@ class PoE(Rule):
             )
         self.target = target
 
-    def message(self, said: Opinion) -> Message:
-        variance = said.variance + said.noise if self.target == "y" else said.variance
-        return natural(1.0, said.mean, variance)
+    def message(self, opinion: Opinion) -> Message:
+        variance = opinion.variance + opinion.noise if self.target == "y" else opinion.variance
+        return natural(1.0, opinion.mean, variance)
 
     def finish(self, total: Message, prior: Array, communication: Prediction | None) -> Prediction:
         _, precision, precision_mean = total.terms

@@ -1,4 +1,7 @@
-"""Folders that are whole or not there: written beside, checked by sum, then renamed; temporary ones are removed."""
+"""Files and folders that are either complete or absent, manifests with checksums, and temporary folders.
+
+Everything is written under a temporary name beside its final one and renamed when it is complete.
+"""
 
 from __future__ import annotations
 
@@ -20,55 +23,49 @@ from typing import IO, Any, NoReturn
 from gigagp.errors import DamagedFile, DiskFull, InvalidInput, InvalidParameter
 from gigagp.memory import size_text
 
-_PREFIX, _LOCK = "gigagp-tmp-", ".lock"
-_SPARE = 64 << 20  # bytes of disk kept in reserve
-_MANIFEST_BYTES = 32 << 20  # no manifest is larger
-_SENTENCE = 300  # characters of an error that may quote what it found
-_HERE, _SWAP = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of renameat2
+_TEMPORARY_PREFIX = "gigagp-tmp-"  # of the names of temporary folders
+_LOCK = ".lock"  # file in a temporary folder, locked while its owner lives
+_RESERVE = 64 << 20  # bytes of the disk that are left free
+_MANIFEST_BYTES = 32 << 20  # bytes of the largest manifest
+_MESSAGE_CHARACTERS = 300  # characters of a reason that is quoted in an error
+_AT_FDCWD = -100  # argument of renameat2: paths are relative to the working directory
+_RENAME_EXCHANGE = 2  # flag of renameat2: exchange two names
 
 
 def damaged(path: Path, what: str) -> DamagedFile:
-    """The error for a file of ours that is not as it was written."""
-    what = what if len(what) <= _SENTENCE else what[:_SENTENCE] + " ..."
+    """The error for a file that differs from what gigagp wrote."""
+    what = what if len(what) <= _MESSAGE_CHARACTERS else what[:_MESSAGE_CHARACTERS] + " ..."
     return DamagedFile(f"{path} is damaged: {what}; restore the folder from a copy, or make it anew")
 
 
 def write_manifest(path: Path, content: dict[str, Any]) -> None:
-    """JSON with a checksum of itself; appears under its name only when whole."""
-    whole = {**content, "checksum": _of_content(content)}
-    beside = path.with_name(path.name + ".partial")
-    try:
-        with beside.open("w", encoding="utf-8") as file:
-            json.dump(whole, file, indent=1, allow_nan=False)
-            file.flush()
-            os.fsync(file.fileno())
-        if beside.stat().st_size > _MANIFEST_BYTES:
-            raise InvalidParameter(f"{path} would exceed {_MANIFEST_BYTES >> 20} MiB: there are too many names in it")
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+    """Write a JSON file with a checksum of its content."""
+    text = json.dumps({**content, "checksum": _checksum(content)}, indent=1, allow_nan=False)
+    if len(text) > _MANIFEST_BYTES:  # JSON is ASCII: one byte per character
+        raise InvalidParameter(f"{path} would exceed {_MANIFEST_BYTES >> 20} MiB: there are too many names in it")
+    with writing_file(path, in_own_folder=True) as file:
+        file.write(text.encode())
 
 
 def read_manifest(path: Path, kind: str, version: int) -> dict[str, Any]:
-    """The manifest, if it is one of that kind, of a version known here, and undamaged."""
+    """Read a manifest; an error if it is of another kind, of a newer version, or damaged."""
     content = _read_json(path, kind)
     if not isinstance(content, dict) or content.get("format") != kind:
         raise InvalidInput(f"{path} is not the manifest of a {kind}; choose another folder")
-    found = content.get("version")
-    if type(found) is not int or found < 1:
+    written = content.get("version")
+    if type(written) is not int or written < 1:
         raise damaged(path, "it has no version")
-    if found > version:
+    if written > version:
         raise InvalidInput(
-            f"{path} was written by a newer gigagp (version {found} of the format; this one knows {version}): upgrade"
+            f"{path} was written by a newer gigagp (version {written} of the format; this one knows {version}): upgrade"
         )
-    if content.pop("checksum", None) != _of_content(content):
+    if content.pop("checksum", None) != _checksum(content):
         raise damaged(path, "its checksum does not fit its content")
     return content
 
 
 def is_of_kind(path: Path, kind: str) -> bool:
-    """Whether this is a manifest of that kind, of whatever version and however damaged."""
+    """Whether this is a manifest of that kind, of any version, damaged or not."""
     try:
         content = _read_json(path, kind)
     except InvalidInput:
@@ -78,7 +75,7 @@ def is_of_kind(path: Path, kind: str) -> bool:
 
 def _read_json(path: Path, kind: str) -> Any:
     try:
-        if not path.is_file():  # a pipe would keep us waiting
+        if not path.is_file():  # reading a pipe would block
             raise InvalidInput(f"{path.parent} is not a {kind} folder: it has no {path.name}; choose another folder")
         with path.open("rb") as file:
             raw = file.read(_MANIFEST_BYTES + 1)
@@ -88,7 +85,7 @@ def _read_json(path: Path, kind: str) -> Any:
         raise damaged(path, "it is larger than any manifest")
     try:
         content = json.loads(raw.decode("utf-8"), parse_constant=_refuse)
-        _of_content(content)  # too deep to be read may also be too deep to be written
+        _checksum(content)  # JSON nested too deeply for this is refused as well
     except (ValueError, RecursionError):
         raise damaged(path, "it is not JSON") from None
     return content
@@ -98,19 +95,19 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _of_content(content: Any) -> str:
+def _checksum(content: Any) -> str:
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
 
 
 @contextmanager
 def writing(final: Path, replace: bool = True) -> Iterator[Path]:
-    """A folder beside `final` to write into; at the end it takes that name, after an error it is removed.
+    """A temporary folder that is renamed to `final` when it is complete, and removed after an error.
 
-    A whole folder of that name is replaced, unless told not to; there is never half of one.
+    replace : whether an existing folder of that name is replaced
     """
     partial = final.with_name(f".{final.name}.partial-{os.getpid()}-{threading.get_ident()}")
-    made = [parent for parent in final.parents if not parent.exists()]
+    new_parents = [parent for parent in final.parents if not parent.exists()]
     try:
         shutil.rmtree(partial, ignore_errors=True)
         make(partial)
@@ -125,14 +122,14 @@ def writing(final: Path, replace: bool = True) -> Iterator[Path]:
         _sync(final.parent)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
-        for parent in made:
+        for parent in new_parents:
             with suppress(OSError):
                 parent.rmdir()
         raise
 
 
 def check_output(output: str | os.PathLike[str], kind: str, endings: tuple[str, ...], overwrite: bool) -> Path:
-    """Where a file is to be written; refused, before any work, where it cannot or must not."""
+    """The path of an output file; InvalidParameter, before any work, if it must not be written there."""
     final = Path(output).expanduser()
     if not final.name.lower().endswith(endings):
         raise InvalidParameter(f"the output is written as {kind}, and must end in {' or '.join(endings)}; got {output}")
@@ -143,8 +140,8 @@ def check_output(output: str | os.PathLike[str], kind: str, endings: tuple[str, 
     return final
 
 
-def check_room(final: Path, wanted: int, what: str) -> None:
-    """Refuse, before any work, a file that will not fit where it is to be, or may not be written there."""
+def check_writable(final: Path, wanted: int, what: str) -> None:
+    """Raise an error, before any work, if a file does not fit on its disk or may not be written there."""
     above = next(parent for parent in final.absolute().parents if parent.exists())
     check_space(above, wanted, what)
     if not (above.is_dir() and os.access(above, os.W_OK)):
@@ -152,22 +149,29 @@ def check_room(final: Path, wanted: int, what: str) -> None:
 
 
 @contextmanager
-def writing_file(final: Path) -> Iterator[IO[bytes]]:
-    """A file that takes the name `final` when it is whole; after an error there is none."""
-    partial = final.with_name(f".{final.name}.partial-{os.getpid()}")
+def writing_file(final: Path, in_own_folder: bool = False) -> Iterator[IO[bytes]]:
+    """A temporary file that is renamed to `final` when it is complete, and removed after an error.
+
+    in_own_folder : whether only one process writes in the folder; the temporary file then has a fixed name, so that
+        what a killed process leaves is overwritten by the next one
+    """
+    name = f"{final.name}.partial" if in_own_folder else f".{final.name}.partial-{os.getpid()}"
+    partial = final.with_name(name)
     try:
         with partial.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         partial.replace(final)
-    finally:
-        partial.unlink(missing_ok=True)
+    except BaseException:
+        with suppress(OSError):  # a second error must not hide the first
+            partial.unlink()
+        raise
 
 
 def _replace(partial: Path, final: Path) -> None:
-    """`partial` takes the place of `final`: at once where the system swaps names, else with a moment between."""
-    if _swap(partial, final):
+    """Replace the folder `final` by `partial`: in one step where the system can exchange names, else by two renames."""
+    if _exchange(partial, final):
         shutil.rmtree(partial, ignore_errors=True)
         return
     old = final.with_name(partial.name.replace(".partial-", ".old-"))
@@ -177,18 +181,19 @@ def _replace(partial: Path, final: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _swap(one: Path, other: Path) -> bool:
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two names in one step; False where the system cannot."""
     try:
         renameat2 = ctypes.CDLL(None).renameat2
     except (AttributeError, OSError):  # not Linux, or an old one
         return False
-    done: int = renameat2(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _SWAP)
-    return done == 0
+    status: int = renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
+    return status == 0
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """While a folder is being written its lock is held, so that it is not taken for a leftover."""
+    """Lock a folder while it is written, so that other processes do not remove it as abandoned."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):  # some network disks have no locks
@@ -199,6 +204,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _abandoned(folder: Path) -> bool:
+    """Whether no process holds the lock of a folder."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -215,7 +221,7 @@ def _abandoned(folder: Path) -> bool:
 
 
 def remove_leftovers(final: Path) -> None:
-    """What a killed process left beside `final`; an old whole folder is put back if its successor never came."""
+    """Remove what a killed process left beside `final`; a folder that it was replacing gets its name back."""
     if not final.parent.is_dir():
         return
     name = glob.escape(final.name)
@@ -230,7 +236,7 @@ def remove_leftovers(final: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    """What was written there is on the disk, not only on its way."""
+    """Wait until what was written is on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -239,7 +245,7 @@ def _sync(path: Path) -> None:
 
 
 def make(folder: Path) -> None:
-    """The folder, made with its parents if it is not there."""
+    """Create a folder and its parents where they do not exist."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -247,20 +253,20 @@ def make(folder: Path) -> None:
 
 
 def check_space(folder: Path, wanted: int, what: str) -> None:
-    """Refuse to begin what would fill the disk but for its reserve."""
+    """Raise DiskFull if writing `wanted` bytes would use the reserve of the disk."""
     free = shutil.disk_usage(folder).free
-    missing = wanted + _SPARE - free
+    missing = wanted + _RESERVE - free
     if missing > 0:
         raise DiskFull(
-            f"{what} needs {size_text(wanted)} on the disk of {folder} beside a reserve of {size_text(_SPARE)} that we "
-            f"leave free, but only {size_text(free)} are free; make room for another {size_text(missing)}, or choose a "
-            "folder on another disk"
+            f"{what} needs {size_text(wanted)} on the disk of {folder} beside a reserve of {size_text(_RESERVE)} that "
+            f"we leave free, but only {size_text(free)} are free; make room for another {size_text(missing)}, or "
+            "choose a folder on another disk"
         )
 
 
 @contextmanager
 def disk_errors(what: str, folder: Path) -> Iterator[None]:
-    """Errors of the operating system, said in the user's words."""
+    """Turn errors of the operating system into DiskFull, with the operation that failed."""
     try:
         yield
     except DiskFull:
@@ -270,15 +276,15 @@ def disk_errors(what: str, folder: Path) -> Iterator[None]:
 
 
 class TemporaryFolder:
-    """A folder that goes when its owner does: with `remove`, at the end of the process, or when it is forgotten.
+    """A folder that is removed by `remove`, at the end of the process, or when this object is garbage-collected.
 
-    What a killed process leaves is removed by the next one: a live owner holds a lock.
+    The owner holds a lock. Folders of killed processes, which hold none, are removed when the next one is created.
     """
 
     def __init__(self, parent: str | os.PathLike[str] | None = None) -> None:
         parent = Path(parent if parent is not None else tempfile.gettempdir())
         make(parent)
-        _sweep(parent)
+        _remove_abandoned(parent)
         try:
             self.path, lock = _make_locked(parent)
         except OSError as error:
@@ -287,9 +293,9 @@ class TemporaryFolder:
 
 
 def _make_locked(parent: Path) -> tuple[Path, IO[str]]:
-    """A new folder and its lock, held; made again if a sweep of another process came between."""
+    """Create a folder and lock it; repeat if another process removed it before it was locked."""
     while True:
-        path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        path = Path(tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX, dir=parent))
         with suppress(FileNotFoundError):
             lock = (path / _LOCK).open("w")
             with suppress(OSError):  # some network disks have no locks
@@ -305,14 +311,15 @@ def _remove(path: Path, lock: Any, owner: int) -> None:
     lock.close()
 
 
-def _sweep(parent: Path) -> None:
-    for folder in parent.glob(_PREFIX + "*"):
+def _remove_abandoned(parent: Path) -> None:
+    """Remove the temporary folders of processes that were killed."""
+    for folder in parent.glob(_TEMPORARY_PREFIX + "*"):
         try:
             with (folder / _LOCK).open("r+") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder, ignore_errors=True)
         except FileNotFoundError:
-            with suppress(OSError):  # its owner was killed before it had a lock, or is about to have one
+            with suppress(OSError):  # its owner was killed before it had a lock, or has just created the folder
                 folder.rmdir()
         except OSError:
             continue  # in use, or not ours

@@ -22,12 +22,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gigagp.data import folders
+from gigagp.data.folders import writing_file
 from gigagp.errors import DiskFull, InvalidInput, InvalidParameter
 
-FORMAT, VERSION = "gigagp-parts", 1
+FORMAT = "gigagp-parts"
+VERSION = 1
 KEY = b"gigagp"  # of the schema's metadata
-ROW_GROUP = 1 << 17  # rows
-_MANIFEST, _WHOLE = "manifest.json", "whole.parquet"
+ROW_GROUP = 1 << 17  # rows per row group
+_MANIFEST = "manifest.json"
+_WHOLE = "whole.parquet"
 _OURS = re.compile(r"(part-\d{8}\.parquet|whole\.parquet|manifest\.json)(\.partial)?")
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ENOENT, errno.ELOOP}
 
@@ -190,22 +193,16 @@ class Parts:
 
     def _write(self, name: str, schema: Any, tables: Iterable[Any], plain: Iterable[str]) -> Path:
         path = self.folder / name
-        beside = path.with_name(name + ".partial")
         words = [column for column in schema.names if column not in set(plain)]
-        try:
-            with beside.open("wb") as file:
-                with pq.ParquetWriter(
-                    file, schema, compression="zstd", use_dictionary=words or False, write_page_checksum=True
-                ) as writer:
-                    for table in tables:
-                        writer.write_table(table, row_group_size=ROW_GROUP)
-                file.flush()
-                os.fsync(file.fileno())
-        except BaseException:
-            with suppress(OSError):
-                beside.unlink()
-            raise
-        return beside.replace(path)
+        with (
+            writing_file(path, in_own_folder=True) as file,
+            pq.ParquetWriter(
+                file, schema, compression="zstd", use_dictionary=words or False, write_page_checksum=True
+            ) as writer,
+        ):
+            for table in tables:
+                writer.write_table(table, row_group_size=ROW_GROUP)
+        return path
 
     @contextmanager
     def disk_errors(self) -> Iterator[None]:

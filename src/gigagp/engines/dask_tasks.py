@@ -1,4 +1,4 @@
-"""What runs on the workers of a Dask cluster. Tasks name these functions, so that workers must have this package."""
+"""The functions that run on the workers of a Dask cluster, which therefore need this package."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gigagp.engines.transport import unpack, unpack_once
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Sums over subtrees, and of which shards they are: their first leaves and checksums."""
+    """Sums over subtrees, and the checksums of the shards that they come from, by first leaf."""
 
     values: list[Any]
     checksums: dict[int, int] = field(default_factory=dict)
@@ -25,7 +25,7 @@ class Sums:
 
 @contextmanager
 def _at_work() -> Iterator[None]:
-    """An error says where it happened."""
+    """Add the worker to the message of an error."""
     try:
         yield
     except Exception as error:
@@ -76,10 +76,10 @@ def run(packed: bytes, content: bytes) -> list[Any]:
 
 def version() -> str | None:
     try:
-        from gigagp.version import __version__ as found  # noqa: PLC0415
+        from gigagp.version import __version__  # noqa: PLC0415
     except ImportError:
         return None
-    return str(found)
+    return str(__version__)
 
 
 def sees(folder: str) -> bool:
@@ -89,4 +89,4 @@ def sees(folder: str) -> bool:
 
 
 for _probe in (version, sees):
-    _probe.__module__ = "__main__"  # they travel whole: workers may not have this package
+    _probe.__module__ = "__main__"  # so that they are pickled by value: workers may not have this package

@@ -1,26 +1,26 @@
-"""What all estimators share: reading data, fitting, files, evaluation, saving and loading, and fitted attributes."""
+"""Base class of the estimators: fitting, prediction to files, evaluation, saving, loading and fitted attributes."""
 
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gigagp import memory
 from gigagp.arrays import Array
 from gigagp.combine import rule
 from gigagp.data.sources import Encoding, Rows, Share, open_rows
-from gigagp.data.validation import check_columns, check_finite, check_target
-from gigagp.engines import check_workers, is_client
-from gigagp.errors import InvalidInput, InvalidParameter, choose
+from gigagp.data.validation import check_columns, check_finite
+from gigagp.engines import Engine, check_workers, is_client
+from gigagp.errors import InvalidInput, InvalidParameter
+from gigagp.estimators.input_rows import array_rows, is_source
+from gigagp.estimators.user_warnings import warn_user
 from gigagp.fit import settings
 from gigagp.fit.checkpoint import Checkpoint
 from gigagp.fit.fitting import fit_model
@@ -37,19 +37,18 @@ from gigagp.model.predictor import Predictor
 from gigagp.model.summary import summary_html
 from gigagp.model.units import Units
 from gigagp.partition import partitioner
-from gigagp.progress import Listener, teller
+from gigagp.progress import Listener, make_listener
 from gigagp.tree import Tree
 
 if TYPE_CHECKING:
     from gigagp.model.prediction_files import PredictionReport
 
-_BYTES_PER_SCORED_ROW = 128  # in memory while its prediction is compared with its target
+_BYTES_PER_SCORED_ROW = 128  # memory that scoring needs per row
 _WITHOUT_EFFECT = {"engine", "n_jobs", "memory", "verbose"}  # settings that do not change the model
-_PARAMETERS_NAMED = 5  # parameters at a bound that a warning names
 
 
 class HGPEstimator(BaseEstimator):  # type: ignore[misc]
-    """Base of the scikit-learn classes: the constructor stores parameters, `model_` is what a fit has learnt."""
+    """Base class of the scikit-learn estimators: the constructor stores parameters, `fit` sets `model_`."""
 
     def fit(
         self, X: Any, y: Any = None, *, features: Any = None, drop: Any = (), categorical: Any = (),
@@ -57,27 +56,27 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
         checkpoint: str | os.PathLike[str] | None = None, share: Share | None = None,
         progress: Listener | None = None,
     ) -> Self:  # fmt: skip
-        """Split the rows among experts and train the shared theta.
+        """Fit the model: divide the rows among experts and train the kernel parameters that they share.
 
         Parameters
         ----------
         X : array, table or path
-            A table of pandas, polars or pyarrow; .npy, Parquet (file, folder or glob), CSV, CSV.gz; also addresses that
-            pyarrow knows, such as s3://.
+            Inputs: an array, a table of pandas, polars or pyarrow, or the path of a .npy, Parquet (file, folder or
+            glob), CSV or CSV.gz file; also addresses that pyarrow supports, such as s3://.
         y : array or str
             The targets, or the name of their column in X.
         features, drop, categorical : names of columns
-            To use, to leave out, to encode as one column a category.
+            Columns to use, to leave out, and to encode as one 0/1 column per category.
         missing : {"error", "drop"}
-            "drop" leaves out rows with missing values, and counts them.
+            "drop" ignores rows with missing values, and counts them.
         store : path
             Folder for the sorted rows where they exceed the memory budget. Default a temporary one.
         checkpoint : path
-            Folder in which progress is kept; the same call goes on after an interruption.
+            Folder in which progress is saved; after an interruption the same call continues.
         share : Share
-            Of a file or table, the rows to train on; `share.others` are then new to `evaluate`.
+            The rows of a file or table to train on; `share.others` are then held out, for `evaluate`.
         progress : function
-            It is called with a gigagp.progress.Event for each block of rows read and each evaluation of the evidence.
+            Called with a gigagp.progress.Event for each block of rows and each evaluation of the evidence.
 
         """
         given = self._settings()
@@ -87,17 +86,17 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
         check_workers(given.n_jobs)
         seed = settings.seed(given.random_state)
         if store is not None and checkpoint is not None:
-            raise InvalidParameter("give store or checkpoint, not both: a checkpoint keeps its store in its own folder")
-        tell = teller(self.verbose, progress)
+            raise InvalidParameter("pass store= or checkpoint=, not both: a checkpoint contains its own store")
+        tell = make_listener(self.verbose, progress)
         with self._unharmed(), ExitStack() as open_files:
-            if _is_source(X, y):
+            if is_source(X, y):
                 rows = open_rows(
                     X, y, features=features, drop=drop, categorical=categorical, missing=missing, share=share
                 )
                 encoding: Encoding | None = rows.encoding
                 names = tuple(map(str, rows.feature_names)) if rows.source.named else None
             else:
-                rows, encoding = self._array_rows(X, y, features, drop, categorical, missing, share), None
+                rows, encoding = array_rows(self, X, y, features, drop, categorical, missing, share), None
                 names = tuple(map(str, self.feature_names_in_)) if hasattr(self, "feature_names_in_") else None
             kept = None
             if checkpoint is not None:
@@ -108,14 +107,14 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
                 rows, given, seed, store=store, checkpoint=kept, encoding=encoding, feature_names=names, tell=tell
             )
             self._take(model)
-        self._warn(model.report)
+        warn_user(model.report, model.units)
         return self
 
     def _settings(self) -> FitSettings:
         return FitSettings(**self.get_params(deep=False))
 
     def _take(self, model: Model) -> None:
-        """Become the estimator of a fitted model."""
+        """Set the fitted attributes from a model."""
         self.model_ = model
         self.n_features_in_ = model.columns
         self.__dict__.pop("feature_names_in_", None)
@@ -124,7 +123,7 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
 
     @contextmanager
     def _unharmed(self) -> Iterator[None]:
-        """A fit that fails leaves the model as it was, also where scikit-learn's checks have written to it."""
+        """Restore all attributes if the fit fails, including those that scikit-learn's checks have set."""
         before = vars(self).copy()
         try:
             yield
@@ -133,44 +132,23 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
             self.__dict__.update(before)
             raise
 
-    def _array_rows(
-        self, X: Any, y: Any, features: Any, drop: Any, categorical: Any, missing: str, share: Share | None
-    ) -> Rows:
-        """Arrays and data frames as scikit-learn checks them."""
-        if share is not None:
-            raise InvalidParameter("share= is of a table or file, with the target given by its name; slice arrays")
-        for name, value, plain in (("features", features, None), ("drop", drop, ()), ("categorical", categorical, ())):
-            if value is not plain and not (plain == () and len(value) == 0):
-                raise InvalidParameter(
-                    f"{name}= names columns of a table or file, with the target given by its name; got {value!r}"
-                )
-        choose("missing", missing, {"error": None, "drop": None})
-        if missing == "drop":
-            raise InvalidParameter('missing="drop" is for tables and files with the target given by its name')
-        check_columns(X)
-        check_target(y)
-        X, y = validate_data(
-            self, X, y, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False, y_numeric=True,
-            ensure_min_samples=2,
-        )  # fmt: skip
-        check_finite(X, "X", getattr(self, "feature_names_in_", None))
-        return open_rows(X, np.asarray(y, dtype=float))
-
     def _identity(self, rows: Rows, seed: np.random.SeedSequence) -> dict[str, str]:
-        """What a checkpoint is of: the data and every setting that changes the model."""
+        """What identifies a checkpoint: the data and every setting that changes the model."""
         parameters = self.get_params(deep=False).items()
         identity = {name: described(value) for name, value in parameters if name not in _WITHOUT_EFFECT}
-        if self.random_state is not None:  # a generator is what it gives
+        if self.random_state is not None:  # a generator is identified by the seed drawn from it
             identity["random_state"] = str(seed.entropy)
         return {**identity, "data": rows.fingerprint(), "features": ", ".join(rows.feature_names)}
 
     @property
     def predictor_(self) -> Predictor:
-        """The fitted model with the present settings of prediction, some of which may be changed after the fit."""
+        """The fitted model with the current prediction settings, some of which may be changed after the fit."""
         check_is_fitted(self, "model_")
         given, model = self._settings(), self.model_
         if model.neighbourhood is None and given.method == "neighbourhood":
-            raise InvalidParameter('method="neighbourhood" must be set before fit; fit again')
+            raise InvalidParameter(
+                'this model was fitted without a neighbourhood; set method="neighbourhood" and fit again'
+            )
         k = settings.experts_per_query(given.experts_per_query)
         return Predictor.of(
             model,
@@ -220,7 +198,7 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
     def _predict(self, X: Any, with_variance: bool, latent: bool) -> tuple[Array, Array | None]:
         """Mean and standard deviation in the user's units."""
         predictor = self.predictor_
-        if _is_source(X, None, tables=self.model_.encoding is not None):
+        if is_source(X, None, tables=self.model_.encoding is not None):
             at_once = predictor.queries_at_once(memory.budget(self.memory))
             blocks = open_rows(X, encoding=self.model_.reading).blocks(at_once)
             with predictor.engine() as engine:
@@ -237,28 +215,29 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
         self, data: Any, output: str | os.PathLike[str], *, quantiles: Any = (), keep: Any = (), latent: bool = False,
         missing: str = "error", overwrite: bool = False, progress: Listener | None = None,
     ) -> PredictionReport:  # fmt: skip
-        """Predict data of any size into one Parquet file: columns mean, std and q0.05 for quantile 0.05, say.
+        """Predict data of any size and write the predictions to one Parquet file.
 
-        The file is there when it is whole. After an interruption the same call goes on, and ends with the same file.
+        Its columns are mean, std and one per quantile, such as q0.05. The file appears only when it is complete. After
+        an interruption the same call continues and gives the same file.
 
         Parameters
         ----------
         data : array, table or path
-            What `fit` takes. Columns are found by name where both sides have names.
+            As in `fit`. Columns are matched by name where both the data and the model have names.
         output : path
-            Of the Parquet file.
+            Path of the Parquet file.
         quantiles : numbers between 0 and 1
-            Each becomes a column.
+            Quantiles to predict, one column each.
         keep : names of columns
-            To be carried along, before the predicted ones (of a CSV as text).
+            Columns to copy to the output, before the predicted ones (those of a CSV file as text).
         latent : bool
             True for std and quantiles of the latent f rather than of y.
         missing : {"error", "drop"}
-            "drop" leaves out rows with missing values, and counts them.
+            "drop" ignores rows with missing values, and counts them.
         overwrite : bool
-            Whether a file that is there may be replaced.
+            Whether an existing file may be replaced.
         progress : function
-            It is called with a gigagp.progress.Event for each block of rows.
+            Called with a gigagp.progress.Event for each block of rows.
 
         """
         from gigagp.model import prediction_files  # noqa: PLC0415 pyarrow takes time to load
@@ -269,16 +248,11 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
         predictor = self.predictor_
         carried = prediction_files.bytes_of_kept(rows) + 32 * (2 + len(levels))
         with predictor.engine() as engine:
-
-            def answer(X: Array) -> tuple[Array, Array]:
-                mean, deviation = predictor.predict(X, engine, latent=latent)
-                assert deviation is not None
-                return mean, deviation
-
+            answer = _mean_and_deviation(predictor, engine, bool(latent))
             shape = Shape.gaussian() if latent else predictor.calibration.shape
             task = prediction_files.Task(
                 rows, answer, shape.quantile, levels, bool(latent), fingerprint(predictor.state()),
-                predictor.queries_at_once(memory.budget(self.memory), carried), teller(self.verbose, progress),
+                predictor.queries_at_once(memory.budget(self.memory), carried), make_listener(self.verbose, progress),
             )  # fmt: skip
             return prediction_files.predict_file(task, data, output, overwrite)
 
@@ -291,42 +265,39 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         data : array, table or path
-            What `fit` takes.
+            As in `fit`.
         target : array or str
             The targets, or the name of their column. Default the column the model was fitted to.
         missing : {"error", "drop"}
-            "drop" leaves out rows with missing values, and counts them.
+            "drop" ignores rows with missing values, and counts them.
         share : Share
-            Of a file or table, the rows to use, such as the others of those the model was fitted to.
+            The rows of a file or table to use, such as the `others` of the share that the model was fitted to.
         progress : function
-            It is called with a gigagp.progress.Event for each block of rows.
+            Called with a gigagp.progress.Event for each block of rows.
         each : function
-            It is called with X, y, predicted mean and std of each block of rows.
+            Called with X, y, predicted mean and std of each block of rows.
 
         """
         check_is_fitted(self, "model_")
         target = self.model_.target_name if target is None else target
         if target is None:
-            raise InvalidParameter("target= is needed: the model was fitted to an array, which has no name")
+            raise InvalidParameter(
+                "pass target=: the model was fitted to arrays, so the name of the target column is not known"
+            )
         rows = open_rows(data, target, encoding=self.model_.reading, missing=missing, share=share)
         predictor = self.predictor_
         with predictor.engine() as engine:
-
-            def answer(X: Array) -> tuple[Array, Array]:
-                mean, deviation = predictor.predict(X, engine)
-                assert deviation is not None
-                return mean, deviation
-
+            answer = _mean_and_deviation(predictor, engine, latent=False)
             at_once = predictor.queries_at_once(memory.budget(self.memory), _BYTES_PER_SCORED_ROW)
-            tell = teller(self.verbose, progress)
+            tell = make_listener(self.verbose, progress)
             return evaluate(rows, answer, predictor.calibration.shape, at_once, tell, each)
 
     def log_marginal_likelihood(self, theta: Array | None = None, eval_gradient: bool = False) -> Any:
-        """The experts' summed log marginal likelihood (eq. 5) of the standardised target: what training maximises.
+        """The summed log marginal likelihood of the experts (eq. 5) of the standardised target: the training objective.
 
-        Where each expert has a scale of its own, that scale is integrated out. Up to some 2,000 rows, where exact GPs
-        answer, training adds a weak log prior of theta (`gigagp.fit.theta_prior`), not part of this value; then
-        this is the evidence of `kernel_`, the family that predicts held-out rows best.
+        Where each expert has its own scale, that scale is integrated out. Up to about 2,000 rows, where several exact
+        GPs predict, this is the evidence of `kernel_`, the family that predicts held-out rows best; training also uses
+        a weak prior of theta (`gigagp.fit.theta_prior`), which is not part of this value.
 
         Parameters
         ----------
@@ -353,9 +324,9 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         folder : path
-            It is there when it is whole.
+            Folder of the model; it appears only when it is complete.
         overwrite : bool
-            Whether a model that is there may be replaced.
+            Whether an existing model may be replaced.
 
         """
         check_is_fitted(self, "model_")
@@ -363,61 +334,55 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify: bool = True) -> Self:
-        """The model that `save` wrote. Its rows stay in the folder and come into memory as they are needed.
+        """Load a model that `save` has written. Its rows stay in the folder and are read when they are needed.
 
         Parameters
         ----------
         folder : path
-            Of the model.
+            Folder of the model.
         kernels : classes
-            The model's kernels, rules and partitioners that are not gigagp's own.
+            Classes of kernels, rules and partitioners of the model that are not part of gigagp.
         verify : bool
-            False to begin at once, without comparing the rows with their checksums.
+            False to load faster, without comparing the rows with their checksums.
 
         """
         model, given = load_model(folder, kernels=kernels, verify=verify)
         unknown = ", ".join(sorted(set(given) - set(cls._get_param_names())))
         if unknown:
-            raise InvalidInput(f"{folder} holds a model with settings unknown to this gigagp ({unknown}): upgrade")
+            raise InvalidInput(
+                f"the model in {folder} has settings that this version does not know ({unknown}); upgrade gigagp"
+            )
         estimator = cls(**given)
         estimator._take(model)
         return estimator
 
     def __sklearn_clone__(self) -> Self:
-        """Another model with these settings; it computes in the same place."""
+        """An unfitted estimator with the same settings, including the engine."""
         settings = self.get_params(deep=False)
         engine = settings.pop("engine")
         return type(self)(engine=engine, **{name: clone(value, safe=False) for name, value in settings.items()})
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
-        if is_client(self.engine):  # a connection of this process; others may make their own
+        if is_client(self.engine):  # a client is a connection of this process; others connect by the address
             state = {**state, "engine": self.engine.scheduler.address}
         return state
 
     def _html_repr(self) -> str:
-        """scikit-learn's diagram and, of a fitted model, what it has learnt."""
+        """The diagram of scikit-learn and, if fitted, a summary of the model."""
         diagram: str = super()._html_repr()
         if not hasattr(self, "model_"):
             return diagram
         parameters = self.units_.parameters(self.kernel_, self.noise_variance_)
         return diagram + summary_html(self.report_, self.tree_, parameters)
 
-    def _warn(self, report: FitReport) -> None:
-        if report.warnings:
-            more = len(report.warnings) - _PARAMETERS_NAMED
-            tail = f"; and {more} more in report_.warnings" if more > 0 else ""
-            warnings.warn("; ".join(report.warnings[:_PARAMETERS_NAMED]) + tail, ConvergenceWarning, stacklevel=3)
-        if report.stages and not report.converged:
-            warnings.warn(
-                f"training did not converge after {report.iterations} iterations: {report.message}; "
-                "see report_, and try n_restarts or other start values in the kernel",
-                ConvergenceWarning, stacklevel=3,
-            )  # fmt: skip
 
+def _mean_and_deviation(predictor: Predictor, engine: Engine, latent: bool) -> Callable[[Array], tuple[Array, Array]]:
+    """The predictions of a predictor as a function of the inputs alone."""
 
-def _is_source(X: Any, y: Any, tables: bool = False) -> bool:
-    """Whether X is read through a source: a path, a table, or anything whose target is named."""
-    module = type(X).__module__.partition(".")[0]
-    named = isinstance(y, str) or module in ("polars", "pyarrow") or (tables and module == "pandas")
-    return named or isinstance(X, str | os.PathLike)
+    def predict(X: Array) -> tuple[Array, Array]:
+        mean, deviation = predictor.predict(X, engine, latent=latent)
+        assert deviation is not None
+        return mean, deviation
+
+    return predict

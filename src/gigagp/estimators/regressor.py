@@ -7,7 +7,7 @@ from typing import Any
 from sklearn.base import RegressorMixin
 
 from gigagp.arrays import Array
-from gigagp.combine import Rule
+from gigagp.combine import CombinationRule
 from gigagp.engines import Place
 from gigagp.estimators.base import HGPEstimator
 from gigagp.fit import settings
@@ -27,50 +27,52 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
     Parameters
     ----------
     kernel : Kernel, default chosen
-        Covariance of the latent function. By default one with a length-scale per column: of the squared exponential,
-        Matérn 5/2, 3/2 and 1/2 and the rational quadratic the one that best predicts held-out rows (see
-        `report_.choices`), or an average of several of them up to some 2,000 rows; with partition "stratified" or
-        "random" the squared exponential. The values of a kernel are
-        where training starts. It sees standardised inputs and target (unless standardize=False), and its parameters are
-        in those units.
+        Covariance of the latent function; the values of its parameters are where training starts. They refer to
+        standardised inputs and targets, unless standardize=False. By default the kernel has one length-scale per column
+        and is chosen among squared exponential, Matérn 5/2, 3/2 and 1/2 and rational quadratic by its predictions of
+        held-out rows (see `report_.choices`). Up to about 2,000 rows several of these families are averaged. With
+        partition "stratified" or "random" the default is the squared exponential.
     partition : {"local", "stratified", "random"} or Partitioner
-        How rows are divided among experts. "local": cells of a KD-tree, neighbours together. "stratified": the
-        paper's, every expert sees all regions. "random".
+        How rows are divided among experts. "local": cells of a KD-tree, each with neighbouring rows.
+        "stratified": the partition of the paper, in which every expert sees all regions. "random": at random.
     leaf_size : int
-        Points in a leaf. Default 256 for local, 512 for the others; up to some 2,000 rows, where nothing else is asked
-        for, all of them, and exact GPs answer.
+        Rows per leaf. Default 256 for local and 512 for the others. With default settings and up to about 2,000 rows
+        there is one leaf, and exact GPs on all rows predict.
     levels, branching : int
-        Instead of leaf_size: a tree of `levels` levels, `branching` children (default 4) each.
+        Instead of leaf_size: a tree with `levels` levels and `branching` children per node (default 4).
     sharing : number
-        How many experts read a row. Random and stratified: each row of a node goes to `sharing` of its children
-        (a whole number, default 1). Local: an expert predicts from `sharing` times its cell: the cell and the outside
-        points nearest to it. By default 2, doubled up to 8 as long as held-out rows are predicted better and all
-        experts together are not too much work; from some 6 million rows on 1.
-    combine : "auto", a name in gigagp.combine.RULES, or a Rule
+        How many experts use each row. Random and stratified: each row of a node goes to `sharing` of its children
+        (a whole number, default 1). Local: an expert predicts from `sharing` times the rows of its cell, namely the
+        cell and the outside rows nearest to it. The default is 2, doubled up to 8 as long as held-out rows are
+        predicted better and the work stays bounded; 1 from about 6 million rows on.
+    combine : "auto", a name in gigagp.combine.RULES, or a combination rule (an object)
         How experts' predictions are combined. "auto": healed_blend for local, healed for the others.
     experts_per_query : "auto", int or None
-        How many experts answer a query: the nearest so many, or all (None). "auto": 4 for local, all for the others.
+        How many experts predict a query: the given number of nearest experts, or all (None). "auto": 4 for local, all
+        for the others.
     experts : {"auto", "gaussian", "student"}
-        "gaussian": all experts have the same variances, as in the paper. "student": each has a scale of its own, which
-        training integrates out and prediction learns from the expert's points, so that noise may differ from place to
-        place and a few wild leaves do not spoil theta. "auto": student for local.
+        "gaussian": all experts have the same variances, as in the paper. "student": each has its own scale, which
+        training integrates out and prediction estimates from the rows of the expert, so that the noise may vary between
+        regions and a few leaves with outliers do not distort theta. "auto": student for local.
     method : {"auto", "neighbourhood", "committee"}
-        How a query is answered. "neighbourhood": by an exact GP on the training rows nearest to it, in the metric of
+        How a query is predicted. "neighbourhood": by an exact GP on the training rows nearest to it, in the metric of
         the trained kernel. "committee": by the experts, whose predictions are combined. "auto": whichever predicts
         held-out rows better; the committee where one of its settings (sharing, combine, experts_per_query) is given,
         and for kernels and partitions without a metric.
     neighbours : "auto" or int
-        Rows that answer a query. "auto": doubled from 32 to 256 as long as held-out rows are predicted better.
+        Training rows from which a query is predicted. "auto": 32, doubled up to 256 as long as held-out rows are
+        predicted better. The nearest few of them answer a second time on their own where that predicts held-out rows
+        better still.
     exact_neighbours : bool
-        True to search until the nearest rows are found for certain. By default the search ends after comparing 128 rows
-        per neighbour, taken from the nearest cells; docs/choosing.md says how near to exact that is.
+        True to search until the nearest rows are certain to be found. By default the search ends after comparing 128
+        rows per neighbour from the nearest cells; docs/choosing.md says how close to exact that is.
     calibrate : bool
-        Learn the distribution of errors from held-out predictions (local partition, from 100 rows on; from 50 where
-        exact GPs answer). False for the plain Gaussian process.
+        Learn the distribution of errors from held-out predictions (local partition, at least 100 rows, or 50 where
+        exact GPs predict). False for the predictive distribution of the plain Gaussian process.
     training : {"auto", "full", "progressive"}
         "full": every expert at every evaluation. "progressive": growing random batches of experts, until the
-        expected loss is negligible. "auto" picks by the size of the work and, with several experts, ends where no
-        log-parameter promises a thousandth of a nat per point.
+        expected loss is negligible. "auto" chooses by the amount of work and, with several experts, stops when changing
+        any log-parameter would gain less than a thousandth of a nat per row.
     engine : {"threads", "serial", "processes", "dask"}, address of a Dask scheduler, Dask client, or Engine
         Where experts are computed. Results do not depend on it. "dask" starts a cluster on this machine.
     n_jobs : int
@@ -78,33 +80,34 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
     dtype : {"float64", "float32"}
         Precision of the experts.
     memory : str or int
-        Budget for the data, such as "2GB". Rows that exceed it are sorted on disk. Default half of the machine's.
+        Memory budget for the data, such as "2GB"; rows that exceed it are sorted on disk. Default half of the memory of
+        the machine.
     standardize : bool
-        Scale inputs and target to mean 0 and deviation 1 inside.
+        Scale inputs and target to mean 0 and standard deviation 1 internally.
     noise_bounds : (float, float)
         Bounds of the noise variance, as shares of the target's variance. Equal bounds fix it.
     n_restarts : int
-        Further starting points tried for theta.
+        Additional starting points of the training.
     random_state : int, Generator, RandomState or None
-        Of all random choices; the same number gives the same model, to the bit.
+        Seed of all random choices; the same number gives the same model, bit for bit.
     verbose : int
-        1 prints the stages of a fit, 2 each evaluation of the evidence too (in a notebook, a line that moves). The
-        logger "gigagp" hears both.
+        1 prints the stages of a fit, 2 also each evaluation of the evidence (in a notebook, one updating line). Both
+        also go to the logger "gigagp".
 
     Attributes
     ----------
     theta_ : array
         Log-parameters of kernel and noise, in standardised units.
     kernel_ : Kernel
-        With trained values.
+        The kernel with trained values.
     noise_variance_ : float
-        Of y, in the user's units.
+        Noise variance of y, in the user's units.
     tree_ : Tree
         The hierarchy above the experts.
     n_leaves_ : int
         How many experts there are.
     units_ : Units
-        Names of columns and target, and their scales; says parameters in the user's units.
+        Names and scales of columns and target; converts parameters to the user's units.
     report_ : FitReport
         What happened during the fit.
 
@@ -119,7 +122,7 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         levels: int | None = None,
         branching: int | None = None,
         sharing: float | None = None,
-        combine: str | Rule = "auto",
+        combine: str | CombinationRule = "auto",
         experts_per_query: int | str | None = "auto",
         experts: str = "auto",
         method: str = "auto",
@@ -169,22 +172,22 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         X : array, table or path
             Queries, with the columns of the fit.
         return_std : bool
-            Whether deviations are wanted too. Without them no work is done on variances, unless a committee's rule
-            weighs experts by them.
+            Whether to return standard deviations too. Without them variances are not computed, unless the rule of a
+            committee needs them as weights.
         latent : bool
-            True for the deviation of the latent f, without the noise of a measurement.
+            True for the standard deviation of the latent function f, without observation noise.
 
         Returns
         -------
         mean, or (mean, std) : array, or two
-            One number a query.
+            One value per query.
 
         """
         mean, deviation = self._predict(X, return_std, latent)
         return (mean, deviation) if return_std else mean
 
     def predict_distribution(self, X: Any) -> PredictiveDistribution:
-        """The predictive distribution of y at each query, as one object.
+        """The predictive distribution of y at each query.
 
         Parameters
         ----------
@@ -194,7 +197,7 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         Returns
         -------
         distribution : PredictiveDistribution
-            Its mean, std, quantile(q), interval(level), pdf(y), cdf(y), crps(y) and sample(n, random_state).
+            With mean, std, quantile(q), interval(level), pdf(y), cdf(y), crps(y) and sample(n, random_state).
 
         """
         mean, deviation = self._predict(X, True, False)
@@ -214,7 +217,7 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         Returns
         -------
         quantiles : array
-            A row for each query and a column for each of q.
+            One row per query, one column per quantile.
 
         """
         levels = settings.levels("q", q)

@@ -1,13 +1,11 @@
-"""Rows sorted by bucket, in memory or through files: one pass that deals them out, then bucket by bucket.
+"""Sorts rows into buckets, in memory or in files, in one pass over the data.
 
-Within a bucket rows keep the order of the data, so both ways give the same rows in the same places.
+Within a bucket rows keep the order of the data, so both ways give the same buckets.
 """
 
 from __future__ import annotations
 
 import shutil
-from abc import ABC, abstractmethod
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,22 +14,12 @@ from gigagp.arrays import Array
 from gigagp.data.scaled import ArrayRows, ScaledRows
 from gigagp.engines import Engine
 from gigagp.linalg.workspace import Workspace
-
-# (number of the first row, scaled inputs) -> the bucket of each row
-Assign = Callable[[int, Array], Array]
-
-
-class Buckets(ABC):
-    """Rows dealt into buckets."""
-
-    sizes: Array
-
-    @abstractmethod
-    def take(self, bucket: int) -> tuple[Array, Array]:
-        """Inputs and targets of one bucket, in the order of the data. Each is taken once."""
+from gigagp.partition.base import Assign, Buckets
 
 
 class MemoryBuckets(Buckets):
+    """Buckets as row numbers of data in memory."""
+
     def __init__(self, data: ArrayRows, assign: Assign, count: int) -> None:
         ids = np.concatenate([assign(first, X) for first, X, _ in data.blocks()])
         self.sizes = np.bincount(ids, minlength=count)
@@ -44,17 +32,17 @@ class MemoryBuckets(Buckets):
 
 
 class FileBuckets(Buckets):
-    """One file a bucket, inputs and target side by side; a file goes when its bucket is taken."""
+    """One file per bucket, with inputs and targets; the file is removed when its bucket is taken."""
 
     def __init__(self, data: ScaledRows, assign: Assign, count: int, folder: Path, memory: int, engine: Engine) -> None:
         self._folder, self._columns, self._dtype = folder, data.columns, data.dtype
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         self.sizes = np.zeros(count, np.int64)
-        held: list[list[Array]] = [[] for _ in range(count)]
-        waiting = np.zeros(count, np.int64)
+        unwritten: list[list[Array]] = [[] for _ in range(count)]
+        unwritten_rows = np.zeros(count, np.int64)
         width = (data.columns + 1) * data.dtype.itemsize
-        most = max(1, memory // width)  # rows waiting in memory
+        most = max(1, memory // width)  # rows kept in memory until they are written
 
         def deal(block: tuple[int, Array, Array], work: Workspace) -> tuple[Array, Array]:
             """The rows of a block bucket by bucket, and how many there are of each."""
@@ -65,16 +53,17 @@ class FileBuckets(Buckets):
         for together, counts in engine.map(deal, data.blocks()):
             ends = np.cumsum(counts)
             for bucket in np.flatnonzero(counts).tolist():
-                held[bucket].append(together[ends[bucket] - counts[bucket] : ends[bucket]].copy())
-            waiting += counts
+                unwritten[bucket].append(together[ends[bucket] - counts[bucket] : ends[bucket]].copy())
+            unwritten_rows += counts
             self.sizes += counts
-            if waiting.sum() > most:
-                for bucket in np.argsort(-waiting, kind="stable").tolist():  # the fullest first, until half is free
-                    if waiting.sum() <= most // 2:
+            if unwritten_rows.sum() > most:
+                # The fullest buckets are written first, until half of the memory is free.
+                for bucket in np.argsort(-unwritten_rows, kind="stable").tolist():
+                    if unwritten_rows.sum() <= most // 2:
                         break
-                    self._write(bucket, held[bucket])
-                    held[bucket], waiting[bucket] = [], 0
-        for bucket, parts in enumerate(held):
+                    self._write(bucket, unwritten[bucket])
+                    unwritten[bucket], unwritten_rows[bucket] = [], 0
+        for bucket, parts in enumerate(unwritten):
             if parts:
                 self._write(bucket, parts)
 

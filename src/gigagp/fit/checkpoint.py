@@ -78,20 +78,13 @@ class Checkpoint:
     def scanned(self, scan: Callable[[], Scan]) -> Scan:
         """The first pass over the data, from the folder if it has been made."""
         path = self.folder / _SCAN
-        known = _read_scan(path)
-        if known is not None:
-            return known
-        found = scan()
-        beside = path.with_name(path.name + ".partial")
-        try:
-            with self._writing(), beside.open("wb") as file:
-                np.savez(file, allow_pickle=False, **_scan_arrays(found))
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
-        return found
+        saved = _read_scan(path)
+        if saved is not None:
+            return saved
+        scan_result = scan()
+        with self._writing(), folders.writing_file(path, in_own_folder=True) as file:
+            np.savez(file, allow_pickle=False, **_scan_arrays(scan_result))
+        return scan_result
 
     def _writing(self) -> AbstractContextManager[None]:
         return folders.disk_errors("writing the checkpoint", self.folder)

@@ -12,13 +12,12 @@ from gigagp.arrays import Array
 from gigagp.data.row_lists import RowLists, Runs
 from gigagp.data.store import ExpertStore
 from gigagp.fit.plan import Plan
-from gigagp.fit.store_writer import Placed
 from gigagp.model.boxes import extents
 from gigagp.model.committee import Committee
 from gigagp.model.neighbour_search import BlockTree
 from gigagp.model.routing import Router
 from gigagp.model.sharing import share_nearest
-from gigagp.partition.base import run_means
+from gigagp.partition.base import StoredPartition, run_means
 from gigagp.partition.kdtree import block_starts
 
 _ROWS_TOGETHER = 1 << 16  # rows read at a time
@@ -81,12 +80,12 @@ class Extents:
         return Router(self.means * metric, metric, (self.lows * metric, self.highs * metric), blocks)
 
 
-def committees(plan: Plan, placed: Placed, sides: Extents, theta: Array) -> Callable[[float], Committee]:
+def committees(plan: Plan, stored: StoredPartition, sides: Extents, theta: Array) -> Callable[[float], Committee]:
     """The committee at theta, for any sharing among local experts."""
-    store, cells = placed.store, placed.cells
+    store, cells = stored.store, stored.cells
     local = plan.partitioner.local and isinstance(cells, Runs)
     router = sides.router(plan.metric(theta, store.X.shape[1]), local)
-    whole = Committee(plan.kernel, theta, store, placed.experts, placed.tree, router, student=plan.student)
+    whole = Committee(plan.kernel, theta, store, stored.experts, stored.tree, router, student=plan.student)
     if not (local and isinstance(cells, Runs)):
         return lambda sharing: whole
     return cache(lambda sharing: replace(whole, experts=share_nearest(store, cells, router, sharing)))

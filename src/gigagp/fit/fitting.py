@@ -21,7 +21,7 @@ from gigagp.fit.checkpoint import Checkpoint
 from gigagp.fit.plan import NoLog, Seeds
 from gigagp.fit.planning import make_plan
 from gigagp.fit.settings import FitSettings
-from gigagp.fit.store_writer import DiskRoom, MemoryRoom, Room
+from gigagp.fit.store_writer import DiskStorage, MemoryStorage, Storage
 from gigagp.model.factor_cache import FactorCache
 from gigagp.model.model import CommitteeDefaults, Model
 from gigagp.partition import partitioner
@@ -53,18 +53,18 @@ def fit_model(
     )
     streamed = StreamedRows(rows, data.rows, inputs, target, dtype, Counter("store", data.rows, tell))
     scaled: ScaledRows = streamed
-    room: Room = MemoryRoom()
+    storage: Storage = MemoryStorage()
     log = NoLog() if checkpoint is None else checkpoint.log
     try:
         with one_blas_thread(), open_engine(given.engine, given.n_jobs) as engine:
             if engine.reads_files or _bytes_in_memory(data.rows, rows.n_features, dtype) > budget:
-                room = on_disk = _disk_room(checkpoint, store, budget, rows, tell)
+                storage = on_disk = _disk_storage(checkpoint, store, budget, rows, tell)
                 engine.use_folder(on_disk.folder)
             else:
                 scaled = streamed.in_memory()
-            fitted = stages.fit(scaled, sample, plan, engine, seeds, room, log, tell)
+            fitted = stages.fit(scaled, sample, plan, engine, seeds, storage, log, tell)
     except BaseException:
-        room.discard()  # at once: whoever keeps the traceback keeps everything it refers to
+        storage.discard()  # at once: whoever keeps the traceback keeps everything it refers to
         raise
     mixture = fitted.mixture
     return Model(
@@ -101,12 +101,12 @@ def _bytes_in_memory(rows: int, columns: int, dtype: np.dtype[Any]) -> int:
     return rows * (2 * (columns + 1) * dtype.itemsize + 32)
 
 
-def _disk_room(
+def _disk_storage(
     checkpoint: Checkpoint | None, store: str | os.PathLike[str] | None, budget: int, rows: Rows,
     tell: Listener = silent,
-) -> DiskRoom:  # fmt: skip
+) -> DiskStorage:  # fmt: skip
     """Where rows that exceed the memory budget are sorted: the checkpoint, the user's folder, or a temporary one."""
     if checkpoint is not None:
-        return DiskRoom(checkpoint.store_folder, budget, rows.fingerprint(), tell=tell)
+        return DiskStorage(checkpoint.store_folder, budget, rows.fingerprint(), tell=tell)
     temporary = TemporaryFolder(store)
-    return DiskRoom(temporary.path / "store", budget, rows.fingerprint(), temporary, tell)
+    return DiskStorage(temporary.path / "store", budget, rows.fingerprint(), temporary, tell)

@@ -19,11 +19,12 @@ from gigagp.data.store import ExpertStore
 from gigagp.engines import Engine
 from gigagp.fit.committee_assembly import Extents
 from gigagp.fit.plan import Log, Plan
-from gigagp.fit.store_writer import Placed
 from gigagp.fit.training import Objective, summed_evidence
 from gigagp.kernels.base import Kernel
 from gigagp.linalg.workspace import Workspace
+from gigagp.model.fit_warnings import MissedStructure
 from gigagp.model.neighbourhood import Neighbourhood, nearest_rows, predict
+from gigagp.partition.base import StoredPartition
 from gigagp.tree import Tree
 
 _EXACT_ROWS = 1 << 24  # rows up to which all may be compared with the centre of a group
@@ -42,28 +43,28 @@ class Groups:
     """Forms groups of the rows of a store, in any metric."""
 
     plan: Plan
-    placed: Placed
+    stored: StoredPartition
     engine: Engine
     rng: np.random.Generator
 
     @cached_property
     def extents(self) -> Extents:
-        return Extents.of(self.placed.store, self.placed.experts)
+        return Extents.of(self.stored.store, self.stored.experts)
 
     @property
     def possible(self) -> bool:
         """Whether theta can be learnt from groups: there are several cells, and the kernel has a metric."""
-        local = self.plan.partitioner.local and isinstance(self.placed.cells, Runs)
-        return local and len(self.placed.cells) > 1 and self.plan.kernel.metric(self.plan.kernel.theta) is not None
+        local = self.plan.partitioner.local and isinstance(self.stored.cells, Runs)
+        return local and len(self.stored.cells) > 1 and self.plan.kernel.metric(self.plan.kernel.theta) is not None
 
     @property
     def size(self) -> int:
         """Rows per group: as many as a leaf has, up to a limit."""
-        return min(int(np.ceil(self.placed.cells.sizes.mean())), _LARGEST_GROUP)
+        return min(int(np.ceil(self.stored.cells.sizes.mean())), _LARGEST_GROUP)
 
     @property
     def rows(self) -> int:
-        return len(self.placed.store.y)
+        return len(self.stored.store.y)
 
     @property
     def exact(self) -> bool:
@@ -76,7 +77,7 @@ class Groups:
 
     def around(self, metric: Array, count: int) -> tuple[ExpertStore, Runs]:
         """Groups around random rows, nearest in this metric."""
-        store = self.placed.store
+        store = self.stored.store
         count = min(count, max(1, _MOST_TIMES * self.rows // self.size), self.rows)
         centres = np.sort(self.rng.choice(self.rows, count, replace=False))
         search = replace(self._model(self.plan.kernel, self.plan.start, metric, self.size), exact=self.exact)
@@ -107,18 +108,18 @@ class Groups:
         rows = np.random.default_rng(0).integers(self.rows, size=_PROBES)
 
         def share(row: int, work: Workspace) -> float:
-            z = self.placed.store.X[row]
+            z = self.stored.store.X[row]
             return float(np.isin(nearest_rows(exact, z), nearest_rows(limited, z)).mean())
 
         return float(np.mean(list(self.engine.local.map(share, rows.tolist())))) >= _ENOUGH_FOUND
 
-    def missed(self, kernel: Kernel, theta: Array) -> str | None:
+    def missed(self, kernel: Kernel, theta: Array) -> MissedStructure | None:
         """A warning where held-out errors are larger than what nearest rows differ by, the noise of both allowed for.
 
         Where the model is right, a row differs from its nearest one by at least the noise of both, so that the
         differences are about sqrt(2) times the model's errors, or more.
         """
-        store = self.placed.store
+        store = self.stored.store
         rows = np.unique(np.random.default_rng(0).integers(self.rows, size=_COMPARED_ROWS))
         X, y = store.gather(rows)
         deviations = X.std(axis=0, dtype=float)
@@ -138,18 +139,15 @@ class Groups:
         ratio = float(errors.mean()) / max(float(differences.mean()) / np.sqrt(2), np.finfo(float).tiny)
         if ratio < _MISSED or errors.mean() < _NEGLIGIBLE_ERROR * np.abs(y - y.mean()).mean():
             return None
-        return (
-            f"held-out errors are {ratio:.2g} times what rows that are close in all columns differ by: the model takes "
-            "for noise what neighbours share; try n_restarts=, a kernel with shorter length-scales, or more columns"
-        )
+        return MissedStructure(ratio)
 
     @property
     def columns(self) -> int:
-        return int(self.placed.store.X.shape[1])
+        return int(self.stored.store.X.shape[1])
 
     def _model(self, kernel: Kernel, theta: Array, metric: Array, neighbours: int) -> Neighbourhood:
-        assert isinstance(self.placed.cells, Runs)
+        assert isinstance(self.stored.cells, Runs)
         router = self.extents.router(metric, True)
         return Neighbourhood(
-            kernel, theta, self.placed.store, self.placed.cells, router, neighbours, self.plan.exact_search
+            kernel, theta, self.stored.store, self.stored.cells, router, neighbours, self.plan.exact_search
         )

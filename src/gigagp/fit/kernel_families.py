@@ -17,8 +17,8 @@ from gigagp.model.fit_report import Candidate, Stage
 
 _GROUPS = 16  # of neighbouring rows, to train candidates on
 _ITERATIONS = 12
-_FIRST_ROWS = 1024  # held-out rows that judge every family
-_ROWS = 2048  # held-out rows that judge those that are tried once more
+_FIRST_ROWS = 2048  # held-out rows that judge every family
+_ROWS = 4096  # held-out rows that judge those that are tried once more
 _NEARLY_AS_GOOD = 0.03  # relative difference of scores, beside its error, for which a family is tried once more
 _INDISTINGUISHABLE = 0.003  # relative difference by which a rougher kernel must be better than a smoother one
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from gigagp import expert
 from gigagp.arrays import Array
-from gigagp.combine import Rule
+from gigagp.combine import CombinationRule
 from gigagp.fit.training import Objective, Precision
 from gigagp.kernels.base import Kernel
 from gigagp.partition import Partitioner, Shape
@@ -50,7 +50,7 @@ class Plan:
     precision: Precision
     restarts: int = 0
     student: bool = False  # whether each expert has a scale of its own
-    rule: Rule | None = None  # None: to be chosen
+    rule: CombinationRule | None = None  # None: to be chosen
     nearest: int | str | None = "auto"
     calibrate: bool = True
     families: tuple[Family, ...] = ()  # kernels to choose from; () where the user chose

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.combine import NPAE, RULES, Rule
+from gigagp.combine import RULES, CombinationRule
 from gigagp.data.row_lists import RowLists
 from gigagp.engines import Engine
 from gigagp.model import neighbourhood
@@ -40,6 +40,8 @@ _NEGLIGIBLE = 0.003  # relative gain below which the neighbours answer
 _STANDARD_ERRORS = 1.0  # by which a gain must exceed zero
 _CLEAR_ERRORS = 2.0  # standard errors from a threshold at which more rows would not change the decision
 _DOUBLING_GAIN = 0.005  # relative gain for which neighbours, or sharing, are doubled
+_FEWEST_OUTER = 128  # neighbours, at least, together with which the nearest of them are tried on their own
+_INNER_SHARE = 8  # as one over a share of the neighbours: those that also answer on their own
 _LARGE_GAIN = 0.02  # relative gain: where the last doubling gained so much, still more rows would help
 _COMMITTEE_WORK = 2e10  # multiplications that held-out rows of a committee may cost
 _COMMITTEE_ROWS = 2048  # held-out rows of a committee
@@ -208,6 +210,28 @@ def choose_neighbours(scorer: Scorer, model: Neighbourhood) -> tuple[Neighbourho
     return *tried[best], candidates, much
 
 
+def choose_inner(
+    scorer: Scorer, model: Neighbourhood, near: Scored, candidates: list[Candidate]
+) -> tuple[Neighbourhood, Scored, list[Candidate]]:
+    """Whether neighbours predict better together with the few nearest of them, which also answer on their own.
+
+    Few neighbours are best where targets repeat, or vary abruptly; the same data may want many elsewhere.
+    `linalg.neighbourhood.joined` weights both for each query.
+    """
+    outer = max(model.neighbours, _FEWEST_OUTER)
+    both = replace(model, neighbours=outer, inner=outer // _INNER_SHARE)
+    if outer > len(model.store.y):
+        return model, near, candidates
+    scored, near = scorer.compared(both, model, near)
+    gain = Gain.of(scored, near)
+    better = gain.exceeds(_DOUBLING_GAIN)
+    score = next(each.score for each in candidates if each.chosen) * (1 - gain.value)
+    candidate = Candidate("neighbours", f"{both.inner} and {both.neighbours}", score, better)
+    if not better:
+        return model, near, [*candidates, candidate]
+    return both, scored, [*(replace(each, chosen=False) for each in candidates), candidate]
+
+
 @dataclass(frozen=True, eq=False)
 class CommitteeScorer:
     """Held-out predictions of a committee at a few places, where rows that lie together ask the same few experts.
@@ -227,7 +251,7 @@ class CommitteeScorer:
     ) -> CommitteeScorer:
         return cls(shared, cells, scorer, rng.permutation(len(cells)), int(rng.integers(2**32)))
 
-    def score(self, sharing: float, rule: Rule, k: int, rows: Array | None = None) -> Scored | None:
+    def score(self, sharing: float, rule: CombinationRule, k: int, rows: Array | None = None) -> Scored | None:
         """Held-out predictions of these rows, by default at random places; None where there are too few."""
         committee = self.shared(sharing)
         k = min(k, len(committee.experts))
@@ -237,7 +261,7 @@ class CommitteeScorer:
         answers = by_committee(committee, rows, rule, k, self.scorer.engine)
         return self.scorer.calibrated(rows, committee.store.gather(rows)[1], answers, committee)
 
-    def may_gain(self, model: Neighbourhood, sharing: float, rule: Rule, k: int) -> bool:
+    def may_gain(self, model: Neighbourhood, sharing: float, rule: CombinationRule, k: int) -> bool:
         """Whether a few rows leave it open that the committee predicts better than these neighbours.
 
         Where cells are few, these rows would ask most of the experts, and all rows are hardly more work.
@@ -259,7 +283,7 @@ class CommitteeScorer:
         rows = np.concatenate([self._near_one(cell, committee, together) for cell in self.order[:places].tolist()])
         return np.random.default_rng(self.seed).permutation(rows)
 
-    def at_more_sharing(self, cheap: Scored, first: float, chosen: float, rule: Rule, k: int) -> Scored:
+    def at_more_sharing(self, cheap: Scored, first: float, chosen: float, rule: CombinationRule, k: int) -> Scored:
         """Held-out predictions at more sharing, of as few rows as it allows.
 
         How errors are distributed is learnt from the many rows of the cheap committee; what more sharing does to them
@@ -326,14 +350,14 @@ class Choice:
     candidates: tuple[Candidate, ...] = ()
 
 
-def can_be_held_out(rule: Rule | None) -> bool:
+def can_be_held_out(rule: CombinationRule | None) -> bool:
     """Whether rows can be held out of a committee under this rule in closed form."""
-    return rule is None or not (isinstance(rule, NPAE) or rule.needs_communication)
+    return rule is None or rule.closed_form_held_out
 
 
 def choose_answer(
-    scorer: Scorer, model: Neighbourhood | None, committees: CommitteeScorer, sharing: float | None, rule: Rule | None,
-    k: int | None, neighbours: int | None, committee_allowed: bool,
+    scorer: Scorer, model: Neighbourhood | None, committees: CommitteeScorer, sharing: float | None,
+    rule: CombinationRule | None, k: int | None, neighbours: int | None, committee_allowed: bool,
 ) -> Choice:  # fmt: skip
     """Neighbourhood or committee, whichever predicts held-out rows better.
 
@@ -347,6 +371,8 @@ def choose_answer(
     if model is not None:
         if neighbours is None:
             model, near, tried, unfinished = choose_neighbours(scorer, model)
+            if not unfinished:
+                model, near, tried = choose_inner(scorer, model, near, tried)
             candidates += tried
         else:
             near = scorer.calibrate(model)
@@ -370,7 +396,7 @@ def choose_answer(
     if model is not None and near is not None:
         better = scorer.gain_over(committee, model).exceeds(_NEGLIGIBLE)
         candidates += [
-            Candidate("prediction", f"{model.neighbours} neighbours", near.score, not better),
+            Candidate("prediction", model.description, near.score, not better),
             Candidate("prediction", "committee", committee.score, better),
         ]
         if not better:
@@ -383,5 +409,5 @@ def _by_neighbours(
 ) -> Choice:
     """Neighbours answer, and no committee is judged."""
     near = scorer.calibrate(model, near)
-    name = f"{model.neighbours} neighbours"
-    return Choice(model, sharing, near.calibration, (*candidates, Candidate("prediction", name, near.score, True)))
+    answer = Candidate("prediction", model.description, near.score, True)
+    return Choice(model, sharing, near.calibration, (*candidates, answer))

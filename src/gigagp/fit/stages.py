@@ -31,7 +31,7 @@ from gigagp.fit.selection import (
 )
 from gigagp.fit.small_tables import fit_mixture, is_small
 from gigagp.fit.starts import Start, find_starts
-from gigagp.fit.store_writer import Placed, Room, place
+from gigagp.fit.store_writer import Storage, write_store
 from gigagp.fit.training import (
     NEAR,
     Objective,
@@ -47,8 +47,10 @@ from gigagp.fit.training import (
 from gigagp.model.calibration import Calibration
 from gigagp.model.committee import Committee
 from gigagp.model.fit_report import Candidate, FitReport, Stage
+from gigagp.model.fit_warnings import FitWarning
 from gigagp.model.mixture import Mixture
 from gigagp.model.neighbourhood import Neighbourhood
+from gigagp.partition.base import StoredPartition
 from gigagp.progress import Event, Listener
 
 _FULL_WORK = 5e9  # flops of one evaluation up to which "auto" trains on every expert every time
@@ -94,7 +96,7 @@ class Fitted:
 
 
 def fit(
-    data: ScaledRows, sample: Sample, plan: Plan, engine: Engine, seeds: Seeds, room: Room, log: Log,
+    data: ScaledRows, sample: Sample, plan: Plan, engine: Engine, seeds: Seeds, storage: Storage, log: Log,
     tell: Listener,
 ) -> Fitted:  # fmt: skip
     """Rough theta, partition, store, choice of kernel, training, choice of prediction and calibration."""
@@ -110,22 +112,22 @@ def fit(
             record.stages.extend(climb.stage for climb in climbs)
     rows = data.rows
     with record.stage("partition and store"):
-        placed = _placed(plan, data, theta, sample, engine, seeds, room)
+        stored = _store_rows(plan, data, theta, sample, engine, seeds, storage)
         del data  # from here on the store is all there is
-    plan = replace(plan, student=plan.student and len(placed.cells) > 1)
+    plan = replace(plan, student=plan.student and len(stored.cells) > 1)
     scorer = Scorer.drawn(rows, plan.target_variance, engine, seeds.choice)
-    groups = Groups(plan, placed, engine, seeds.choice)
+    groups = Groups(plan, stored, engine, seeds.choice)
     if small:
         learnt = _of_few_rows(plan, groups, record, seeds)
     else:
-        learnt = _of_many_rows(plan, groups, theta, scorer, _Again(sample, engine, seeds, room), log, record)
-    plan, theta, placed, choice = learnt.plan, learnt.theta, learnt.groups.placed, learnt.choice
+        learnt = _of_many_rows(plan, groups, theta, scorer, _Again(sample, engine, seeds, storage), log, record)
+    plan, theta, stored, choice = learnt.plan, learnt.theta, learnt.groups.stored, learnt.choice
     shared = learnt.shared
-    committee, cells = shared(choice.sharing), placed.cells
+    committee, cells = shared(choice.sharing), stored.cells
     experts = committee.experts
     if plan.rule is not None and plan.rule.needs_communication:
         committee = replace(committee, communication=_communication_rows(experts, rows, seeds.batches))
-    warnings = bound_warnings(theta, plan.bounds, plan.names) if plan.train else []
+    warnings: list[FitWarning] = [*bound_warnings(theta, plan.bounds, plan.names)] if plan.train else []
     if plan.train and not small and _free(plan) and learnt.groups.possible:
         missed = learnt.groups.missed(plan.kernel, theta)
         warnings = warnings if missed is None else [missed, *warnings]
@@ -169,17 +171,17 @@ class _Again:
     sample: Sample
     engine: Engine
     seeds: Seeds
-    room: Room
+    storage: Storage
 
     def cut(self, plan: Plan, groups: Groups, theta: Array) -> Groups:
         """Cells in the metric of theta, where those of the store do not lead the search to the nearest rows in it."""
         if groups.well_cut(plan.kernel, theta):
             return groups
-        store = groups.placed.store
+        store = groups.stored.store
         data = StoredRows(store) if store.mapped else ArrayRows(store.X, store.y)
-        self.room = self.room.again()
-        placed = _placed(plan, data, theta, self.sample, self.engine, self.seeds, self.room)
-        return replace(groups, placed=placed)
+        self.storage = self.storage.second()
+        stored = _store_rows(plan, data, theta, self.sample, self.engine, self.seeds, self.storage)
+        return replace(groups, stored=stored)
 
 
 def _free(plan: Plan) -> bool:
@@ -190,11 +192,11 @@ def _free(plan: Plan) -> bool:
 def _of_few_rows(plan: Plan, groups: Groups, record: _Record, seeds: Seeds) -> _Learnt:
     """All rows are one leaf, and exact GPs of several families answer together."""
     with record.stage("training"):
-        exact = fit_mixture(plan, groups.placed.store, groups.engine, record.trace, seeds.choice)
+        exact = fit_mixture(plan, groups.stored.store, groups.engine, record.trace, seeds.choice)
         record.stages.extend(exact.stages)
         record.choices.extend(exact.candidates)
     plan = replace(plan, kernel=exact.family.kernel)
-    shared = committees(plan, groups.placed, groups.extents, exact.theta)
+    shared = committees(plan, groups.stored, groups.extents, exact.theta)
     return _Learnt(plan, exact.theta, groups, shared, Choice(None, 1.0, exact.calibration), exact.mixture)
 
 
@@ -221,9 +223,9 @@ def _of_many_rows(
             theta = _trained(plan, groups, theta, scorer, log, record, seeds)
             if groups.possible:
                 groups = again.cut(plan, groups, theta)
-    shared = committees(plan, groups.placed, groups.extents, theta)
+    shared = committees(plan, groups.stored, groups.extents, theta)
     near = partial(groups.model, plan.kernel, theta, plan.neighbours or DEFAULT_NEIGHBOURS)
-    choice = _choose(plan, groups.placed, near, shared, rows, scorer, record, seeds.choice)
+    choice = _choose(plan, groups.stored, near, shared, rows, scorer, record, seeds.choice)
     return _Learnt(plan, theta, groups, shared, choice)
 
 
@@ -236,20 +238,20 @@ def _same_length(thetas: list[Array], length: int) -> Array:
     return table
 
 
-def _placed(
-    plan: Plan, data: ScaledRows, theta: Array, sample: Sample, engine: Engine, seeds: Seeds, room: Room
-) -> Placed:
+def _store_rows(
+    plan: Plan, data: ScaledRows, theta: Array, sample: Sample, engine: Engine, seeds: Seeds, storage: Storage
+) -> StoredPartition:
     """The rows, sorted into leaves; local ones are cut in the metric of theta."""
     metric, here = plan.metric(theta, data.columns), engine.local
-    return place(plan.partitioner, data, plan.shape, metric, sample, seeds.keys, seeds.partition, room, here)
+    return write_store(plan.partitioner, data, plan.shape, metric, sample, seeds.keys, seeds.partition, storage, here)
 
 
 def _trained(
     plan: Plan, groups: Groups, theta: Array, scorer: Scorer, log: Log, record: _Record, seeds: Seeds
 ) -> Array:
     """Theta from groups of neighbouring rows; from the cells where that is asked for, or where groups make no sense."""
-    placed, trace = groups.placed, record.trace
-    sizes = placed.cells.sizes
+    stored, trace = groups.stored, record.trace
+    sizes = stored.cells.sizes
     if plan.training == "auto" and groups.possible:
         start = theta
         if plan.restarts:
@@ -266,7 +268,7 @@ def _trained(
         record.stages.extend(trained.stages)
         return trained.theta
     evidence = log.recorded(
-        summed_evidence(plan.kernel, placed.store, placed.cells, placed.tree, groups.engine, plan.dof)
+        summed_evidence(plan.kernel, stored.store, stored.cells, stored.tree, groups.engine, plan.dof)
     )
     if plan.training == "auto":
         plan = _economical(plan, sizes)
@@ -277,8 +279,8 @@ def _trained(
 
 
 def _choose(
-    plan: Plan, placed: Placed, model: Callable[[], Neighbourhood], shared: Callable[[float], Committee], rows: int,
-    scorer: Scorer, record: _Record, rng: np.random.Generator,
+    plan: Plan, stored: StoredPartition, model: Callable[[], Neighbourhood], shared: Callable[[float], Committee],
+    rows: int, scorer: Scorer, record: _Record, rng: np.random.Generator,
 ) -> Choice:  # fmt: skip
     """How queries are answered, and the distribution of errors."""
     open_choice = Choice(None, plan.shape.sharing or SHARING[1], Calibration.none())
@@ -288,12 +290,12 @@ def _choose(
     if not plan.train or rows < _ENOUGH_TO_CHOOSE:
         return replace(open_choice, neighbourhood=near if plan.method == "neighbourhood" else None)
     with record.stage("choice of prediction"):
-        committees = CommitteeScorer.drawn(shared, placed.cells, scorer, rng)
+        committees = CommitteeScorer.drawn(shared, stored.cells, scorer, rng)
         allowed = plan.method != "neighbourhood" and can_be_held_out(plan.rule)
         if near is None and not allowed:
             return open_choice
         choice = choose_answer(
-            scorer, near, committees, plan.shape.sharing, plan.rule, _nearest(plan, placed.cells), plan.neighbours,
+            scorer, near, committees, plan.shape.sharing, plan.rule, _nearest(plan, stored.cells), plan.neighbours,
             allowed,
         )  # fmt: skip
         record.choices.extend(choice.candidates)

@@ -25,6 +25,7 @@ from gigagp.expert import Evidence
 from gigagp.kernels.base import Kernel
 from gigagp.linalg.workspace import Workspace
 from gigagp.model.fit_report import Stage
+from gigagp.model.fit_warnings import ParameterAtBound
 from gigagp.progress import Event, Listener, silent
 from gigagp.tree import Tree
 
@@ -41,8 +42,6 @@ _FIRST_POINTS = 8192  # points in the first batch
 _FIRST_EXPERTS = 8
 _ITERATIONS = 200
 _AT_BOUND = 1e-3  # a log-parameter this near to a bound has hit it
-_ENDLESS = 100.0  # a length-scale of so many deviations of a column says that the column does not matter
-_NO_LENGTH = 0.01  # and one of so few, that its values are names
 _ROUNDING = 100  # a line search that fails where the slope is below so many times the tolerance met only rounding
 
 
@@ -285,9 +284,9 @@ def expected_loss(seen: Evidence, inverse_hessian: Array, n_experts: int) -> flo
     return 0.5 * float(np.sum(inverse_hessian * per_point))
 
 
-def bound_warnings(theta: Array, bounds: Array, names: tuple[str, ...]) -> list[str]:
-    """A sentence for each parameter that ended at a bound it was free to leave."""
-    said = []
+def bound_warnings(theta: Array, bounds: Array, names: tuple[str, ...]) -> list[ParameterAtBound]:
+    """A warning for each parameter that ended at a bound it was free to leave."""
+    warnings = []
     for value, (low, high), name in zip(theta, bounds, names, strict=True):
         if low == high:
             continue
@@ -295,10 +294,5 @@ def bound_warnings(theta: Array, bounds: Array, names: tuple[str, ...]) -> list[
             if side == "upper" and name == "alpha":
                 continue  # a rational quadratic may become the squared exponential
             if abs(value - bound) < _AT_BOUND:
-                meaning = "widen the bound if that value is plausible"
-                if side == "upper" and "lengthscale[" in name and np.exp(bound) >= _ENDLESS:
-                    meaning = "the model ignores that column"
-                if side == "lower" and "lengthscale[" in name and np.exp(bound) <= _NO_LENGTH:
-                    meaning = "rows that differ in that column at all tell nothing of each other, as if it were a name"
-                said.append(f"{name} ended at its {side} bound {np.exp(bound):.3g}; {meaning}")
-    return said
+                warnings.append(ParameterAtBound(name, side, float(np.exp(value)), float(np.exp(bound))))
+    return warnings

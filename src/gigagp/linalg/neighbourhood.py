@@ -3,6 +3,8 @@
 The noise of neighbour i is divided by w_i = (1 - d_i^2 / d^2)^(1/2), where d is the distance of the first row that is
 no longer a neighbour. A row therefore enters and leaves the neighbourhood with weight zero, and the prediction is a
 continuous function of the query. Everything is computed in float64, whatever the precision of the stored rows is.
+
+The nearest of the neighbours may answer a second time on their own (`joined`).
 """
 
 import numpy as np
@@ -22,6 +24,7 @@ _LEAST_WEIGHT = 1e-6  # of a neighbour; its noise stays finite
 _FIRST_JITTER = 1e-12  # relative to the prior variance and the noise
 _LARGEST_JITTER = 1e-5
 _SMALLEST_VARIANCE = 1e-12  # of the prior variance: what rounding leaves of it at a noise-free row
+_LEAST_MISFIT = 1e-4  # added to a misfit before answers are weighted by it: nearby errors of zero prove little
 
 
 @compiled_strict
@@ -143,3 +146,21 @@ def posterior(
     result[VARIANCE] = max(prior - reduction, _SMALLEST_VARIANCE * prior)
     result[MISFIT] = misfit / (_GAUSSIAN_ERROR * total) if count > 0 else 1.0
     return True
+
+
+@compiled_strict
+def joined(inner: Array, noise: float, result: Array) -> None:
+    """result := the answers of few and of many neighbours together, weighted by their predicted precision.
+
+    The squared deviation of an answer is s^2 = (v + noise) misfit^2, which is small for the few nearest rows where
+    these alone agree. Weights are proportional to 1 / s^2. Mean and variance of f are weighted means; the misfit is
+    such that (v + noise) misfit^2 is the variance of the mixture of both, which grows where they disagree.
+    """
+    first = (inner[VARIANCE] + noise) * (inner[MISFIT] + _LEAST_MISFIT) ** 2
+    second = (result[VARIANCE] + noise) * (result[MISFIT] + _LEAST_MISFIT) ** 2
+    weight = second / (first + second)  # of the few
+    difference = inner[MEAN] - result[MEAN]
+    total = weight * first + (1 - weight) * second + weight * (1 - weight) * difference**2
+    result[MEAN] += weight * difference
+    result[VARIANCE] += weight * (inner[VARIANCE] - result[VARIANCE])
+    result[MISFIT] = np.sqrt(total / (result[VARIANCE] + noise))

@@ -10,6 +10,7 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.markup import Html, notebook, table, tag
 from gigagp.model.calibration import Calibration
+from gigagp.model.fit_warnings import FitWarning
 
 _SHOWN = 5  # warnings in a notebook
 
@@ -54,7 +55,7 @@ class FitReport:
     theta: Array
     jitter: float
     jittered_experts: int
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[FitWarning, ...] = ()
     dropped: int = 0  # rows left out for missing values
     choices: tuple[Candidate, ...] = ()  # what was tried where nothing was asked for
     calibration: Calibration = field(default_factory=Calibration.none)  # the distribution of errors

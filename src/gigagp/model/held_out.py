@@ -1,6 +1,7 @@
-"""Held-out predictions of a committee: its own rows, predicted by experts that leave them out in closed form.
+"""Held-out predictions of a committee, in closed form.
 
-A row is asked as a query is, of its nearest experts, and those that hold it leave it out; theta stays as it is.
+A training row is predicted like a query, by its nearest experts; those that were given the row predict it without it.
+Theta stays the same.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ import numpy as np
 
 from gigagp import expert
 from gigagp.arrays import Array
-from gigagp.combine import Opinion, Rule
+from gigagp.combine import CombinationRule, Opinion, Rule
 from gigagp.engines import Engine
 from gigagp.linalg.workspace import Workspace
 from gigagp.model.answers import Answers
-from gigagp.model.committee import Committee, Visits, bounded, first_asked, mean_scale
+from gigagp.model.committee import Committee, mean_scale
+from gigagp.model.committee_prediction import bounded
+from gigagp.model.routing import QueriesByExpert, first_expert
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows of the store for one expert."""
+    """Rows of the store that one expert is to predict."""
 
     leaf: int
     rows: Array
@@ -28,7 +31,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class _LeaveOut:
-    """Mean, variance of f and scale, by one expert, of rows that it leaves out where it holds them."""
+    """Mean, variance of f and scale of rows by one expert, each without that row where the expert has it."""
 
     committee: Committee
 
@@ -36,34 +39,35 @@ class _LeaveOut:
 
     def __call__(self, task: Rows, work: Workspace) -> tuple[Array, Array, Array]:
         c = self.committee
-        held = c.experts[task.leaf]
-        order = np.argsort(held)
-        at = np.minimum(np.searchsorted(held, task.rows, sorter=order), len(held) - 1)
-        own = np.where(held[order[at]] == task.rows, order[at], -1)
+        own_rows = c.experts[task.leaf]
+        order = np.argsort(own_rows)
+        at = np.minimum(np.searchsorted(own_rows, task.rows, sorter=order), len(own_rows) - 1)
+        position = np.where(own_rows[order[at]] == task.rows, order[at], -1)
         X, y = c.store.read(c.experts, task.leaf)
         Z, _ = c.store.gather(task.rows)
-        mean, variance, scale = expert.left_out(c.kernel, c.theta, X, y, Z, own, work, task.leaf)
+        mean, variance, scale = expert.left_out(c.kernel, c.theta, X, y, Z, position, work, task.leaf)
         return mean.astype(float), variance.astype(float), scale if c.student else np.ones(len(scale))
 
 
 def by_own_expert(committee: Committee, tasks: list[Rows], engine: Engine) -> list[Answers]:
-    """Each expert's held-out predictions of the rows it is given."""
+    """Each expert's held-out predictions of the rows of its task."""
     replies = engine.map(_LeaveOut(committee), tasks)
     return [Answers(mean, variance, np.sqrt(scale)) for mean, variance, scale in replies]
 
 
-def by_committee(committee: Committee, rows: Array, rule: Rule, k: int, engine: Engine) -> Answers:
+def by_committee(committee: Committee, rows: Array, rule: CombinationRule, k: int, engine: Engine) -> Answers:
     """Held-out predictions of rows by their k nearest experts, combined by a rule."""
+    assert isinstance(rule, Rule), "a joint rule has no held-out predictions in closed form"
     Z, _ = committee.store.gather(rows)
     route = committee.router.nearest(Z, k)
-    visits = Visits.of(route)
-    places = [visits[i] for i in range(len(visits))]
+    by_expert = QueriesByExpert.of(route)
+    parts = [by_expert[i] for i in range(len(by_expert))]
     mean, variance, scale = (np.empty(route.experts.shape) for _ in range(3))
-    replies = engine.map(_LeaveOut(committee), [Rows(leaf, rows[at]) for leaf, at, _ in places])
-    for (_, at, slots), reply in zip(places, replies, strict=True):
+    replies = engine.map(_LeaveOut(committee), [Rows(leaf, rows[at]) for leaf, at, _ in parts])
+    for (_, at, slots), reply in zip(parts, replies, strict=True):
         mean[at, slots], variance[at, slots], scale[at, slots] = reply
     prior = committee.kernel.diagonal(committee.theta[:-1], Z).astype(float)
-    first = first_asked(route)
+    first = first_expert(route)
     messages = [
         rule.message(
             Opinion(

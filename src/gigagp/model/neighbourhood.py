@@ -48,6 +48,7 @@ class Neighbourhood:
     router: Router
     neighbours: int
     exact: bool = False  # whether the search must find the nearest rows, however long that takes
+    inner: int = 0  # number of nearest neighbours that also answer on their own, weighted by precision; 0 for none
 
     @property
     def noise(self) -> float:
@@ -57,6 +58,16 @@ class Neighbourhood:
     def count(self) -> int:
         """The number of neighbours; all rows where there are fewer."""
         return min(self.neighbours, len(self.store.y))
+
+    @property
+    def description(self) -> str:
+        """For reports."""
+        return f"{self.inner} and {self.neighbours} neighbours" if self.inner else f"{self.neighbours} neighbours"
+
+    @property
+    def inner_count(self) -> int:
+        """The number of neighbours that also answer on their own; 0 where these would be all rows."""
+        return self.inner if self.inner < self.count else 0
 
     @cached_property
     def tree(self) -> BlockTree:
@@ -75,7 +86,7 @@ class Neighbourhood:
         """About how many multiplications one query takes."""
         m, columns = self.count, self.store.X.shape[1]
         compared = min(self.limit, len(self.store.y))
-        return float(0.7 * m**3 + m * m * (columns + 20) + compared * (columns + 2))
+        return float(0.7 * (m**3 + self.inner_count**3) + m * m * (columns + 20) + compared * (columns + 2))
 
 
 def predict(
@@ -156,7 +167,7 @@ def _with_profile(
     results = np.empty((len(Z), neighbourhood.RESULTS))
     _answer_all(  # type: ignore[call-arg]
         *profile[:4], model.noise, with_variance, *_search_arguments(model), model.store.y, read_only(Z), held_out,
-        model.limit, *_operations(p), *buffers, results,
+        model.limit, *_operations(p), model.inner_count, *_operations(model.inner_count or p), *buffers, results,
     )  # fmt: skip
     return results
 
@@ -166,6 +177,7 @@ def _answer_all(
     kind: int, variance: float, scales: Array, shape: float, noise: float, with_variance: bool,
     X: Array, starts: Array, sides: Array, first_below: Array, metric: Array, y: Array,
     Z: Array, held_out: Array, limit: int, factoring: Array, inverting: Array,
+    inner: int, inner_factoring: Array, inner_inverting: Array,
     K: Array, A: Array, T: Array, S: Array, D: Array, results: Array,
 ) -> None:  # fmt: skip
     p, columns = len(K), X.shape[1]
@@ -173,6 +185,7 @@ def _answer_all(
     squares, rows = np.empty(p + 1), np.empty(p + 1, np.int64)
     point, x, targets = np.empty(columns), np.empty((columns, p)), np.empty(p)
     weights, k, alpha, precision = np.ones(p), np.empty(p), np.empty(p), np.empty(p)
+    inner_weights, few = np.ones(inner), np.empty(neighbourhood.RESULTS)
     for q in range(len(Z)):
         for d in range(columns):
             point[d] = Z[q, d] * metric[d]
@@ -183,11 +196,18 @@ def _answer_all(
         neighbourhood.taper(squares, size, count, weights)
         neighbourhood.gather(X, y, rows, count, scales, x, targets)
         neighbourhood.covariances(kind, variance, shape, x, squares, count, K, k)
-        if with_variance:
+        if with_variance or inner > 0:  # the variance decides how much the few nearest rows count
             good = neighbourhood.posterior(
                 K, k, targets, noise, weights, count, variance, factoring, inverting, A, T, S, D, alpha, precision,
                 results[q],
             )  # fmt: skip
+            if good and 0 < inner < count:
+                neighbourhood.taper(squares, count, inner, inner_weights)
+                good = neighbourhood.posterior(
+                    K, k, targets, noise, inner_weights, inner, variance, inner_factoring, inner_inverting, A, T, S, D,
+                    alpha, precision, few,
+                )  # fmt: skip
+                neighbourhood.joined(few, noise, results[q])
         else:
             good = neighbourhood.mean_only(K, k, targets, noise, weights, count, factoring, A, T, S, D, results[q])
         if not good:
@@ -221,6 +241,8 @@ def _with_any_kernel(model: Neighbourhood, Z: Array, held_out: Array, with_varia
     K, A, T, S, D = leaf.buffers(p, np.dtype(float), work)
     squares, rows, weights = np.empty(p + 1), np.empty(p + 1, np.int64), np.ones(p)
     results = np.empty((len(Z), neighbourhood.RESULTS))
+    inner, few = model.inner_count, np.empty(neighbourhood.RESULTS)
+    inner_operations, inner_weights = _operations(inner or p), np.ones(inner)
     search = _search_arguments(model)
     for q, z in enumerate(Z.astype(float)):
         point = z * model.router.metric
@@ -233,12 +255,19 @@ def _with_any_kernel(model: Neighbourhood, Z: Array, held_out: Array, with_varia
         K[:p, :p] = np.eye(p)
         K[:count, :count] = np.asarray(model.kernel.gram(theta, X))[:count, :count]
         k[:count] = np.asarray(model.kernel.cross(theta, X, z[None, :]))[:count, 0]
-        if with_variance:
+        if with_variance or inner > 0:
             prior = float(model.kernel.diagonal(theta, z[None, :])[0])
             good = neighbourhood.posterior(
                 K, k, targets, model.noise, weights, count, prior, factoring, inverting, A, T, S, D, np.empty(p),
                 np.empty(p), results[q],
             )  # fmt: skip
+            if good and 0 < inner < count:
+                neighbourhood.taper(squares, count, inner, inner_weights)
+                good = neighbourhood.posterior(
+                    K, k, targets, model.noise, inner_weights, inner, prior, *inner_operations, A, T, S, D,
+                    np.empty(p), np.empty(p), few,
+                )  # fmt: skip
+                neighbourhood.joined(few, model.noise, results[q])
         else:
             good = neighbourhood.mean_only(
                 K, k, targets, model.noise, weights, count, factoring, A, T, S, D, results[q]

@@ -21,7 +21,7 @@ import numpy as np
 
 from gigagp import memory
 from gigagp.arrays import Array
-from gigagp.combine import RULES, Rule
+from gigagp.combine import RULES, CombinationRule
 from gigagp.data import folders
 from gigagp.data.array_files import ArrayFiles, write_array, write_lists
 from gigagp.data.folders import damaged
@@ -37,6 +37,7 @@ from gigagp.model.committee import Committee
 from gigagp.model.distribution import Shape
 from gigagp.model.factor_cache import FactorCache
 from gigagp.model.fit_report import Candidate, FitReport, Stage
+from gigagp.model.fit_warnings import WARNINGS, FitWarning
 from gigagp.model.mixture import Member, Mixture
 from gigagp.model.model import CommitteeDefaults, Model
 from gigagp.model.neighbour_search import BlockTree
@@ -198,12 +199,17 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
             "evaluations": len(report.evidence_trace),
             "jitter": to_number(report.jitter),
             "jittered_experts": int(report.jittered_experts),
-            "warnings": list(report.warnings),
+            "warnings": [_described_warning(warning) for warning in report.warnings],
             "dropped": int(report.dropped),
             "calibration": _described_calibration(report.calibration),
             "choices": [{**asdict(choice), "score": to_number(choice.score)} for choice in report.choices],
         },
     }
+
+
+def _described_warning(warning: FitWarning) -> dict[str, Any]:
+    values = {name: to_number(value) for name, value in vars(warning).items()}
+    return {"kind": type(warning).__name__, **values}
 
 
 def _described_calibration(calibration: Calibration) -> dict[str, Any]:
@@ -220,7 +226,9 @@ def _described_calibration(calibration: Calibration) -> dict[str, Any]:
 
 
 def _described_neighbourhood(model: Neighbourhood | None) -> dict[str, Any] | None:
-    return None if model is None else {"neighbours": int(model.neighbours), "exact": bool(model.exact)}
+    if model is None:
+        return None
+    return {"neighbours": int(model.neighbours), "exact": bool(model.exact), "inner": int(model.inner)}
 
 
 def _described_mixture(model: Mixture | None) -> list[dict[str, Any]] | None:
@@ -349,12 +357,12 @@ def _blaming(manifest: Path) -> Iterator[None]:
 
 def _check_settings(settings: dict[str, Any]) -> None:
     """Those that are used without a fit, or made of objects; `fit` checks the others."""
-    for name, kind in (("kernel", Kernel), ("partition", Partitioner), ("combine", Rule)):
+    for name, kind in (("kernel", Kernel), ("partition", Partitioner), ("combine", CombinationRule)):
         value = settings.get(name)
         if not (value is None or isinstance(value, str | kind)):
             raise InvalidParameter(f"{name} must be a name or a {kind.__name__}; got {reprlib.repr(value)}")
     others = [each for name, each in settings.items() if name not in ("kernel", "partition", "combine")]
-    if any(isinstance(each, Kernel | Rule | Partitioner) for each in others):
+    if any(isinstance(each, Kernel | CombinationRule | Partitioner) for each in others):
         raise InvalidParameter("a setting that is to be a plain value is an object")
     memory.budget(settings.get("memory"))
 
@@ -405,7 +413,8 @@ def _neighbourhood(
     count_, exact = count(content, "neighbours", 1), field(content, "exact", bool)
     require(isinstance(cells, Runs) and router.by_cells, "it predicts from neighbours, but its rows are not in cells")
     assert isinstance(cells, Runs)
-    return Neighbourhood(kernel, theta, store, cells, router, count_, exact)
+    inner = count(content, "inner", 0) if "inner" in content else 0  # earlier models have none
+    return Neighbourhood(kernel, theta, store, cells, router, count_, exact, inner)
 
 
 def _mixture(
@@ -544,8 +553,7 @@ def _scaling(files: ArrayFiles, name: str, columns: int) -> Scaling:
 def _report(
     files: ArrayFiles, said: Any, rows: int, kernel: Kernel, theta: Array, cells: RowLists, experts: RowLists
 ) -> FitReport:
-    evaluations, warnings = count(said, "evaluations"), field(said, "warnings", list)
-    require(all(isinstance(warning, str) for warning in warnings), "a warning is not text")
+    evaluations, names = count(said, "evaluations"), (*kernel.names, "noise_variance")
     return FitReport(
         rows=rows,
         leaves=len(cells),
@@ -555,15 +563,23 @@ def _report(
         seconds={name: number(said["seconds"], name) for name in field(said, "seconds", dict)},
         evidence_trace=tuple(files.read("evidence_trace", (evaluations,), "float64", finite=False).tolist()),
         theta_trace=files.read("theta_trace", (evaluations, len(theta)), "float64", finite=False),
-        names=(*kernel.names, "noise_variance"),
+        names=names,
         theta=theta,
         jitter=number(said, "jitter"),
         jittered_experts=count(said, "jittered_experts"),
-        warnings=tuple(warnings),
+        warnings=tuple(_warning(each, names) for each in field(said, "warnings", list)),
         dropped=count(said, "dropped"),
         calibration=_calibration(field(said, "calibration", dict)),
         choices=tuple(_plain(Candidate, each) for each in field(said, "choices", list)),
     )
+
+
+def _warning(content: Any, names: tuple[str, ...]) -> FitWarning:
+    kind = field(content, "kind", str)
+    require(kind in WARNINGS, f"a warning is of the unknown kind {reprlib.repr(kind)}")
+    warning = _plain(WARNINGS[kind], content)
+    require(getattr(warning, "parameter", names[0]) in names, "a warning names an unknown parameter")
+    return warning
 
 
 def _plain(kind: type[_Plain], said: Any) -> _Plain:

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from gigagp import kernels
-from gigagp.combine import RULES, Rule
+from gigagp.combine import RULES, CombinationRule
 from gigagp.errors import InvalidInput, InvalidParameter
 from gigagp.kernels import Kernel, Parameter
 from gigagp.partition import PARTITIONS, Partitioner
 
-_KINDS = (Kernel, Rule, Partitioner)
+_KINDS = (Kernel, CombinationRule, Partitioner)
 _KERNELS: list[type] = [k for k in vars(kernels).values() if isinstance(k, type) and issubclass(k, Kernel)]
 _RULES: list[type] = list(RULES.values())
 _PARTITIONS: list[type] = list(PARTITIONS.values())

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.combine import Rule
+from gigagp.combine import CombinationRule
 from gigagp.engines import Engine, Place, one_blas_thread, open_engine
 from gigagp.errors import InvalidParameter
-from gigagp.model import committee, mixture, neighbourhood
+from gigagp.model import committee_prediction, mixture, neighbourhood
 from gigagp.model.answers import Answers
 from gigagp.model.calibration import Calibration
 from gigagp.model.distribution import PredictiveDistribution
@@ -40,7 +40,7 @@ class Predictor:
     model: Model
     neighbourhood: Neighbourhood | None
     mixture: Mixture | None
-    rule: Rule
+    rule: CombinationRule
     experts_per_query: int | None  # None: all of them
     calibration: Calibration
     place: Place = "threads"  # where queries are answered
@@ -48,7 +48,7 @@ class Predictor:
 
     @classmethod
     def of(
-        cls, model: Model, *, by_committee: bool, rule: Rule, experts_per_query: int | None, calibrate: bool,
+        cls, model: Model, *, by_committee: bool, rule: CombinationRule, experts_per_query: int | None, calibrate: bool,
         place: Place = "threads", n_jobs: int | None = None,
     ) -> Predictor:  # fmt: skip
         """The predictor under these settings.
@@ -97,7 +97,7 @@ class Predictor:
         experts = self.model.committee
         if self.rule.needs_communication and experts.communication is None:
             raise InvalidParameter(f"{self.rule!r} needs a communication expert; set combine before fit, and fit again")
-        combined = committee.predict(experts, Z, self.rule, self.experts_per_query, engine, with_variance)
+        combined = committee_prediction.predict(experts, Z, self.rule, self.experts_per_query, engine, with_variance)
         if combined.variance is None:
             return Answers(combined.mean, None, None)
         variance = combined.variance.astype(float)
@@ -133,13 +133,17 @@ class Predictor:
         experts = len(self.model.committee.experts)
         k = min(self.experts_per_query or _EXPERTS_IN_MEMORY, experts)
         each = 8 * (_COPIES * self.model.columns + _PER_EXPERT * (k + 1)) + carried
-        most = min(committee.QUERIES_AT_ONCE, budget // (4 * each))
+        most = min(committee_prediction.QUERIES_AT_ONCE, budget // (4 * each))
         return max(_FEWEST_QUERIES, 1 << max(0, most.bit_length() - 1))
 
     def state(self) -> Iterator[Array | str]:
         """Everything that determines predictions; cell centres stand in for the inputs."""
         c, near, calibration = self.model.committee, self.neighbourhood, self.calibration
-        method = (self.rule, self.experts_per_query, c.student) if near is None else (near.neighbours, near.exact)
+        method = (
+            (self.rule, self.experts_per_query, c.student)
+            if near is None
+            else (near.neighbours, near.inner, near.exact)
+        )
         yield described((method, c.kernel, c.store.X.shape, calibration.floor, calibration.setting))
         yield from (calibration.coefficients, calibration.shape.weights, calibration.shape.widths)
         yield described(type(c.experts).__name__)

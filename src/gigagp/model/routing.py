@@ -15,17 +15,17 @@ from gigagp.model.neighbour_search import BlockTree
 
 @dataclass(frozen=True, eq=False)
 class Route:
-    """For each query the experts asked, nearest first, (q, k), and their partition-of-unity weights."""
+    """The experts of each query, nearest first, (q, k), and their partition-of-unity weights."""
 
     experts: Array
     closeness: Array
 
 
 class Router:
-    """Finds nearest experts through a tree: time hardly grows with their number.
+    """Finds the nearest experts with a tree: the time hardly grows with their number.
 
-    The distance to an expert is that to the box around its cell's points, or, where experts have no cells, to its
-    centre. Centres and boxes are in the kernel's metric, of which `metric` are the factors.
+    The distance to an expert is the distance to the box around its cell's points or, where experts have no cells, to
+    its centre. Centres and boxes are in the kernel's metric: multiplied by `metric`, one factor per column.
     """
 
     travels_once = True  # to each worker
@@ -34,7 +34,7 @@ class Router:
         self, centres: Array, metric: Array, boxes: tuple[Array, Array] | None = None, blocks: BlockTree | None = None
     ) -> None:
         self.centres, self.metric, self.by_cells = centres, metric, boxes is not None
-        self.blocks = blocks  # of the rows within cells, for the search for the nearest rows
+        self.blocks = blocks  # boxes around blocks of rows within cells, for the search for the nearest rows
         self.boxes = Boxes(*(boxes or (centres, centres)), centres)
 
     @cached_property
@@ -52,7 +52,49 @@ class Router:
         distances, experts = (self.boxes.nearest if self.by_cells else self.index.query)(points, k + 1)
         limit = np.maximum(distances[:, -1:], np.finfo(float).tiny)
         closeness = 1 - (distances[:, :k] / limit) ** 2
-        # Where all k + 1 are equally far, or on the spot, none is nearer than another.
+        # Where all k + 1 experts are at the same distance, which may be zero, they get equal weights.
         tied = closeness.sum(axis=1) <= 1e-12
         closeness[tied] = 1.0
         return Route(experts[:, :k], closeness)
+
+
+def first_expert(route: Route) -> Array:
+    """Which of each query's experts counts as the first (GRBCM): the one with the lowest number."""
+    return np.asarray(route.experts == route.experts.min(axis=1, keepdims=True))
+
+
+class QueriesByExpert:
+    """A route sorted by expert: for each expert that answers any query, the rows of these queries and their slots.
+
+    An expert is in slot j of a query if it is the j-th nearest. Pairs of query and slot are sorted by expert.
+    """
+
+    def __init__(self, leaves: Array, starts: Array, rows: Array, slots: Array) -> None:
+        self.leaves, self._starts, self._rows, self._slots = leaves, starts, rows, slots
+
+    @classmethod
+    def of(cls, route: Route) -> QueriesByExpert:
+        q, k = route.experts.shape
+        flat = route.experts.ravel()
+        order = np.argsort(flat, kind="stable")
+        leaves, first = np.unique(flat[order], return_index=True)
+        rows, slots = np.divmod(order, k)
+        return cls(leaves, np.append(first, q * k), rows, slots)
+
+    def __len__(self) -> int:
+        return len(self.leaves)
+
+    def span(self, i: int) -> slice:
+        """Where the pairs of the i-th expert are among all pairs."""
+        return slice(self._starts[i], self._starts[i + 1])
+
+    def positions(self, k: int) -> Array:
+        """Where each pair is among all pairs: entry q k + j is the position of slot j of query q."""
+        positions = np.empty(len(self._rows), np.int64)
+        positions[self._rows * k + self._slots] = np.arange(len(self._rows))
+        return positions
+
+    def __getitem__(self, i: int) -> tuple[int, Array, Array]:
+        """The i-th expert's leaf, the rows of its queries, and its slots there."""
+        here = self.span(i)
+        return int(self.leaves[i]), self._rows[here], self._slots[here]

@@ -20,9 +20,9 @@ from gigagp.arrays import Array
 from gigagp.combine import RBCM, GPoE, Healed, PoE, Rule
 from gigagp.kernels import SquaredExponential
 from gigagp.memory import peak_memory
-from gigagp.paper import drawing, page, sets, svgp
-from gigagp.paper.everyone import BLOCK, ask_everyone
-from gigagp.paper.record import Found, Record
+from gigagp.paper import datasets, drawing, page, peers
+from gigagp.paper.all_experts import BLOCK, predict_with_all_experts
+from gigagp.paper.record import Record, Results
 from gigagp.progress import Listener, silent
 
 FILE = "airline2008_jan_apr"
@@ -35,7 +35,7 @@ RULES: dict[str, Rule] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """How many rows, experts and repeats; seconds that the SVGP may learn."""
+    """Numbers of rows, experts and repeats, and the seconds that the SVGP may train."""
 
     training: int = 700_000
     test: int = 100_000
@@ -48,7 +48,7 @@ class Settings:
 
     @property
     def points(self) -> int:
-        """Of an expert."""
+        """Rows of one expert."""
         return self.training * self.sharing // self.experts
 
 
@@ -56,7 +56,7 @@ FULL = Settings()
 QUICK = Settings(training=35_000, test=2_000, repeats=1, experts=70, svgp_seconds=10.0)
 
 
-class Rows(sets.Rows):
+class Rows(datasets.Rows):
     """One repeat; delays are in minutes."""
 
     @classmethod
@@ -73,41 +73,42 @@ class Rows(sets.Rows):
         return cls(X[others], y[others], X[test], y[test])
 
 
-def run(record: Record, data: Path, settings: Settings, tell: Listener = silent) -> Found:
+def run(record: Record, data: Path, settings: Settings, tell: Listener = silent) -> Results:
     """All repeats, one step after another."""
     most = settings.training + settings.test
-    given = sets.load(data, FILE, rows=most)
-    X, y = np.asarray(given["X"], float), np.asarray(given["y"], float)
+    table = datasets.load(data, FILE, rows=most)
+    X, y = np.asarray(table["X"], float), np.asarray(table["y"], float)
     repeats = []
     for seed in range(settings.repeats):
         rows = Rows.drawn(X, y, settings, seed)
-        every = Rows.all_but_the_test(X, y, settings, seed) if len(y) > most else None
-        repeats.append(_repeat(record, rows, every, float(rows.y.std()), settings, seed, tell))
+        all_others = Rows.all_but_the_test(X, y, settings, seed) if len(y) > most else None
+        repeats.append(_repeat(record, rows, all_others, float(rows.y.std()), settings, seed, tell))
     return {"rows": len(y), "repeats": repeats, "names": list(repeats[0]["lines"])}
 
 
 def _repeat(
-    record: Record, rows: Rows, every: Rows | None, scale: float, settings: Settings, seed: int, tell: Listener
-) -> Found:
-    def step(what: str, work: Callable[[], Found]) -> Found:
+    record: Record, rows: Rows, all_others: Rows | None, scale: float, settings: Settings, seed: int, tell: Listener
+) -> Results:
+    def step(what: str, work: Callable[[], Results]) -> Results:
         return record.step(f"repeat {seed}, {what}", work)
 
     lines = {"the mean": step("the mean", lambda: _mean(rows, scale))}
     lines["boosted trees"] = step("boosted trees", lambda: _trees(rows, seed))
-    lacking = svgp.missing("torch", "gpytorch")
+    reason = peers.reason_unavailable("svgp", "torch", "gpytorch")
     name = f"SVGP, {settings.inducing} inducing inputs (GPyTorch)"
-    if lacking is None:
+    if reason is None:
         lines[name] = step("SVGP", lambda: _svgp(rows, scale, settings))
     else:
-        lines[name] = {"not_run": f"{lacking} is not installed"}
+        lines[name] = {"not_run": reason}
     lines |= _paper_model(record, rows, scale, settings, seed, tell)
     lines["ours, defaults"] = step("ours", lambda: _ours(rows, scale, seed, tell))
-    if every is not None:
-        lines[f"ours, defaults, all {len(every.y):,} rows"] = step("ours all", lambda: _ours(every, scale, seed, tell))
+    if all_others is not None:
+        name = f"ours, defaults, all {len(all_others.y):,} rows"
+        lines[name] = step("ours all", lambda: _ours(all_others, scale, seed, tell))
     return {"seed": seed, "deviation": scale, "lines": lines}
 
 
-def _scored(truth: Array, mean: Array, std: Array, scale: float) -> Found:
+def _scored(truth: Array, mean: Array, std: Array, scale: float) -> Results:
     """RMSE in minutes, NLPD in units of the training rows' deviation, coverage of 95% intervals."""
     return {
         "rmse": metrics.rmse(truth, mean), "nlpd": metrics.nlpd(truth, mean, std) - float(np.log(scale)),
@@ -115,26 +116,28 @@ def _scored(truth: Array, mean: Array, std: Array, scale: float) -> Found:
     }  # fmt: skip
 
 
-def _mean(rows: Rows, scale: float) -> Found:
+def _mean(rows: Rows, scale: float) -> Results:
     flat = np.full(len(rows.truth), rows.y.mean())
     return _scored(rows.truth, flat, np.full(len(flat), scale), scale)
 
 
-def _trees(rows: Rows, seed: int) -> Found:
+def _trees(rows: Rows, seed: int) -> Results:
     start = time.perf_counter()
     model = HistGradientBoostingRegressor(random_state=seed).fit(rows.X, rows.y)
     fitted = time.perf_counter() - start
     return {"rmse": metrics.rmse(rows.truth, model.predict(rows.Z)), "fit_seconds": fitted}
 
 
-def _svgp(rows: Rows, scale: float, settings: Settings) -> Found:
+def _svgp(rows: Rows, scale: float, settings: Settings) -> Results:
     centre, spread = rows.X.mean(axis=0), rows.X.std(axis=0)
     level = float(rows.y.mean())
-    said = svgp.SVGP(settings.inducing).learn(
-        (rows.X - centre) / spread, (rows.y - level) / scale, (rows.Z - centre) / spread, settings.svgp_seconds
+    prediction = (
+        peers.load_peer("svgp")
+        .SVGP(settings.inducing)
+        .learn((rows.X - centre) / spread, (rows.y - level) / scale, (rows.Z - centre) / spread, settings.svgp_seconds)
     )
-    scores = _scored(rows.truth, said.mean * scale + level, said.std * scale, scale)
-    return {**scores, "fit_seconds": said.fit_seconds, "predict_seconds": said.predict_seconds}
+    scores = _scored(rows.truth, prediction.mean * scale + level, prediction.std * scale, scale)
+    return {**scores, "fit_seconds": prediction.fit_seconds, "predict_seconds": prediction.predict_seconds}
 
 
 def paper_model(settings: Settings, seed: int) -> HGPRegressor:
@@ -147,8 +150,11 @@ def paper_model(settings: Settings, seed: int) -> HGPRegressor:
 
 def _paper_model(
     record: Record, rows: Rows, scale: float, settings: Settings, seed: int, tell: Listener
-) -> dict[str, Found]:
-    """Trained, and asked block by block: an interrupted run trains again, which is the lesser part."""
+) -> dict[str, Results]:
+    """Train the paper's model and predict block by block.
+
+    An interrupted run repeats the training, which is the shorter part, and goes on with the next block.
+    """
     fitted: list[HGPRegressor] = []
 
     def model() -> HGPRegressor:
@@ -156,7 +162,7 @@ def _paper_model(
             fitted.append(paper_model(settings, seed).fit(rows.X, rows.y, progress=tell))
         return fitted[0]
 
-    def train() -> Found:
+    def train() -> Results:
         start = time.perf_counter()
         report = model().report_
         return {
@@ -164,25 +170,25 @@ def _paper_model(
             "evaluations": report.evaluations, "theta": report.theta.tolist(), "names": list(report.names),
         }  # fmt: skip
 
-    def ask(start: int, spent: float) -> Found:
+    def predict_block(start: int, spent: float) -> Results:
         """Sums over the queries of a block."""
         Z, truth = rows.Z[start : start + BLOCK], rows.truth[start : start + BLOCK]
         begun = time.perf_counter()
-        said = ask_everyone(model(), Z, RULES, _of_all(tell, start, spent, len(rows.truth)))
+        predictions = predict_with_all_experts(model(), Z, RULES, _of_all(tell, start, spent, len(rows.truth)))
         sums = {
             name: {
                 "squares": float(np.sum((truth - mean) ** 2)), "loss": metrics.nlpd(truth, mean, std) * len(truth),
                 "inside": metrics.coverage(truth, mean, std) * len(truth),
             }
-            for name, (mean, std) in said.items()
+            for name, (mean, std) in predictions.items()
         }  # fmt: skip
         return {"queries": len(truth), "seconds": time.perf_counter() - begun, "gb": peak_memory(), "sums": sums}
 
     trained = record.step(f"repeat {seed}, theta", train)
-    blocks: list[Found] = []
+    blocks: list[Results] = []
     for start in range(0, len(rows.Z), BLOCK):
         spent = sum(b["seconds"] for b in blocks)
-        blocks.append(record.step(f"repeat {seed}, block {start}", partial(ask, start, spent)))
+        blocks.append(record.step(f"repeat {seed}, block {start}", partial(predict_block, start, spent)))
     n = sum(b["queries"] for b in blocks)
     shared = {
         "fit_seconds": trained["fit_seconds"], "iterations": trained["iterations"],
@@ -198,25 +204,25 @@ def _paper_model(
 
 
 def _of_all(tell: Listener, rows: int, seconds: float, total: int) -> Listener:
-    """Tells of a block as a part of all queries, of which so many rows took so many seconds before it."""
+    """Report the progress of a block as progress of all queries; earlier blocks had `rows` queries."""
     return lambda event: tell(replace(event, done=rows + event.done, total=total, seconds=seconds + event.seconds))
 
 
-def _ours(rows: Rows, scale: float, seed: int, tell: Listener) -> Found:
+def _ours(rows: Rows, scale: float, seed: int, tell: Listener) -> Results:
     start = time.perf_counter()
     model = HGPRegressor(random_state=seed).fit(rows.X, rows.y, progress=tell)
     fitted = time.perf_counter()
     mean, std = model.predict(rows.Z, return_std=True)
-    asked = time.perf_counter()
+    predicted = time.perf_counter()
     return {
-        **_scored(rows.truth, mean, std, scale), "fit_seconds": fitted - start, "predict_seconds": asked - fitted,
+        **_scored(rows.truth, mean, std, scale), "fit_seconds": fitted - start, "predict_seconds": predicted - fitted,
         "iterations": model.report_.iterations, "evaluations": model.report_.evaluations,
         "points": model.report_.points_per_expert[1],
     }  # fmt: skip
 
 
-def _of_repeats(found: Found, line: str, key: str) -> list[float]:
-    return [r["lines"][line][key] for r in found["repeats"] if r["lines"][line].get(key) is not None]
+def _of_repeats(results: Results, line: str, key: str) -> list[float]:
+    return [r["lines"][line][key] for r in results["repeats"] if r["lines"][line].get(key) is not None]
 
 
 def _mean_and_spread(values: list[float], digits: int) -> str:
@@ -226,50 +232,50 @@ def _mean_and_spread(values: list[float], digits: int) -> str:
     return f"{np.mean(values):.{digits}f}{spread}"
 
 
-def table(found: Found) -> list[list[str]]:
-    """A line for each model: means over the repeats, and the deviation between them."""
+def table(results: Results) -> list[list[str]]:
+    """One line per model: mean and standard deviation over the repeats."""
     lines = []
-    for line in found["names"]:
-        excuse = found["repeats"][0]["lines"][line].get("not_run")
-        if excuse:
-            lines.append([line, f"not run: {excuse}", *["-"] * 5])
+    for line in results["names"]:
+        reason = results["repeats"][0]["lines"][line].get("not_run")
+        if reason:
+            lines.append([line, f"not run: {reason}", *["-"] * 5])
             continue
-        fit, ask = _of_repeats(found, line, "fit_seconds"), _of_repeats(found, line, "predict_seconds")
+        fit, predict = _of_repeats(results, line, "fit_seconds"), _of_repeats(results, line, "predict_seconds")
         lines.append([
-            line, _mean_and_spread(_of_repeats(found, line, "rmse"), 2),
-            _mean_and_spread(_of_repeats(found, line, "nlpd"), 3),
-            _mean_and_spread(_of_repeats(found, line, "coverage"), 3),
+            line, _mean_and_spread(_of_repeats(results, line, "rmse"), 2),
+            _mean_and_spread(_of_repeats(results, line, "nlpd"), 3),
+            _mean_and_spread(_of_repeats(results, line, "coverage"), 3),
             page.number(float(np.mean(fit)) / 60, 2) if fit else "-",
-            page.number(float(np.mean(ask)) / 60, 2) if ask else "-",
-            _mean_and_spread(_of_repeats(found, line, "iterations"), 0),
+            page.number(float(np.mean(predict)) / 60, 2) if predict else "-",
+            _mean_and_spread(_of_repeats(results, line, "iterations"), 0),
         ])  # fmt: skip
     return lines
 
 
-HEAD = ["model", "RMSE, minutes", "NLPD", "95% covers", "minutes to train", "minutes to predict", "iterations"]
+HEAD = ["model", "RMSE, minutes", "NLPD", "95% coverage", "minutes to train", "minutes to predict", "iterations"]
 
 
-def write(record: Record, found: Found, settings: Settings, paths: page.Paths) -> str:
+def write(record: Record, results: Results, settings: Settings, paths: page.Paths) -> str:
     """The page and its picture; returns the table for the terminal."""
-    draw(found, paths.picture())
-    rows = table(found)
+    draw(results, paths.picture())
+    rows = table(results)
     printed = [[f"{name}, as printed in the paper", number, "-", "-", minutes, "-", steps]
                for name, number, minutes, steps in _printed()]  # fmt: skip
-    paper = [r["lines"]["the paper's experts, PoE over y, as eq. 7"] for r in found["repeats"]]
+    paper = [r["lines"]["the paper's experts, PoE over y, as eq. 7"] for r in results["repeats"]]
     theta = ", ".join(
         f"{name} {np.exp(np.mean([r['theta'][i] for r in paper])):.3g}" for i, name in enumerate(paper[0]["names"])
     )
     text = [
-        f"{settings.training:,} rows for training and {settings.test:,} for the test, drawn at random from "
-        f"{found['rows']:,} flights, {_times(settings.repeats)}; the paper's own rows are not recoverable. The paper's "
+        f"{settings.training:,} training rows and {settings.test:,} test rows, drawn at random from "
+        f"{results['rows']:,} flights, {_times(settings.repeats)}; the paper's own rows cannot be recovered. Its "
         f"experts: {settings.experts:,} of {settings.points:,} random rows each, every row in {settings.sharing} of "
         "them, squared exponential, all experts at every evaluation and for every query, "
-        f"{settings.dtype}. NLPD is of the delay in units of the training rows' deviation. Boosted trees have "
-        "scikit-learn's defaults, and give no density.",
+        f"{settings.dtype}. NLPD is that of delays in standard deviations of the training targets. Boosted trees have "
+        "scikit-learn's defaults and predict no density.",
         page.table(HEAD, [*printed, *rows]),
         f"![RMSE and NLPD of all models]({paths.picture().name})",
         "## What this shows",
-        *_verdicts(found, settings),
+        *_conclusions(results, settings),
         f"The theta that the paper's experts agree on (geometric mean over repeats, standardised units): {theta}.",
         f"All {settings.experts:,} experts answered {settings.test:,} queries in at most "
         f"{max(r['gb'] for r in paper):.1f} GB, training included: queries go through in blocks of {BLOCK:,}.",
@@ -288,38 +294,38 @@ def _printed() -> list[tuple[str, str, str, str]]:
     return [(name, f"{rmse:.2f}", *times.get(name, ("-", "-"))) for name, rmse in PAPER.items()]
 
 
-def _verdicts(found: Found, settings: Settings) -> list[str]:
+def _conclusions(results: Results, settings: Settings) -> list[str]:
     """Sentences that follow from the figures."""
     paper, ours = "the paper's experts, PoE over y, as eq. 7", "ours, defaults"
     wins = {
-        key: sum(r["lines"][ours][key] < r["lines"][paper][key] for r in found["repeats"]) for key in ("rmse", "nlpd")
+        key: sum(r["lines"][ours][key] < r["lines"][paper][key] for r in results["repeats"]) for key in ("rmse", "nlpd")
     }
     of = settings.repeats
-    theirs, flat = _of_repeats(found, paper, "rmse"), _of_repeats(found, "the mean", "rmse")
-    trees = _of_repeats(found, "boosted trees", "rmse")
-    said = [
+    theirs, flat = _of_repeats(results, paper, "rmse"), _of_repeats(results, "the mean", "rmse")
+    trees = _of_repeats(results, "boosted trees", "rmse")
+    sentences = [
         f"Our defaults have a lower RMSE than the paper's model in {wins['rmse']} of {of} repeats and a lower NLPD in "
-        f"{wins['nlpd']} of {of}, with experts of at most {max(_of_repeats(found, ours, 'points')):,} points against "
+        f"{wins['nlpd']} of {of}, with experts of at most {max(_of_repeats(results, ours, 'points')):,} points against "
         f"its {settings.points:,}.",
         f"The paper prints {PAPER['HGP']} minutes for its model. On these rows the mean alone has "
         f"{np.mean(flat):.2f}, boosted trees {np.mean(trees):.2f} and the paper's model {np.mean(theirs):.2f}: RMSE is "
-        "ruled by the few flights that are hours late. The order of the models on the same rows can be compared; "
+        "dominated by the few flights that are hours late. The order of the models on the same rows can be compared; "
         "figures of other draws, or of delays that were clipped, cannot.",
     ]
-    worst = _of_repeats(found, paper, "coverage")
-    said.append(
-        f"A product of densities of the noisy y (eq. 7) makes {settings.experts:,} experts too sure: 95% intervals "
-        f"cover {np.mean(worst):.1%}, and NLPD suffers. The other rules combine the same answers of the same experts."
+    worst = _of_repeats(results, paper, "coverage")
+    sentences.append(
+        f"A product of densities of the noisy y (eq. 7) makes {settings.experts:,} experts overconfident: 95% "
+        f"intervals contain {np.mean(worst):.1%} of the targets. The other rules combine the same predictions."
     )
-    return said
+    return sentences
 
 
-def draw(found: Found, path: Path) -> None:
+def draw(results: Results, path: Path) -> None:
     """RMSE and NLPD of each model, repeat by repeat. NLPD is cut off where it leaves the others out of sight."""
-    names = [n for n in found["names"] if "not_run" not in found["repeats"][0]["lines"][n]]
+    names = [n for n in results["names"] if "not_run" not in results["repeats"][0]["lines"][n]]
     figure, axes = drawing.grid(1, 2, (11, 0.34 * len(names) + 1.2), sharey=True)
     for ax, key, title in ((axes[0, 0], "rmse", "RMSE, minutes"), (axes[0, 1], "nlpd", "NLPD, standardised")):
-        values = {name: _of_repeats(found, name, key) for name in names}
+        values = {name: _of_repeats(results, name, key) for name in names}
         limit = _limit([v for each in values.values() for v in each])
         for place, name in enumerate(names):
             colour = drawing.OURS if name.startswith("ours") else drawing.EXACT if "eq. 7" in name else drawing.GREY
@@ -338,6 +344,6 @@ def draw(found: Found, path: Path) -> None:
 
 
 def _limit(values: list[float]) -> float:
-    """What is far beyond the most is not drawn to scale."""
+    """The largest value that is drawn to scale; outliers beyond it are written as numbers."""
     low, high = np.percentile(values, [0, 50])
     return float(high + 3 * max(high - low, 1e-9))

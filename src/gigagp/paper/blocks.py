@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from gigagp.arrays import Array
 from gigagp.kernels import SquaredExponential
 from gigagp.paper import drawing, page
-from gigagp.paper.record import Found, Record
+from gigagp.paper.record import Record, Results
 from gigagp.partition import Partition, Partitioner, Shape, partitioner
 from gigagp.progress import Listener, silent
 
@@ -75,20 +75,20 @@ def blocks(seed: int = 0) -> Blocks:
 
 def run(record: Record, data: Path, settings: Settings, tell: Listener = silent) -> Blocks:
     """Computed anew each time: it takes no time. The data folder is not used."""
-    made: list[Blocks] = []
+    computed: list[Blocks] = []
 
-    def work() -> Found:
-        made.append(blocks(settings.seed))
-        return {"lines": [list(line) for line in table(made[0])]}
+    def work() -> Results:
+        computed.append(blocks(settings.seed))
+        return {"lines": [list(line) for line in table(computed[0])]}
 
     record.step("blocks", work, again=True)
-    return made[0]
+    return computed[0]
 
 
-def write(record: Record, found: Blocks, settings: Settings, paths: page.Paths) -> str:
-    draw(found, paths.picture())
+def write(record: Record, results: Blocks, settings: Settings, paths: page.Paths) -> str:
+    draw(results, paths.picture())
     head = ["division", "pairs of rows that some expert sees", "squared covariances"]
-    lines = page.table(head, [[title, f"{pairs:.0%}", f"{squares:.0%}"] for title, pairs, squares in table(found)])
+    lines = page.table(head, [[title, f"{pairs:.0%}", f"{squares:.0%}"] for title, pairs, squares in table(results)])
     text = [
         f"{POINTS} points on a line under {EXPERTS} experts: the full GP's matrix of covariances, and what is left of "
         "it in the order of the experts and in the data's own. A partition keeps blocks on the diagonal; rows in two "
@@ -101,9 +101,9 @@ def write(record: Record, found: Blocks, settings: Settings, paths: page.Paths) 
     return lines
 
 
-def table(found: Blocks) -> list[tuple[str, float, float]]:
+def table(results: Blocks) -> list[tuple[str, float, float]]:
     """Way, share of pairs that are seen, share of squared covariances."""
-    return [(way.title, way.pairs, found.covariance(way)) for way in found.ways]
+    return [(way.title, way.pairs, results.covariance(way)) for way in results.ways]
 
 
 def _kept(K: Array, x: Array, how: Partitioner, sharing: int, title: str, seed: int) -> Kept:
@@ -123,16 +123,16 @@ def _rows(parts: Partition) -> list[Array]:
     return [np.sort(parts.order[parts.cells[leaf]]) for leaf in range(parts.n_leaves)]
 
 
-def draw(found: Blocks, path: Path) -> None:
+def draw(results: Blocks, path: Path) -> None:
     """On the left K, on the right a row for each way."""
-    figure, axes = drawing.grid(len(found.ways), 3, (9.2, 8.6))
+    figure, axes = drawing.grid(len(results.ways), 3, (9.2, 8.6))
     full = axes[1, 0]
-    _matrix(full, found.K)
+    _matrix(full, results.K)
     full.set_title("the full GP's covariances", fontsize=10)
-    full.set_xlabel(f"{len(found.K)} rows, every pair", fontsize=9)
+    full.set_xlabel(f"{len(results.K)} rows, every pair", fontsize=9)
     for ax in (axes[0, 0], axes[2, 0]):
         drawing.bare(ax)
-    for row, way in zip(axes, found.ways, strict=True):
+    for row, way in zip(axes, results.ways, strict=True):
         _matrix(row[1], way.in_experts)
         edges = np.cumsum([0, *(len(b) for b in way.blocks)]) - 0.5
         for start, end, colour in zip(edges[:-1], edges[1:], drawing.FAMILY, strict=False):
@@ -141,7 +141,7 @@ def draw(found: Blocks, path: Path) -> None:
         row[1].set_xlabel(f"{len(way.in_experts)} rows, in the order of the experts", fontsize=9)
         _matrix(row[2], way.in_data)
         row[2].set_title("in the data's order", fontsize=10)
-        row[2].set_xlabel(f"{way.pairs:.0%} of pairs, {found.covariance(way):.0%} of squares", fontsize=9)
+        row[2].set_xlabel(f"{way.pairs:.0%} of pairs, {results.covariance(way):.0%} of squares", fontsize=9)
     drawing.save(figure, path)
 
 

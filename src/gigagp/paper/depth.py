@@ -16,7 +16,7 @@ from gigagp.arrays import Array
 from gigagp.combine import PoE, Prediction
 from gigagp.kernels import SquaredExponential
 from gigagp.paper import drawing, page
-from gigagp.paper.record import Found, Record
+from gigagp.paper.record import Record, Results
 from gigagp.progress import Listener, silent
 
 NOISE, SPAN, EDGE = 0.2, 4.0, 4.6
@@ -73,12 +73,15 @@ def panel(points: int, levels: int, seed: int = 0) -> Panel:
         SquaredExponential(), partition="stratified", levels=levels, branching=4, sharing=2, combine=PoE(),
         experts_per_query=None, training="full", random_state=seed,
     ).fit(x, y)  # fmt: skip
-    said = [_latent(model, at) for model in (exact, ours)]
+    predictions = [_latent(model, at) for model in (exact, ours)]
     inside = np.abs(at[:, 0]) <= SPAN
     ratio = metrics.likelihood_ratio(
-        said[0].mean[inside], _noisy(exact, said[0])[inside], said[1].mean[inside], _noisy(ours, said[1])[inside]
+        predictions[0].mean[inside],
+        _noisy(exact, predictions[0])[inside],
+        predictions[1].mean[inside],
+        _noisy(ours, predictions[1])[inside],
     )
-    return Panel(x, y, levels, at, said[0], said[1], ratio)
+    return Panel(x, y, levels, at, predictions[0], predictions[1], ratio)
 
 
 def panels(settings: Settings = FULL) -> list[Panel]:
@@ -88,22 +91,22 @@ def panels(settings: Settings = FULL) -> list[Panel]:
 
 def run(record: Record, data: Path, settings: Settings, tell: Listener = silent) -> list[Panel]:
     """Computed anew each time: it takes seconds. The data folder is not used."""
-    made: list[Panel] = []
+    computed: list[Panel] = []
 
-    def work() -> Found:
-        made.extend(panels(settings))
-        return {"lines": [list(line) for line in table(made)]}
+    def work() -> Results:
+        computed.extend(panels(settings))
+        return {"lines": [list(line) for line in table(computed)]}
 
     record.step("panels", work, again=True)
-    return made
+    return computed
 
 
 HEAD = ["points", "experts", "points of an expert", "likelihood ratio to the exact GP"]
 
 
-def write(record: Record, found: list[Panel], settings: Settings, paths: page.Paths) -> str:
-    draw(found, paths.picture())
-    lines = page.table(HEAD, [[f"{n:,}", str(c), str(p), f"{ratio:.3f}"] for n, c, p, ratio in table(found)])
+def write(record: Record, results: list[Panel], settings: Settings, paths: page.Paths) -> str:
+    draw(results, paths.picture())
+    lines = page.table(HEAD, [[f"{n:,}", str(c), str(p), f"{ratio:.3f}"] for n, c, p, ratio in table(results)])
     text = [
         "One column, the paper's model (rows dealt by a KD-tree, each to two of four children, product of densities of "
         "f), trained, against an exact GP of the same points: means and bands of two deviations of f. Top row: the "
@@ -117,21 +120,23 @@ def write(record: Record, found: list[Panel], settings: Settings, paths: page.Pa
     return lines
 
 
-def table(found: list[Panel]) -> list[tuple[int, int, int, float]]:
+def table(results: list[Panel]) -> list[tuple[int, int, int, float]]:
     """Points, experts, points of an expert, likelihood ratio to the exact GP."""
-    return [(len(p.x), p.experts, p.points, p.likelihood_ratio) for p in found]
+    return [(len(p.x), p.experts, p.points, p.likelihood_ratio) for p in results]
 
 
-def draw(found: list[Panel], path: Path) -> None:
+def draw(results: list[Panel], path: Path) -> None:
     figure, axes = drawing.grid(2, 3, (11, 5.6), sharex=True, sharey=True)
-    for one, ax in zip(found, axes.flat, strict=True):
+    for one, ax in zip(results, axes.flat, strict=True):
         ax.plot(one.x[:, 0], one.y, ".", color="#b5b5b5", markersize=2.5, zorder=0)
         models = ((one.exact, drawing.EXACT, "exact GP"), (one.ours, drawing.OURS, "hierarchy of experts"))
-        for said, colour, name in models:
-            assert said.variance is not None
-            band = 2 * np.sqrt(said.variance)
-            ax.fill_between(one.grid[:, 0], said.mean - band, said.mean + band, color=colour, alpha=0.18, linewidth=0)
-            ax.plot(one.grid[:, 0], said.mean, color=colour, linewidth=1.4, label=name)
+        for prediction, colour, name in models:
+            assert prediction.variance is not None
+            band = 2 * np.sqrt(prediction.variance)
+            ax.fill_between(
+                one.grid[:, 0], prediction.mean - band, prediction.mean + band, color=colour, alpha=0.18, linewidth=0
+            )
+            ax.plot(one.grid[:, 0], prediction.mean, color=colour, linewidth=1.4, label=name)
         ax.set_title(f"{len(one.x):,} points, {one.experts} experts of {one.points}", fontsize=10, loc="left")
         ratio = f"likelihood ratio {one.likelihood_ratio:.3f}"
         ax.text(0.98, 0.03, ratio, transform=ax.transAxes, ha="right", fontsize=9)
@@ -147,7 +152,7 @@ def _latent(model: HGPRegressor, at: Array) -> Prediction:
     return Prediction(mean, std**2)
 
 
-def _noisy(model: HGPRegressor, said: Prediction) -> Array:
-    """Deviation of y."""
-    assert said.variance is not None
-    return np.asarray(np.sqrt(said.variance + model.noise_variance_))
+def _noisy(model: HGPRegressor, latent: Prediction) -> Array:
+    """The standard deviation of y."""
+    assert latent.variance is not None
+    return np.asarray(np.sqrt(latent.variance + model.noise_variance_))

@@ -1,4 +1,4 @@
-"""What all figures share: colours, axes without a box, whole files."""
+"""Common parts of the figures: colours, axes and saving."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ def bare(axes: Axes) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """The same picture gives the same bytes."""
+    """Save the figure without metadata, so that the same picture gives the same bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150, metadata={"Software": None})

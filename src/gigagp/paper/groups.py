@@ -33,9 +33,9 @@ class Groups:
 
     def _leaf(self, leaf: int) -> float:
         for unit in range(self.units):
-            held = self.division.leaves_of(unit)
-            if leaf in held:
-                return unit + (held.index(leaf) + 0.5) / len(held)
+            leaves = self.division.leaves_of(unit)
+            if leaf in leaves:
+                return unit + (leaves.index(leaf) + 0.5) / len(leaves)
         raise LookupError(leaf)
 
 
@@ -45,15 +45,15 @@ def run(units: int = UNITS) -> Groups:
     return Groups(tree, units, divide(tree, units))
 
 
-def table(found: Groups) -> list[tuple[int, int]]:
+def table(groups: Groups) -> list[tuple[int, int]]:
     """Unit and number of leaves."""
-    return [(unit, len(found.division.leaves_of(unit))) for unit in range(found.units)]
+    return [(unit, len(groups.division.leaves_of(unit))) for unit in range(groups.units)]
 
 
-def draw(found: Groups, path: Path) -> None:
+def draw(groups: Groups, path: Path) -> None:
     figure, axes = drawing.grid(1, 1, (9, 4.2))
-    ax, tree = axes[0, 0], found.tree
-    for unit in range(found.units):
+    ax, tree = axes[0, 0], groups.tree
+    for unit in range(groups.units):
         ax.add_patch(Rectangle((unit + 0.04, -0.3), 0.92, tree.depth + 0.7, color="#e3edf7", zorder=0))
         ax.text(unit + 0.5, -0.4, f"unit {unit + 1}", ha="center", va="top", fontsize=9, color="#1f5fa8")
     seen = 0
@@ -61,25 +61,25 @@ def draw(found: Groups, path: Path) -> None:
         for index in range(tree.width(depth)):
             node = Node(tree, depth, index)
             if not node.is_leaf:
-                _node(ax, found, node, drawing.FAMILY[seen % len(drawing.FAMILY)])
+                _node(ax, groups, node, drawing.FAMILY[seen % len(drawing.FAMILY)])
                 seen += 1
             else:
-                ax.plot(found.place(node), 0, "o", color="black", markersize=7, zorder=3)
-    ax.set_xlim(-0.1, found.units + 0.1)
+                ax.plot(groups.place(node), 0, "o", color="black", markersize=7, zorder=3)
+    ax.set_xlim(-0.1, groups.units + 0.1)
     ax.set_ylim(-0.7, tree.depth + 0.45)
     drawing.bare(ax)
     drawing.save(figure, path)
 
 
-def _node(ax: Axes, found: Groups, node: Node, colour: str) -> None:
+def _node(ax: Axes, groups: Groups, node: Node, colour: str) -> None:
     """A node, the lines to its children, and the units that its part of the work is divided among."""
-    height, (first, last) = found.tree.depth - node.depth, found.span(node)
+    height, (first, last) = groups.tree.depth - node.depth, groups.span(node)
     shape = FancyBboxPatch(
         (first + 0.1, height - 0.2), last - first + 0.8, 0.4, boxstyle="round,pad=0,rounding_size=0.12",
         facecolor=colour, alpha=0.25, edgecolor=colour, zorder=1,
     )  # fmt: skip
     ax.add_patch(shape)
     for child in node.children:
-        ends = (found.place(node), found.place(child)), (height, height - 1)
+        ends = (groups.place(node), groups.place(child)), (height, height - 1)
         ax.plot(*ends, color="#555555", linewidth=0.9, zorder=2)
-    ax.plot(found.place(node), height, "o", color=colour, markersize=11, zorder=3)
+    ax.plot(groups.place(node), height, "o", color=colour, markersize=11, zorder=3)

@@ -19,9 +19,10 @@ from gigagp import HGPRegressor, metrics
 from gigagp.arrays import Array
 from gigagp.combine import RBCM, GPoE, Healed, PoE, Rule
 from gigagp.kernels import Kernel, SquaredExponential
-from gigagp.paper import drawing, page, readings, sets
-from gigagp.paper.everyone import ask_everyone
-from gigagp.paper.record import Found, Record
+from gigagp.paper import datasets, drawing, likelihood_ratios, page
+from gigagp.paper.all_experts import predict_with_all_experts
+from gigagp.paper.likelihood_ratios import ExactGP
+from gigagp.paper.record import Record, Results
 from gigagp.progress import Listener, silent
 
 FILE, MASK = "uci_kin40k", "orig_test_mask"
@@ -37,18 +38,18 @@ BLEND, DEFAULTS = "ours: local, blend", "ours: defaults"
 
 @dataclass(frozen=True)
 class Settings:
-    """How many of the 10,000 rows and 30,000 queries, and which levels; queries of the readings, and of joint ones."""
+    """How many of the 10,000 rows and 30,000 queries are used, which levels, and queries for the likelihood ratios."""
 
     training: int = 10_000
     queries: int = 30_000
     levels: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7)
-    read: int = 2_000
-    joint: int = 50
-    random_from: int = 5  # levels, of random experts that are trained: fewer take as long as all else together
+    read: int = 2_000  # queries at which the readings of the likelihood ratio are compared
+    joint: int = 50  # of these, queries whose joint density is used
+    random_from: int = 5  # levels from which random experts are trained: with fewer levels training takes too long
     seed: int = 0
 
     def points(self, level: int) -> int:
-        """Of an expert, at most."""
+        """The largest number of rows of an expert."""
         return -(-self.training * int(SHARING**level) // int(BRANCHING**level))
 
 
@@ -56,12 +57,12 @@ FULL = Settings()
 QUICK = Settings(training=1_500, queries=2_000, levels=(1, 2, 3, 4), read=1_000)
 
 
-class Rows(sets.Rows):
+class Rows(datasets.Rows):
     """Targets are in units of the training rows' deviation."""
 
     @classmethod
     def of(cls, folder: Path, settings: Settings) -> Rows:
-        data = sets.load(folder, FILE, MASK, rows=settings.training + settings.queries)
+        data = datasets.load(folder, FILE, MASK, rows=settings.training + settings.queries)
         test = np.asarray(data[MASK], bool).ravel()
         X, y = np.asarray(data["X"], float), np.asarray(data["y"], float)
         rng = np.random.default_rng(settings.seed)
@@ -94,22 +95,22 @@ def our_model(settings: Settings, level: int, defaults: bool) -> HGPRegressor:
     return HGPRegressor(SquaredExponential(), combine="blend", experts="gaussian", calibrate=False, **size)
 
 
-def run(record: Record, data: Path, settings: Settings, tell: Listener = silent) -> Found:
+def run(record: Record, data: Path, settings: Settings, tell: Listener = silent) -> Results:
     rows = Rows.of(data, settings)
     spread = rows.X.std(axis=0)
     rows = Rows(rows.X / spread, rows.y, rows.Z / spread, rows.truth)
     exact = record.step("exact", lambda: _exact(rows, settings, tell))
-    truth = readings.Truth.of(rows.X, rows.y, rows.Z[: settings.read], rows.truth[: settings.read], exact)
-    own = readings.Truth.of(
+    truth = ExactGP.of(rows.X, rows.y, rows.Z[: settings.read], rows.truth[: settings.read], exact)
+    own = ExactGP.of(
         rows.X, rows.y, rows.X[: settings.read], rows.y[: settings.read], {**exact, **exact["at_training_rows"]}
     )
     levels = {level: _level(record, rows, exact, (truth, own), settings, level, tell) for level in settings.levels}
     ours = record.step("ours, all defaults", lambda: _ours(rows, exact, HGPRegressor(random_state=settings.seed), tell))
     short = {key: value for key, value in exact.items() if key not in ("mean", "std", "at_training_rows")}
-    return {"exact": short, "levels": {str(level): found for level, found in levels.items()}, "ours": ours}
+    return {"exact": short, "levels": {str(level): results for level, results in levels.items()}, "ours": ours}
 
 
-def _exact(rows: Rows, settings: Settings, tell: Listener) -> Found:
+def _exact(rows: Rows, settings: Settings, tell: Listener) -> Results:
     cells = HGPRegressor(SquaredExponential(), experts="gaussian", standardize=False, random_state=settings.seed)
     model = exact_model(settings, cells.fit(rows.X, rows.y).kernel_).fit(rows.X, rows.y, progress=tell)
     mean, std = model.predict(rows.Z, return_std=True)
@@ -120,7 +121,7 @@ def _exact(rows: Rows, settings: Settings, tell: Listener) -> Found:
     }  # fmt: skip
 
 
-def _training(model: HGPRegressor) -> Found:
+def _training(model: HGPRegressor) -> Results:
     report = model.report_
     return {
         "training_seconds": report.seconds["training"], "iterations": report.iterations,
@@ -129,39 +130,39 @@ def _training(model: HGPRegressor) -> Found:
     }  # fmt: skip
 
 
-def _scored(truth: Array, mean: Array, std: Array) -> Found:
+def _scored(truth: Array, mean: Array, std: Array) -> Results:
     return {
         "rmse": metrics.rmse(truth, mean), "nlpd": metrics.nlpd(truth, mean, std),
         "coverage": metrics.coverage(truth, mean, std),
     }  # fmt: skip
 
 
-def _compared(rows: Rows, exact: Found, mean: Array, std: Array) -> Found:
+def _compared(rows: Rows, exact: Results, mean: Array, std: Array) -> Results:
     """Scores, and the ratio to the exact GP."""
     ratio = metrics.likelihood_ratio(np.array(exact["mean"]), np.array(exact["std"]), mean, std)
     return {**_scored(rows.truth, mean, std), "ratio": ratio}
 
 
-def _ours(rows: Rows, exact: Found, model: HGPRegressor, tell: Listener) -> Found:
+def _ours(rows: Rows, exact: Results, model: HGPRegressor, tell: Listener) -> Results:
     start = time.perf_counter()
     model.fit(rows.X, rows.y, progress=tell)
     fitted = time.perf_counter()
     mean, std = model.predict(rows.Z, return_std=True)
-    asked = time.perf_counter()
+    predicted = time.perf_counter()
     return {
-        **_compared(rows, exact, mean, std), "fit_seconds": fitted - start, "predict_seconds": asked - fitted,
+        **_compared(rows, exact, mean, std), "fit_seconds": fitted - start, "predict_seconds": predicted - fitted,
         "points": model.report_.points_per_expert[1], "experts": model.n_leaves_,
     }  # fmt: skip
 
 
 def _level(
-    record: Record, rows: Rows, exact: Found, truths: tuple[readings.Truth, readings.Truth], settings: Settings,
+    record: Record, rows: Rows, exact: Results, truths: tuple[ExactGP, ExactGP], settings: Settings,
     level: int, tell: Listener,
-) -> Found:  # fmt: skip
-    """Everything about one depth: the paper's experts under all rules and readings, and ours of equal size."""
+) -> Results:  # fmt: skip
+    """Everything about one depth: the paper's experts under all rules and likelihood ratios, and ours of equal size."""
     fitted: dict[str, HGPRegressor] = {}
 
-    def step(what: str, work: Callable[[], Found]) -> Found:
+    def step(what: str, work: Callable[[], Results]) -> Results:
         return record.step(f"level {level}, {what}", work)
 
     def model(partition: str) -> HGPRegressor:
@@ -169,15 +170,15 @@ def _level(
             fitted[partition] = paper_model(settings, level, partition).fit(rows.X, rows.y, progress=tell)
         return fitted[partition]
 
-    def trained() -> Found:
+    def trained() -> Results:
         one = model("stratified")
-        said = ask_everyone(one, rows.Z, RULES, tell)
+        predictions = predict_with_all_experts(one, rows.Z, RULES, tell)
         sizes = one.report_.points_per_leaf
-        rules = {name: _compared(rows, exact, mean, std) for name, (mean, std) in said.items()}
+        rules = {name: _compared(rows, exact, mean, std) for name, (mean, std) in predictions.items()}
         return {**_training(one), "leaves": one.n_leaves_, "points": list(sizes), "rules": rules}
 
-    found = step("trained", trained)
-    trained_theta, (truth, own) = np.array(found["theta"]), truths
+    results = step("trained", trained)
+    trained_theta, (truth, own) = np.array(results["theta"]), truths
     reads: dict[str, tuple[Callable[[], HGPRegressor], Array | None]] = {
         "kd-tree, theta trained": (lambda: model("stratified"), trained_theta)
     }
@@ -186,19 +187,19 @@ def _level(
         reads["random, theta trained"] = (lambda: model("random"), None)
     reads["random, theta of the exact GP"] = (lambda: _dealt(rows, settings, level), truth.theta)
     read = {
-        how: step(how, lambda make=make, theta=theta: truth.read(make(), theta, settings.joint, tell))  # type: ignore[misc]
+        how: step(how, lambda make=make, theta=theta: truth.ratios(make(), theta, settings.joint, tell))  # type: ignore[misc]
         for how, (make, theta) in reads.items()
     }
     at_rows = "kd-tree, theta trained, at training rows"
-    read[at_rows] = step(at_rows, lambda: own.read(model("stratified"), trained_theta, 0, tell))
+    read[at_rows] = step(at_rows, lambda: own.ratios(model("stratified"), trained_theta, 0, tell))
     for name, defaults in ((BLEND, False), (DEFAULTS, True)):
         ours = our_model(settings, level, defaults)
-        found["rules"][name] = step(name, lambda ours=ours: _ours(rows, exact, ours, tell))  # type: ignore[misc]
-    return {**found, "readings": read}
+        results["rules"][name] = step(name, lambda ours=ours: _ours(rows, exact, ours, tell))  # type: ignore[misc]
+    return {**results, "readings": read}
 
 
 def _dealt(rows: Rows, settings: Settings, level: int) -> HGPRegressor:
-    """Random experts, without training: theta comes from elsewhere."""
+    """Random experts without training, for use with another theta."""
     model = paper_model(settings, level, "random")
     model.kernel = SquaredExponential(1.0, 1.0, variance_bounds=(1.0, 1.0), lengthscale_bounds=(1.0, 1.0))
     model.noise_bounds = (0.1, 0.1)
@@ -206,14 +207,14 @@ def _dealt(rows: Rows, settings: Settings, level: int) -> HGPRegressor:
     return model
 
 
-def write(record: Record, found: Found, settings: Settings, paths: page.Paths) -> str:
-    levels = {int(level): each for level, each in found["levels"].items()}
-    draw(found, settings, paths.picture())
+def write(record: Record, results: Results, settings: Settings, paths: page.Paths) -> str:
+    levels = {int(level): each for level, each in results["levels"].items()}
+    draw(results, settings, paths.picture())
     names = [*RULES, BLEND, DEFAULTS]
     first = page.table(
         ["levels", "leaves", "points per leaf", "s per iteration, paper", "here", "iterations", "ratio, paper", "here"],
-        [["exact GP", "-", f"{settings.training:,}", f"{PAPER_SECONDS[0]:.1f}", _pace(found["exact"]),
-          str(found["exact"]["iterations"]), "1", "1"],
+        [["exact GP", "-", f"{settings.training:,}", f"{PAPER_SECONDS[0]:.1f}", _pace(results["exact"]),
+          str(results["exact"]["iterations"]), "1", "1"],
          *([str(level), f"{each['leaves']:,}", _span(each["points"]), f"{PAPER_SECONDS[level]:.1f}", _pace(each),
             str(each["iterations"]), f"{PAPER_RATIO[level]:.3f}", f"{each['rules'][EQ7]['ratio']:.3f}"]
            for level, each in levels.items())],
@@ -226,11 +227,11 @@ def write(record: Record, found: Found, settings: Settings, paths: page.Paths) -
         )
         for key in ("ratio", "rmse", "nlpd")
     }  # fmt: skip
-    exact, ours = found["exact"], found["ours"]
+    exact, ours = results["exact"], results["ours"]
     text = [
         f"{settings.training:,} rows for training, {settings.queries:,} for the test (the classic split), squared "
-        "exponential with a length-scale a column, standardised target, float64. Each architecture trains its own "
-        "theta, all experts at every evaluation (L-BFGS); all experts are asked at every query. The exact GP starts "
+        "exponential with one length-scale per column, standardised target, float64. Each architecture trains its own "
+        "theta, with all experts at every evaluation (L-BFGS) and at every query. The exact GP starts "
         "from the kernel of our local experts, which saves it iterations. The paper's computer had four cores.",
         "## The paper's table",
         first,
@@ -245,8 +246,8 @@ def write(record: Record, found: Found, settings: Settings, paths: page.Paths) -
         "Likelihood ratio to the exact GP:", tables["ratio"],
         "RMSE:", tables["rmse"],
         "NLPD:", tables["nlpd"],
-        *_verdicts(levels),
-        *readings.section(
+        *_conclusions(levels),
+        *likelihood_ratios.section(
             {level: each["readings"] for level, each in levels.items()}, PAPER_RATIO,
             {level: (each["evidence"], exact["evidence"]) for level, each in levels.items()},
             settings.joint, settings.read,
@@ -256,7 +257,7 @@ def write(record: Record, found: Found, settings: Settings, paths: page.Paths) -
     return f"{first}\n\nratio\n{tables['ratio']}\n\nRMSE\n{tables['rmse']}\n\nNLPD\n{tables['nlpd']}"
 
 
-def _pace(trained: Found) -> str:
+def _pace(trained: Results) -> str:
     return page.number(trained["training_seconds"] / max(1, trained["iterations"]), 2)
 
 
@@ -265,7 +266,7 @@ def _span(points: list[int]) -> str:
     return f"{high:,}" if low == high else f"{low:,}-{high:,}"
 
 
-def _verdicts(levels: dict[int, Found]) -> list[str]:
+def _conclusions(levels: dict[int, Results]) -> list[str]:
     """How often ours is better than the paper's model with experts of the same size."""
     lines = []
     for name in (BLEND, DEFAULTS):
@@ -280,9 +281,9 @@ def _verdicts(levels: dict[int, Found]) -> list[str]:
     return ["With experts of the same size:", "\n".join(lines)]
 
 
-def draw(found: Found, settings: Settings, path: Path) -> None:
+def draw(results: Results, settings: Settings, path: Path) -> None:
     """Ratio, RMSE and NLPD by points per leaf; the exact GP and the paper's ratios beside them."""
-    levels = {int(level): each for level, each in found["levels"].items()}
+    levels = {int(level): each for level, each in results["levels"].items()}
     points = [settings.points(level) for level in levels]
     figure, axes = drawing.grid(1, 3, (12, 4.2))
     colours = dict(
@@ -297,7 +298,7 @@ def draw(found: Found, settings: Settings, path: Path) -> None:
             ax.plot(points, printed, "k--", linewidth=1, label="as printed in the paper")
             ax.set_ylim(0, 1.03)
         else:
-            ax.axhline(found["exact"][key], color="black", linewidth=1, linestyle=":", label="exact GP")
+            ax.axhline(results["exact"][key], color="black", linewidth=1, linestyle=":", label="exact GP")
         ax.set_xscale("log")
         ax.set_xticks(points, [f"{p:,}" for p in points], fontsize=8, rotation=45)
         ax.minorticks_off()
@@ -305,7 +306,7 @@ def draw(found: Found, settings: Settings, path: Path) -> None:
         ax.set_title(title, fontsize=10, loc="left")
         ax.spines[["top", "right"]].set_visible(False)
     lowest = min(each["rules"][name]["nlpd"] for each in levels.values() for name in colours)
-    axes[0, 2].set_ylim(min(lowest, found["exact"]["nlpd"]) - 0.2, 3.0)
+    axes[0, 2].set_ylim(min(lowest, results["exact"]["nlpd"]) - 0.2, 3.0)
     lines = {label: line for ax in axes[0] for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=5, frameon=False, fontsize=9)
     drawing.save(figure, path)

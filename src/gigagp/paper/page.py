@@ -1,4 +1,4 @@
-"""Pages of docs/paper: Markdown with tables, made whole."""
+"""Pages of docs/paper: Markdown with tables, written atomically."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gigagp.data.folders import writing_file
 from gigagp.paper.record import Record
 
 
 @dataclass(frozen=True)
 class Paths:
-    """Where the page of an experiment and its pictures go. A quick form has names of its own, and no page is lost."""
+    """Paths of the page of an experiment and of its pictures. A quick run has its own file names."""
 
     folder: Path
     name: str
@@ -27,7 +28,7 @@ class Paths:
 
     @property
     def steps(self) -> Path:
-        """The folder of what has been found so far."""
+        """The folder of the recorded steps."""
         return self.folder / ".steps" / self.stem
 
     def picture(self, which: str = "") -> Path:
@@ -35,13 +36,13 @@ class Paths:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """The first column to the left, all others to the right."""
+    """A Markdown table: the first column is left-aligned, the others right-aligned."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """With so many digits after the point; a dash for what is not known; very small and very large ones with an e."""
+    """A number with `digits` decimals, in exponential notation if very small or large; a dash for None."""
     if value is None:
         return "-"
     if value != 0 and not 10.0**-digits <= abs(value) < 1e6:
@@ -50,14 +51,13 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def write(paths: Paths, title: str, parts: Iterable[str], record: Record, seeds: str) -> None:
-    """The page, with where its figures come from; it is there when it is whole."""
+    """Write the page, with the origin of its figures; the file appears only when it is complete."""
     form = " --quick" if paths.quick else ""
     origin = (
         f"Made by `gigagp reproduce {paths.name}{form}` ({record.seconds / 60:.1f} minutes in all): {record.origin}; "
         f"{seeds}."
     )
-    subset = ["The quick form, on a part of the data: it shows that everything runs, not the results."]
+    subset = ["A quick run on part of the data: it shows that the experiment runs, not the results of the paper."]
     text = "\n\n".join([f"# {title}", *(subset if paths.quick else []), *parts, origin]) + "\n"
-    beside = paths.page.with_suffix(".partial")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(paths.page)
+    with writing_file(paths.page) as file:
+        file.write(text.encode())

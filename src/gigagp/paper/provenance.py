@@ -1,4 +1,4 @@
-"""Where a figure comes from: the code, the machine and the day."""
+"""The origin of a figure: commit, machine and date. Recorded with each step of an experiment."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _HERE = Path(__file__).resolve()
 
 
 def commit() -> str:
-    """Of the repository that this code is in, "-dirty" where it was edited; else the version of the package."""
+    """The commit of the repository with this code, "-dirty" if it was edited; otherwise the version of the package."""
     if _git("ls-files", "--error-unmatch", _HERE.name) is None:
         return f"version {__version__}"
     return _git("describe", "--always", "--dirty") or f"version {__version__}"
 
 
 def _git(*words: str) -> str | None:
-    """What git says, or None where it or its repository is absent."""
+    """The output of git, or None if git or the repository is absent."""
     try:
-        said = subprocess.run(["git", *words], cwd=_HERE.parent, capture_output=True, text=True, check=False)
+        result = subprocess.run(["git", *words], cwd=_HERE.parent, capture_output=True, text=True, check=False)
     except OSError:
         return None
-    return said.stdout.strip() if said.returncode == 0 else None
+    return result.stdout.strip() if result.returncode == 0 else None
 
 
 def today() -> str:
@@ -37,7 +37,7 @@ def today() -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores that may be used, memory, versions, day and commit."""
+    """Processor, usable cores, memory, versions, date and commit."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():

@@ -24,8 +24,8 @@ from gigagp.engines import one_blas_thread, open_engine
 from gigagp.fit.training import summed_evidence
 from gigagp.kernels import SquaredExponential
 from gigagp.linalg.workspace import Workspace
-from gigagp.paper import drawing, fitc, page, svgp
-from gigagp.paper.record import Found, Record
+from gigagp.paper import drawing, page, peers
+from gigagp.paper.record import Record, Results
 from gigagp.progress import Event, Listener, silent
 from gigagp.tree import Tree
 
@@ -40,7 +40,7 @@ Opened = Callable[[int], AbstractContextManager[Callable[[], Any]]]  # for so ma
 
 @dataclass(frozen=True)
 class Settings:
-    """Powers of two; seconds and GB that an evaluation of a peer may take."""
+    """Numbers of rows as powers of two; seconds and GB that an evaluation of a peer may take."""
 
     powers: tuple[int, ...] = tuple(range(10, 25))
     allowed_seconds: float = 60.0
@@ -53,7 +53,7 @@ QUICK = Settings(powers=(10, 12, 14, 16, 18), allowed_seconds=4.0, repeats=3)
 
 
 def rows(n: int) -> tuple[Array, Array]:
-    """n rows of standardised data, made in place."""
+    """n rows of standardised data."""
     rng = np.random.default_rng(0)
     X, y = np.empty((n, D)), np.empty(n)
     for a in range(0, n, BLOCK):
@@ -64,12 +64,12 @@ def rows(n: int) -> tuple[Array, Array]:
 
 
 def leaf_size(power: int) -> int:
-    """Of the paper's scheme."""
+    """Points per leaf in the paper's scheme."""
     return LARGE if power <= CHANGE else SMALL
 
 
 def three_levels(leaves: int) -> Tree:
-    """The root, two inner levels, and the leaves below them, each level about as wide for its parents as the next."""
+    """A tree of three levels in which all nodes have about the same number of children."""
     first = max(1, round(leaves ** (1 / 3)))
     second = max(first, round(leaves ** (2 / 3)))
     widths = ((1, first), (first, second), (second, leaves))
@@ -92,52 +92,53 @@ def tree_evidence(n: int, leaf: int, workers: int | None = None) -> Iterator[Cal
 @contextmanager
 def sparse_evidence(n: int) -> Iterator[Callable[[], Any]]:
     """FITC's evidence with as many inducing inputs as a tenth of the rows."""
+    fitc = peers.load_peer("fitc")
     fitc.evidence(*rows(256))(THETA)  # the first call of torch is slow
     evidence = fitc.evidence(*rows(n))
     yield lambda: evidence(THETA)
 
 
-def run(record: Record, data: Path, settings: Settings, tell: Listener = silent) -> Found:
+def run(record: Record, data: Path, settings: Settings, tell: Listener = silent) -> Results:
     """All curves; the data folder is not used."""
     begun = time.perf_counter()
 
-    def told(curve: str, power: int, work: Callable[[], Found]) -> Found:
-        found = record.step(f"{curve}, 2^{power}", work)
+    def step(curve: str, power: int, work: Callable[[], Results]) -> Results:
+        results = record.step(f"{curve}, 2^{power}", work)
         tell(Event(f"timing of {curve}", 1 << power, None, time.perf_counter() - begun))
-        return found
+        return results
 
-    def tree(power: int) -> Found:
+    def tree(power: int) -> Results:
         with tree_evidence(1 << power, leaf_size(power)) as evidence:
             return {"leaves": (1 << power) // leaf_size(power), **_timed(evidence, settings.repeats)}
 
-    curves: dict[str, list[Found]] = {TREE: []}
+    curves: dict[str, list[Results]] = {TREE: []}
     for power in settings.powers:
-        curves[TREE].append({"power": power, **told(TREE, power, lambda power=power: tree(power))})  # type: ignore[misc]
-    lacking = svgp.missing("torch")
-    peers: dict[str, Opened] = {EXACT: lambda n: tree_evidence(n, n)} | ({} if lacking else {SPARSE: sparse_evidence})
-    for curve, opened in peers.items():
-        curves[curve] = _as_far(curve, opened, settings, told)
-    return {"curves": curves, "lacking": lacking}
+        curves[TREE].append({"power": power, **step(TREE, power, lambda power=power: tree(power))})  # type: ignore[misc]
+    reason = peers.reason_unavailable("fitc", "torch")
+    others: dict[str, Opened] = {EXACT: lambda n: tree_evidence(n, n)} | ({} if reason else {SPARSE: sparse_evidence})
+    for curve, opened in others.items():
+        curves[curve] = _up_to_limit(curve, opened, settings, step)
+    return {"curves": curves, "lacking": reason}
 
 
-def _as_far(curve: str, opened: Opened, settings: Settings, told: Callable[..., Found]) -> list[Found]:
-    """Doubling until the next would take longer, or more memory, than allowed."""
+def _up_to_limit(curve: str, opened: Opened, settings: Settings, step: Callable[..., Results]) -> list[Results]:
+    """Evaluations of doubling size until the next would take more time or memory than allowed."""
 
-    def one(power: int) -> Found:
+    def one(power: int) -> Results:
         with opened(1 << power) as evidence:
             return _timed(evidence, settings.repeats)
 
-    found: list[Found] = []
+    results: list[Results] = []
     for power in range(settings.powers[0], settings.powers[-1] + 1):
         needed = 3 * 8 * 4.0**power / 1e9 * (1.0 if curve == EXACT else 0.35)
-        if found and (found[-1]["seconds"] * 8 > settings.allowed_seconds or needed > settings.allowed_gb):
+        if results and (results[-1]["seconds"] * 8 > settings.allowed_seconds or needed > settings.allowed_gb):
             break
-        found.append({"power": power, **told(curve, power, lambda power=power: one(power))})  # type: ignore[misc]
-    return found
+        results.append({"power": power, **step(curve, power, lambda power=power: one(power))})  # type: ignore[misc]
+    return results
 
 
-def _timed(work: Callable[[], Any], repeats: int) -> Found:
-    """The median of some repeats; of one, where that takes long."""
+def _timed(work: Callable[[], Any], repeats: int) -> Results:
+    """Median, smallest and largest seconds of a few repeats; of one if it takes long."""
     taken: list[float] = []
     while len(taken) < repeats and (sum(taken) < 20 or not taken):
         start = time.perf_counter()
@@ -146,9 +147,9 @@ def _timed(work: Callable[[], Any], repeats: int) -> Found:
     return {"seconds": float(np.median(taken)), "low": min(taken), "high": max(taken), "repeats": len(taken)}
 
 
-def table(found: Found) -> list[list[str]]:
-    """A line for each number of rows."""
-    by_power = {curve: {p["power"]: p for p in points} for curve, points in found["curves"].items()}
+def table(results: Results) -> list[list[str]]:
+    """One line per number of rows."""
+    by_power = {curve: {p["power"]: p for p in points} for curve, points in results["curves"].items()}
     lines = []
     for power, point in by_power[TREE].items():
         others = [by_power.get(curve, {}).get(power, {}).get("seconds") for curve in (EXACT, SPARSE)]
@@ -160,10 +161,10 @@ def table(found: Found) -> list[list[str]]:
 HEAD = ["rows", "", "leaves", "points of a leaf", "tree, s", "full GP, s", "FITC, s"]
 
 
-def write(record: Record, found: Found, settings: Settings, paths: page.Paths) -> str:
-    draw(found, paths.picture())
-    largest = found["curves"][TREE][-1]
-    missing = [f"FITC was not run: {found['lacking']} is not installed."] if found["lacking"] else []
+def write(record: Record, results: Results, settings: Settings, paths: page.Paths) -> str:
+    draw(results, paths.picture())
+    largest = results["curves"][TREE][-1]
+    missing = [f"FITC was not run: {results['lacking']}."] if results["lacking"] else []
     text = [
         "Seconds for one evaluation of the log marginal likelihood and its gradient: eight columns, squared "
         f"exponential, float64, medians of up to {settings.repeats} evaluations, all cores. The tree has three levels; "
@@ -171,22 +172,22 @@ def write(record: Record, found: Found, settings: Settings, paths: page.Paths) -
         "expert with all rows; FITC has as many inducing inputs as a tenth of the rows.",
         *missing,
         f"![Seconds by rows, and the number of leaves]({paths.picture().name})",
-        page.table(HEAD, table(found)),
+        page.table(HEAD, table(results)),
         f"The paper (64 nodes of 4 cores) took about {PAPER_SECONDS} s for 2^{PAPER_POWERS[TREE]} rows, and as long "
         f"for a full GP of 2^{PAPER_POWERS[EXACT]} and a sparse GP of 2^{PAPER_POWERS[SPARSE]} rows. Here "
         f"2^{largest['power']} rows take {largest['seconds']:.3g} s.",
     ]
     page.write(paths, "The timing figure", text, record, "data of seed 0")
-    return page.table(HEAD, table(found))
+    return page.table(HEAD, table(results))
 
 
-def draw(found: Found, path: Path) -> None:
+def draw(results: Results, path: Path) -> None:
     """Seconds on the left axis, leaves on the right, both logarithmic."""
     figure, axes = drawing.grid(1, 1, (7.5, 4.6))
     ax = axes[0, 0]
     colours = {TREE: drawing.OURS, EXACT: drawing.EXACT, SPARSE: "#3a8f4c"}
     names = {TREE: "hierarchy of experts"}
-    for curve, points in found["curves"].items():
+    for curve, points in results["curves"].items():
         sizes = [2.0 ** p["power"] for p in points]
         label = names.get(curve, curve)
         ax.plot(sizes, [p["seconds"] for p in points], "o--", color=colours[curve], markersize=4, label=label)
@@ -195,7 +196,7 @@ def draw(found: Found, path: Path) -> None:
     ax.set_xlabel("rows", fontsize=9)
     ax.set_ylabel("seconds, evidence and gradient", fontsize=9)
     right = ax.twinx()
-    tree = found["curves"][TREE]
+    tree = results["curves"][TREE]
     right.plot([2.0 ** p["power"] for p in tree], [p["leaves"] for p in tree], "k-", linewidth=1.2, label="leaves")
     right.set_yscale("log")
     right.set_ylabel("leaves", fontsize=9)

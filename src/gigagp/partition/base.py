@@ -1,20 +1,30 @@
-"""What a partition is: which rows each expert reads, and the tree above the experts."""
+"""Interface of the partitions: which rows each expert reads, and the tree above the experts."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from numbers import Real
+from typing import TypeVar
 
 import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.data.row_lists import RowLists
+from gigagp.data.scan import Sample
+from gigagp.data.store import ExpertStore
 from gigagp.errors import InvalidParameter
 from gigagp.linalg.compiled import compiled
 from gigagp.tree import Tree
 
-DEFAULT_BRANCHING = 4  # the paper's
+DEFAULT_BRANCHING = 4  # children per node, as in the paper
+
+R = TypeVar("R")
+# (number of the first row, scaled inputs) -> the bucket of each row
+Assign = Callable[[int, Array], Array]
+# Passes inputs and targets, in storage order, to the function that it is called with.
+Parts = Callable[[Callable[[Array, Array], None]], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,9 +44,19 @@ class Partition:
         return len(self.cells)
 
 
+@dataclass(frozen=True, eq=False)
+class StoredPartition:
+    """A partition whose rows are in an expert store: which of them each leaf trains on (cells) and predicts from."""
+
+    store: ExpertStore
+    cells: RowLists
+    experts: RowLists
+    tree: Tree
+
+
 @dataclass(frozen=True)
 class Shape:
-    """The hierarchy a user asks for: levels and branching, or leaf_size; None is left to the partition."""
+    """The hierarchy that the user requests: levels and branching, or leaf_size. None leaves it to the partition."""
 
     levels: int | None = None
     branching: int | None = None
@@ -72,18 +92,70 @@ def _is_number(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool) and bool(np.isfinite(float(value)))
 
 
-class Partitioner(ABC):
-    """A way to divide the rows among experts."""
+class Buckets(ABC):
+    """Rows sorted into buckets."""
 
-    local = False  # whether an expert's rows are neighbours, so that a query is best asked of the nearest experts
+    sizes: Array  # rows of each bucket
+
+    @abstractmethod
+    def take(self, bucket: int) -> tuple[Array, Array]:
+        """Inputs and targets of one bucket, in the order of the data. Each bucket can be taken once."""
+
+
+class RowSorter(ABC):
+    """A data set with more rows than are divided at once, and the operations that store it with bounded memory."""
+
+    rows: int
+    columns: int
+    bucket_rows: int  # about how many rows a bucket should have
+    metric: Array  # factors of the columns, in which local partitions measure distances
+    sample: Sample  # random rows of the data set
+
+    @abstractmethod
+    def keys(self, first: int, count: int) -> Array:
+        """The pseudo-random numbers of the rows first, first + 1, ..; `sample` has the rows with the smallest ones."""
+
+    @abstractmethod
+    def buckets(self, assign: Assign, count: int) -> Buckets:
+        """Sort the rows into `count` buckets, in one pass over the data."""
+
+    @abstractmethod
+    def map(self, function: Callable[[int], R], buckets: Iterable[int]) -> Iterator[R]:
+        """The function's value for each bucket, in order, computed in parallel."""
+
+    @abstractmethod
+    def check_index(self, bytes_per_row: int) -> None:
+        """Raise InvalidParameter if so many bytes per row do not fit the memory budget."""
+
+    @abstractmethod
+    def write(self, parts: Parts, cells: RowLists, experts: RowLists, tree: Tree) -> StoredPartition:
+        """Store the rows in the order in which `parts` passes them."""
+
+    @abstractmethod
+    def write_in_order(self, partition: Partition) -> StoredPartition:
+        """Store the rows in the partition's order."""
+
+    @abstractmethod
+    def divide_in_memory(self, partitioner: Partitioner, shape: Shape, rng: np.random.Generator) -> StoredPartition:
+        """Load all rows, divide them with `split` and store them; InvalidParameter if they do not fit in memory."""
+
+
+class Partitioner(ABC):
+    """A way to divide the rows among experts. `gigagp.testing.check_partition` checks one."""
+
+    local = False  # whether the rows of an expert are neighbours, so that the nearest experts predict a query best
 
     @abstractmethod
     def check(self, n: int, shape: Shape) -> None:
-        """Refuse, before any work, a shape that n rows cannot have."""
+        """Raise InvalidParameter, before any work, for a shape that n rows cannot have."""
 
     @abstractmethod
     def split(self, X: Array, shape: Shape, rng: np.random.Generator) -> Partition:
-        """Divide the rows of X (scaled by the kernel's metric where the partition is local)."""
+        """Divide the rows of X, which are multiplied by the kernel's metric where the partition is local."""
+
+    def split_large(self, sorter: RowSorter, shape: Shape, rng: np.random.Generator) -> StoredPartition:
+        """Divide and store more rows than one bucket has. By default all rows are loaded and divided by `split`."""
+        return sorter.divide_in_memory(self, shape, rng)
 
     def __repr__(self) -> str:
         own = ", ".join(f"{key}={value!r}" for key, value in vars(self).items())
@@ -97,12 +169,12 @@ def regular_tree(shape: Shape) -> Tree:
 
 
 def count_leaves(n: int, reads: int, leaf_size: int) -> int:
-    """How many leaves of about `leaf_size` hold `reads` row numbers of n rows, two at least in each."""
+    """How many leaves of about `leaf_size` rows `reads` row numbers of n rows fill, with at least two rows in each."""
     return max(1, min(round(reads / min(leaf_size, n)), reads // 2))
 
 
 def check_leaf(points: float, shape: Shape, rows: int) -> None:
-    """Refuse a hierarchy that leaves less than two points in a leaf."""
+    """Raise InvalidParameter for a hierarchy with fewer than two points per leaf."""
     if points < 2:
         raise InvalidParameter(
             f"levels={shape.levels}, branching={shape.branching}, sharing={shape.sharing} leave {points:.3g} of "

@@ -1,4 +1,4 @@
-"""A few splits of the space, found from a sample, that divide many rows into buckets small enough to work on whole.
+"""A coarse tree: a few splits of the input space, found from a sample, that sort many rows into buckets.
 
 A row goes left of a split if (its value, its tie-breaker) is less than the split's, compared in that order: where many
 rows have the same value, pseudo-random numbers divide them in the right proportion.
@@ -12,13 +12,16 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.linalg.compiled import compiled
+from gigagp.partition.base import RowSorter
 
-_MOST_ROWS, _MOST_BYTES = 1 << 18, 1 << 25
+_MOST_ROWS = 1 << 18  # rows per bucket
+_FEWEST_ROWS = 4096  # rows per bucket
+_MOST_BYTES = 1 << 25  # bytes per bucket, in double precision
 
 
 def bucket_rows(columns: int) -> int:
-    """How many rows are worked on whole: a matter of memory, but the same on every machine, for it shapes the model."""
-    return max(4096, min(_MOST_ROWS, _MOST_BYTES // (8 * (columns + 1))))
+    """How many rows are divided at once. It bounds memory, but must not depend on the machine: it shapes the model."""
+    return max(_FEWEST_ROWS, min(_MOST_ROWS, _MOST_BYTES // (8 * (columns + 1))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,10 +32,16 @@ class CoarseTree:
     values: Array
     ties: Array
     children: Array  # (splits, 2)
-    leaves: Array  # how many of the leaves asked for belong to each bucket
+    leaves: Array  # leaves of each bucket
 
     def __len__(self) -> int:
         return len(self.leaves)
+
+    @classmethod
+    def for_buckets(cls, sorter: RowSorter, points: Array, leaves: int) -> CoarseTree:
+        """Buckets of about the sorter's size for so many leaves; `points` are the sample's inputs."""
+        most = max(1, sorter.bucket_rows * leaves // sorter.rows)
+        return cls.of_sample(points, sorter.sample.keys, leaves, most)
 
     @classmethod
     def of_sample(cls, X: Array, keys: Array, n_leaves: int, most: int) -> CoarseTree:
@@ -72,7 +81,7 @@ class CoarseTree:
 
 
 def _tie_breakers(keys: Array) -> Array:
-    """The rows' keys, lowest byte first: a sample is of the smallest keys, so their high bytes are not random in it."""
+    """The rows' keys with reversed bytes: a sample has the smallest keys, so their high bytes are not random in it."""
     return keys.byteswap()
 
 

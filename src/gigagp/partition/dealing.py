@@ -1,4 +1,4 @@
-"""Dealing a node's rows to its children, as random and stratified partitions both do."""
+"""Partitions that deal the rows of a node to its children like cards: random and stratified."""
 
 from __future__ import annotations
 
@@ -14,33 +14,70 @@ from gigagp.partition.base import (
     DEFAULT_BRANCHING,
     Partition,
     Partitioner,
+    RowSorter,
     Shape,
+    StoredPartition,
     check_leaf,
     count_leaves,
     regular_tree,
 )
+from gigagp.partition.coarse import CoarseTree
+from gigagp.partition.kdtree import cell_starts, kd_order
 from gigagp.tree import Tree
 
-DEFAULT_LEAF = 512
-# A node's rows, in the order in which they are to be dealt like cards.
+DEFAULT_LEAF = 512  # rows per leaf
+_INDEX_BYTES = 40  # bytes per row in memory while row numbers are dealt: order, groups, positions
+# (rows of a node, number of children) -> the rows in the order in which they are dealt to the children, like cards
 Shuffle = Callable[[Array, int], Array]
 
 
 class Dealing(Partitioner):
-    """Partitions that deal rows like cards: the row numbers, and at most an order of them, are all they need."""
+    """A partition that deals rows like cards. It needs only row numbers, and at most a spatial order of them."""
 
-    spatial = False  # whether rows are dealt in an order in which neighbours follow each other
+    spatial = False  # whether rows are dealt in an order in which neighbours are close
 
     def check(self, n: int, shape: Shape) -> None:
         check_dealing(n, shape)
 
     @abstractmethod
     def deal(self, n: int, shape: Shape, rng: np.random.Generator, ordered: Array | None = None) -> Partition:
-        """Divide n rows, too many to look at whole; `ordered` are their numbers in spatial order, if that is wanted."""
+        """Divide n rows by their numbers alone; `ordered` has these in spatial order where `spatial` is true."""
+
+    def split_large(self, sorter: RowSorter, shape: Shape, rng: np.random.Generator) -> StoredPartition:
+        sorter.check_index(_INDEX_BYTES)
+        ordered = spatial_order(sorter) if self.spatial else None
+        partition = self.deal(sorter.rows, shape, rng, ordered)
+        del ordered
+        return sorter.write_in_order(partition)
+
+
+def spatial_order(sorter: RowSorter) -> Array:
+    """Row numbers in an order in which neighbours are close: buckets, and a KD-tree of pairs within each."""
+    coarse = CoarseTree.for_buckets(sorter, sorter.sample.X, sorter.rows // 2)
+    ids = np.empty(sorter.rows, np.int32)
+
+    def assign(first: int, X: Array) -> Array:
+        here = coarse.route(X, sorter.keys(first, len(X)))
+        ids[first : first + len(X)] = here
+        return here
+
+    buckets = sorter.buckets(assign, len(coarse))
+
+    def divide(bucket: int) -> Array:
+        X, _ = buckets.take(bucket)
+        return kd_order(X, cell_starts(len(X), max(1, len(X) // 2)))
+
+    ordered = np.argsort(ids, kind="stable")
+    start = 0
+    for order in sorter.map(divide, range(len(coarse))):
+        here = slice(start, start + len(order))
+        ordered[here] = ordered[here][order]
+        start += len(order)
+    return ordered
 
 
 def check_dealing(n: int, shape: Shape) -> None:
-    """Refuse what cannot be dealt: fractions of rows, more shares than children, leaves of less than two rows."""
+    """Raise InvalidParameter for fractional sharing, more shares than children, or leaves of fewer than two rows."""
     sharing = _sharing(shape)
     if shape.levels is None:
         return
@@ -68,7 +105,7 @@ def deal_tree(n: int, shape: Shape, shuffle: Shuffle) -> Partition:
     sharing = _sharing(shape)
     if shape.levels is None:
         n_leaves = count_leaves(n, n * sharing, int(shape.leaf_size or DEFAULT_LEAF))
-        if n_leaves <= sharing:  # every expert would hold all rows: one does
+        if n_leaves <= sharing:  # every expert would have all rows: one expert suffices
             n_leaves, sharing = 1, 1
         leaves = _deal(shuffle(np.arange(n), n_leaves), n_leaves, sharing)
         return _store(leaves, n, Tree.balanced(n_leaves))

@@ -1,35 +1,40 @@
 """Local experts: the cells of a KD-tree, in the metric of a first rough theta.
 
-Evidence comes from the disjoint cells alone; for prediction an expert reads its whole cell and, with sharing, the
-outside points nearest to its box (see `sharing`). (Evidence from overlapping cells counts points twice and was
-measured to give a worse theta; see docs/architecture.md.)
+The evidence is formed from the disjoint cells; for prediction an expert reads its cell and, with sharing, the outside
+points nearest to its box (see `sharing`). Evidence from overlapping cells would count points twice, and gave a worse
+theta when we measured it (docs/architecture.md).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.data.row_lists import Runs
+from gigagp.errors import InvalidInput
 from gigagp.partition.base import (
     DEFAULT_BRANCHING,
     Partition,
     Partitioner,
+    RowSorter,
     Shape,
+    StoredPartition,
     check_leaf,
     count_leaves,
     regular_tree,
 )
+from gigagp.partition.coarse import CoarseTree
 from gigagp.partition.kdtree import cell_starts, kd_order_of_blocks
 from gigagp.tree import Tree
 
-DEFAULT_LEAF = 256
+DEFAULT_LEAF = 256  # rows per leaf
 
 
 class LocalPartition(Partitioner):
-    """Each expert holds a neighbourhood. Cells here; `share_nearest` adds the outside points once theta is trained."""
+    """Each expert has the rows of one cell. `share_nearest` adds outside points once theta is trained."""
 
     local = True
 
@@ -38,7 +43,7 @@ class LocalPartition(Partitioner):
             check_leaf(n / (shape.branching or DEFAULT_BRANCHING) ** shape.levels, replace(shape, sharing=None), n)
 
     def hierarchy(self, n: int, shape: Shape) -> tuple[int, Tree | None]:
-        """How many leaves n rows are to have, and the tree above them if the shape prescribes it."""
+        """The number of leaves for n rows, and the tree above them if the shape prescribes it."""
         if shape.levels is None:
             return count_leaves(n, n, int(shape.leaf_size or DEFAULT_LEAF)), None
         self.check(n, shape)
@@ -50,3 +55,39 @@ class LocalPartition(Partitioner):
         starts = cell_starts(len(X), n_leaves)
         cells = Runs(starts)
         return Partition(kd_order_of_blocks(X, starts), cells, cells, tree or Tree.balanced(n_leaves))
+
+    def split_large(self, sorter: RowSorter, shape: Shape, rng: np.random.Generator) -> StoredPartition:
+        """A coarse tree, found from the sample, sorts the rows into buckets, and a KD-tree divides each of them."""
+        wanted, tree = self.hierarchy(sorter.rows, shape)
+        coarse = CoarseTree.for_buckets(sorter, sorter.sample.X * sorter.metric, wanted)
+        buckets = sorter.buckets(
+            lambda first, X: coarse.route(X * sorter.metric, sorter.keys(first, len(X))), len(coarse)
+        )
+        sizes, leaves = buckets.sizes, coarse.leaves
+        if tree is None:  # the size of leaves is prescribed, not their number
+            leaves = np.round(sizes * wanted / sorter.rows).astype(int)
+            leaves = np.maximum(np.minimum(leaves, sizes // 2), sizes > 0)
+            tree = Tree.balanced(int(leaves.sum()))
+        elif (sizes < 2 * leaves).any():
+            raise InvalidInput(
+                f"{sorter.rows} rows cannot be divided into {wanted} neighbourhoods of at least two; use fewer levels"
+            )
+
+        def divide(bucket: int) -> tuple[Array, Array]:
+            X, y = buckets.take(bucket)
+            order = kd_order_of_blocks(X * sorter.metric, cell_starts(len(X), int(leaves[bucket])))
+            return X[order], y[order]
+
+        def parts(append: Callable[[Array, Array], None]) -> None:
+            for X, y in sorter.map(divide, np.flatnonzero(leaves).tolist()):
+                append(X, y)
+
+        cells = _cells_of_buckets(sizes, leaves)
+        return sorter.write(parts, cells, cells, tree)
+
+
+def _cells_of_buckets(sizes: Array, leaves: Array) -> Runs:
+    """The cells of all buckets, of which each has so many rows and is divided into so many leaves."""
+    starts = [cell_starts(int(n), int(k)) for n, k in zip(sizes, leaves, strict=True) if k > 0]
+    ends = np.cumsum([0, *(s[-1] for s in starts)])
+    return Runs(np.concatenate([*(s[:-1] + end for s, end in zip(starts, ends, strict=False)), ends[-1:]]))

@@ -1,6 +1,6 @@
 """Pictures of models and predictions. Each function draws into `ax`, or into a new figure, and returns the Axes.
 
-What has more rows than a picture can show is binned or sampled, and the picture says so.
+More rows than a picture can show are binned or sampled, and a note above the axes says so.
 """
 
 from gigagp.plotting.calibration import calibration_curve, pit_histogram

@@ -1,4 +1,4 @@
-"""Who reads which rows, and whom a query asks."""
+"""The training rows of the experts, and the rows or experts that predict one query."""
 
 from __future__ import annotations
 
@@ -14,60 +14,63 @@ from gigagp.model.neighbourhood import nearest_rows
 from gigagp.plotting import style
 from gigagp.plotting.rows import leaf_centre, training_rows, two_columns, unscaled_inputs
 
-_ROWS = 3_000
-_OF_ASKED = 1_000  # rows of the experts that a query asks
-_TOLD_APART, _NEIGHBOURS = 2_000, 10  # experts whose colours are chosen by their neighbours', and how many of those
-_AROUND = 4  # times as many rows as answer a query are drawn around it
-_NAMED = 6  # experts whose weight is written beside them
+_MAX_ROWS = 3_000
+_ROWS_OF_EXPERTS = 1_000  # rows of the experts that predict a query
+_MAX_COLOURED_EXPERTS = 2_000  # up to so many experts, neighbours get different colours
+_COLOUR_NEIGHBOURS = 10  # neighbours that an expert's colour should differ from
+_SURROUNDINGS = 4  # rows drawn around a query, as a multiple of the rows that predict it
+_MAX_EXPERTS = 6  # experts of a query that are drawn
 
 
 def partition_map(
     model: HGPRegressor, query: Any = None, columns: tuple[int | str, int | str] | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Training rows in the colours of their experts; with a query, the rows or the experts that answer it.
+    """Training rows in the colours of their experts; with a query, the rows or experts that predict it.
 
     query : one row; the picture then shows its surroundings
-    columns : names or numbers of two columns; default the two most relevant. More columns than two are looked at
-        along the others, so that experts overlap in the picture.
+    columns : names or numbers of two columns; default the two most relevant. With more than two columns the picture
+        is a projection, in which experts overlap.
     """
     i, j = two_columns(model, columns)
     ax = style.axes(ax, 5.2, 4.6)
     if query is None:
-        rows = training_rows(model, _ROWS)
+        rows = training_rows(model, _MAX_ROWS)
         colours = _colours(model)[rows.leaf]
         for number, colour in enumerate(style.CYCLE):
             x, y = rows.X[np.ix_(colours == number, [i, j])].T
             ax.plot(x, y, ".", color=colour, markersize=4, markeredgewidth=0, alpha=0.8)
         others = model.n_features_in_ - 2
-        seen = f"seen along {others:,} more columns" if others else ""
-        style.note(ax, f"{model.n_leaves_:,} experts", style.shown(len(rows.y), model.report_.rows), seen)
+        projection = f"projected along {others:,} other columns" if others else ""
+        style.note(ax, f"{model.n_leaves_:,} experts", style.shown(len(rows.y), model.report_.rows), projection)
     elif model.predictor_.neighbourhood is not None:
-        _neighbours(ax, model, np.asarray(query, float).reshape(1, -1), i, j)
+        _draw_neighbours(ax, model, np.asarray(query, float).reshape(1, -1), i, j)
     else:
-        _asked(ax, model, np.asarray(query, float).reshape(1, -1), i, j)
+        _draw_experts(ax, model, np.asarray(query, float).reshape(1, -1), i, j)
     ax.set_xlabel(style.short(model.units_.columns[i]))
     ax.set_ylabel(style.short(model.units_.columns[j]))
     return ax
 
 
 def _colours(model: HGPRegressor) -> Array:
-    """The number of each expert's colour: neighbours get different ones, as long as there are enough."""
+    """The index of each expert's colour: neighbours get different colours as far as possible."""
     router, many = model.model_.committee.router, len(style.CYCLE)
-    found = np.arange(model.n_leaves_) % many
-    if model.n_leaves_ <= _TOLD_APART:
-        near = router.index.query(router.centres, min(_NEIGHBOURS, model.n_leaves_))[1].reshape(model.n_leaves_, -1)
+    colours = np.arange(model.n_leaves_) % many
+    if model.n_leaves_ <= _MAX_COLOURED_EXPERTS:
+        near = router.index.query(router.centres, min(_COLOUR_NEIGHBOURS, model.n_leaves_))[1].reshape(
+            model.n_leaves_, -1
+        )
         for expert, others in enumerate(near):
-            taken = np.bincount(found[others[others < expert]], minlength=many)
-            found[expert] = np.argmin(taken)
-    return np.asarray(found)
+            uses = np.bincount(colours[others[others < expert]], minlength=many)
+            colours[expert] = np.argmin(uses)
+    return np.asarray(colours)
 
 
-def _neighbours(ax: Axes, model: HGPRegressor, query: Array, i: int, j: int) -> None:
-    """The training rows that answer one query, among others near them."""
+def _draw_neighbours(ax: Axes, model: HGPRegressor, query: Array, i: int, j: int) -> None:
+    """The training rows from which a query is predicted, among other rows near them."""
     near = model.predictor_.neighbourhood
     assert near is not None
     z = model.model_.inputs.apply(query, near.store.X.dtype)[0]
-    few, more = (replace(near, neighbours=count) for count in (near.count, _AROUND * near.count))
+    few, more = (replace(near, neighbours=count) for count in (near.count, _SURROUNDINGS * near.count))
     around = unscaled_inputs(model, near.store.gather(nearest_rows(more, z))[0])
     chosen = unscaled_inputs(model, near.store.gather(nearest_rows(few, z))[0])
     ax.plot(
@@ -83,20 +86,20 @@ def _neighbours(ax: Axes, model: HGPRegressor, query: Array, i: int, j: int) -> 
     ax.plot(chosen[:, i], chosen[:, j], ".", color=style.CYCLE[0], markersize=6, markeredgewidth=0, label="neighbours")
     ax.plot(query[0, i], query[0, j], "*", color=style.INK, markersize=13, zorder=5, label="query")
     style.legend_below(ax, 0.5)
-    style.note(ax, f"{near.count:,} of {model.report_.rows:,} rows answer the query")
+    style.note(ax, f"predicted from {near.count:,} of {model.report_.rows:,} rows")
 
 
-def _asked(ax: Axes, model: HGPRegressor, query: Array, i: int, j: int) -> None:
-    """The experts that answer one query."""
-    committee, asked = model.model_.committee, model.predictor_.experts_per_query
-    k = len(committee.experts) if asked is None else asked
+def _draw_experts(ax: Axes, model: HGPRegressor, query: Array, i: int, j: int) -> None:
+    """The experts that predict one query."""
+    committee, nearest = model.model_.committee, model.predictor_.experts_per_query
+    k = len(committee.experts) if nearest is None else nearest
     route = committee.router.nearest(model.model_.inputs.apply(query, np.dtype(float)), k)
     experts, share = route.experts[0], route.closeness[0] / route.closeness[0].sum()
-    nearest = np.argsort(-share, kind="stable")[:_NAMED]
+    shown = np.argsort(-share, kind="stable")[:_MAX_EXPERTS]
     drawn = []
-    for place, number in enumerate(nearest):
+    for place, number in enumerate(shown):
         rows = model.model_.cells[int(experts[number])]
-        some = rows[style.sample(len(rows), _OF_ASKED // len(nearest))]
+        some = rows[style.sample(len(rows), _ROWS_OF_EXPERTS // len(shown))]
         X = unscaled_inputs(model, committee.store.gather(some)[0])
         drawn.append(X)
         colour = style.CYCLE[place % len(style.CYCLE)]
@@ -114,4 +117,4 @@ def _asked(ax: Axes, model: HGPRegressor, query: Array, i: int, j: int) -> None:
         limit(low - edge, high + edge)
     ax.plot(query[0, i], query[0, j], "*", color=style.INK, markersize=13, zorder=5, label="query")
     style.legend_below(ax, 0.5)
-    style.note(ax, f"{len(nearest):,} of {model.n_leaves_:,} experts, by nearness")
+    style.note(ax, f"the {len(shown):,} nearest of {model.n_leaves_:,} experts")

@@ -1,4 +1,4 @@
-"""How training climbed."""
+"""The evidence during training."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from gigagp.errors import InvalidParameter
 from gigagp.model.fit_report import FitReport
 from gigagp.plotting import style
 
-_LOW = 0.1  # share of the evaluations that may lie below the picture: first steps of line searches
+_HIDDEN_SHARE = 0.1  # share of the evaluations that may lie below the axes: first steps of line searches
 
 
 def evidence_trace(report: FitReport, ax: Axes | None = None) -> Axes:
     """The log marginal likelihood per point at each evaluation, stage by stage.
 
-    Stages see different experts, so levels are comparable within a stage.
+    Stages use different experts, so values are comparable only within a stage.
     """
     trace = np.asarray(report.evidence_trace, float)
     if not len(trace):
-        raise InvalidParameter("nothing was trained: the target is constant, so there is no evidence to show")
+        raise InvalidParameter("there is no evidence to show: the target is constant, so nothing was trained")
     ax = style.axes(ax, 5.6, 4.0)
-    seen = trace[np.isfinite(trace)]
-    top, low = float(seen.max()), float(np.quantile(seen, _LOW))
+    finite = trace[np.isfinite(trace)]
+    top, low = float(finite.max()), float(np.quantile(finite, _HIDDEN_SHARE))
     bottom = low - 0.15 * (top - low or 1.0)
     start = 0
     for number, stage in enumerate(report.stages):

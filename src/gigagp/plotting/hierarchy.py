@@ -1,4 +1,4 @@
-"""The tree, and how its leaves are divided over workers."""
+"""The tree, and how its leaves are divided among workers."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from gigagp.arrays import Array
 from gigagp.plotting import style
 from gigagp.tree import Division, Node, Tree, divide
 
-_WIDEST = 128  # nodes of a level that are drawn; what hangs below is counted
-_NAMED = 12  # workers in the legend
+_MAX_WIDTH = 128  # nodes of the widest level that is drawn; deeper levels are only counted
+_MAX_NAMED_WORKERS = 12  # workers in the legend
 
 
 def tree_of_workers(tree: Tree, workers: int = 4, ax: Axes | None = None) -> Axes:
-    """The tree with each node in the colour of the worker that forms its sum (the paper's section 3.4).
+    """The tree with each node in the colour of the worker that computes its sum (the paper's section 3.4).
 
-    Sums travel along thick lines from one worker to another; all other additions stay where they are.
+    Thick lines are sums that one worker sends to another.
     """
     division = divide(tree, workers)
     owner = _owners(division)
-    depth = max(d for d in range(tree.depth + 1) if d == 0 or tree.width(d) <= _WIDEST)
+    depth = max(d for d in range(tree.depth + 1) if d == 0 or tree.width(d) <= _MAX_WIDTH)
     ax = style.axes(ax, 5.6, 4.0)
     places = _places(tree, depth)
     for level in range(depth):
@@ -44,14 +44,16 @@ def tree_of_workers(tree: Tree, workers: int = 4, ax: Axes | None = None) -> Axe
             for node in _nodes(tree, level)
             if owner(node) == worker
         ]
-        label = f"worker {worker + 1}: {len(division.leaves_of(worker)):,} leaves" if worker < _NAMED else None
+        label = (
+            f"worker {worker + 1}: {len(division.leaves_of(worker)):,} leaves" if worker < _MAX_NAMED_WORKERS else None
+        )
         size = 7 if tree.width(depth) <= 64 else 4
         ax.plot(
             *np.array(points).reshape(-1, 2).T, "o", color=style.CYCLE[worker % len(style.CYCLE)], markersize=size,
             markeredgewidth=0, zorder=3, label=label,
         )  # fmt: skip
-    if len(used) > _NAMED:
-        ax.plot([], [], " ", label=f"and {len(used) - _NAMED:,} more")
+    if len(used) > _MAX_NAMED_WORKERS:
+        ax.plot([], [], " ", label=f"and {len(used) - _MAX_NAMED_WORKERS:,} more")
     ax.set_yticks([-level for level in range(depth + 1)], [_level(tree, level) for level in range(depth + 1)])
     ax.set_ylim(-depth - 0.35, 0.35)
     ax.set_xlim(-0.03, 1.03)
@@ -59,7 +61,7 @@ def tree_of_workers(tree: Tree, workers: int = 4, ax: Axes | None = None) -> Axe
     ax.spines[["left", "bottom"]].set_visible(False)
     ax.tick_params(axis="y", length=0)
     style.legend_below(ax, 0.05)
-    style.note(ax, f"{tree.n_leaves:,} leaves hang below" if depth < tree.depth else "")
+    style.note(ax, f"{tree.n_leaves:,} leaves below, not drawn" if depth < tree.depth else "")
     return ax
 
 
@@ -68,7 +70,7 @@ def _nodes(tree: Tree, depth: int) -> list[Node]:
 
 
 def _places(tree: Tree, depth: int) -> list[Array]:
-    """Where nodes stand, level by level: the last side by side, others above the middle of their children."""
+    """Horizontal positions of the nodes per level: the last level evenly spaced, others above their children."""
     n = tree.width(depth)
     places = [np.full(1, 0.5) if n == 1 else np.linspace(0, 1, n)]
     for level in reversed(range(depth)):
@@ -78,7 +80,7 @@ def _places(tree: Tree, depth: int) -> list[Array]:
 
 
 def _owners(division: Division) -> Callable[[Node], int]:
-    """The worker that forms a node's sum: its own, or that of the subtree it lies in."""
+    """A function that returns the worker that computes the sum of a node."""
     forms = {(s.node.depth, s.node.index): s.worker for s in division.sums}
     of_leaf = {o.node.leaves[0]: o.worker for o in division.owned}
     starts = np.array(sorted(of_leaf))

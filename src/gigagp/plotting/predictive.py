@@ -1,4 +1,4 @@
-"""What a model predicts along one column, or over two."""
+"""Predictions along one column, or over two columns."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from gigagp.estimators.regressor import HGPRegressor
 from gigagp.plotting import style
 from gigagp.plotting.rows import column_number, in_order, most_relevant, span, training_rows, two_columns, typical_row
 
-_ALONG, _ACROSS = 160, 48  # queries along a line, and along each side of a map
-_INSIDE = 1.0  # deviations of the latent function that are shaded
+_LINE_QUERIES = 160  # queries along a line
+_MAP_QUERIES = 48  # queries along each side of a map
 
 
 def band(x: Array, mean: Array, low: Array, high: Array, label: str, ax: Axes | None = None) -> Axes:
@@ -33,33 +33,33 @@ def predictive_band(
 
     column : name or number; default the most relevant
     at : default a typical training row
-    level : of the interval of y; darker is one standard deviation of the function itself
+    level : of the interval of y; the darker band is one standard deviation of the latent function
     between : range of the column; default where the training rows lie
     With a model of one column some training rows are drawn too.
     """
     d = most_relevant(model, 1)[0] if column is None else column_number(model, column)
-    x = np.linspace(*(span(model, d) if between is None else between), _ALONG)
-    queries = np.tile(typical_row(model) if at is None else np.asarray(at, float), (_ALONG, 1))
+    x = np.linspace(*(span(model, d) if between is None else between), _LINE_QUERIES)
+    queries = np.tile(typical_row(model) if at is None else np.asarray(at, float), (_LINE_QUERIES, 1))
     queries[:, d] = x
     with in_order():
         mean, deviation = model.predict(queries, return_std=True, latent=True)
         low, high = model.predict_quantiles(queries, [0.5 - level / 2, 0.5 + level / 2]).T
     ax = style.axes(ax)
-    said = ["" if at is not None or model.n_features_in_ == 1 else "other columns as in a typical row"]
+    notes = ["" if at is not None or model.n_features_in_ == 1 else "other columns as in a typical row"]
     if model.n_features_in_ == 1:
         rows = training_rows(model, style.POINTS)
         ax.plot(rows.X[:, 0], rows.y, ".", color=style.MUTED, alpha=0.35, markersize=4, markeredgewidth=0, zorder=1)
-        said.append(f"dots: {style.shown(len(rows.y), model.report_.rows)}")
+        notes.append(f"dots: {style.shown(len(rows.y), model.report_.rows)}")
     band(x, mean, low, high, f"{level:.0%} interval of {style.short(model.units_.target)}", ax)
     ax.fill_between(
-        x, mean - _INSIDE * deviation, mean + _INSIDE * deviation, color=style.BLUE, alpha=0.35, linewidth=0,
-        label="function, ± 1 deviation",
+        x, mean - deviation, mean + deviation, color=style.BLUE, alpha=0.35, linewidth=0,
+        label="function, ± 1 standard deviation",
     )  # fmt: skip
     ax.set_xlim(x[0], x[-1])
     ax.set_xlabel(style.short(model.units_.columns[d]))
     ax.set_ylabel(style.short(model.units_.target))
     ax.legend(frameon=False, fontsize="small")
-    style.note(ax, *said)
+    style.note(ax, *notes)
     return ax
 
 
@@ -75,14 +75,14 @@ def predictive_map(
     choose("show", show, {"mean": None, "std": None})
     i, j = two_columns(model, columns)
     (left, right), (bottom, top) = (span(model, d) for d in (i, j))
-    queries = np.tile(typical_row(model) if at is None else np.asarray(at, float), (_ACROSS**2, 1))
-    sides = np.meshgrid(np.linspace(left, right, _ACROSS), np.linspace(bottom, top, _ACROSS))
+    queries = np.tile(typical_row(model) if at is None else np.asarray(at, float), (_MAP_QUERIES**2, 1))
+    sides = np.meshgrid(np.linspace(left, right, _MAP_QUERIES), np.linspace(bottom, top, _MAP_QUERIES))
     queries[:, i], queries[:, j] = (side.ravel() for side in sides)
     with in_order():
-        said = model.predict(queries) if show == "mean" else model.predict(queries, return_std=True)[1]
+        values = model.predict(queries) if show == "mean" else model.predict(queries, return_std=True)[1]
     ax = style.axes(ax, 5.2, 4.2)
     image = ax.imshow(
-        said.reshape(_ACROSS, _ACROSS), origin="lower", extent=(left, right, bottom, top), aspect="auto",
+        values.reshape(_MAP_QUERIES, _MAP_QUERIES), origin="lower", extent=(left, right, bottom, top), aspect="auto",
         cmap=style.MAP, interpolation="bilinear",
     )  # fmt: skip
     ax.set_xlabel(style.short(model.units_.columns[i]))

@@ -1,4 +1,4 @@
-"""Which columns matter."""
+"""Relevance of the columns."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from gigagp.estimators.regressor import HGPRegressor
 from gigagp.plotting import style
 from gigagp.plotting.rows import weights
 
-_COLUMNS = 20
+_MAX_COLUMNS = 20
 
 
 def relevance(model: HGPRegressor, ax: Axes | None = None) -> Axes:
     """How fast the function varies with each column: 1 / length-scale, per standard deviation of the column.
 
-    Beside each bar stands the length-scale in the column's own units.
+    The number beside each bar is the length-scale in the units of the column.
     """
     values = weights(model)
     if values is None:
-        raise InvalidParameter(f"{model.kernel_!r} has no length-scale for each column, so it tells of no relevance")
-    columns = np.argsort(-values, kind="stable")[:_COLUMNS]
+        raise InvalidParameter(
+            f"{model.kernel_!r} has no length-scale per column, so the relevance of columns is not defined"
+        )
+    columns = np.argsort(-values, kind="stable")[:_MAX_COLUMNS]
     ax = style.axes(ax, 5.6, height(model))
     places = np.arange(len(columns))
     ax.barh(places, values[columns], height=0.68, color=style.BLUE, alpha=0.85)
@@ -34,7 +36,7 @@ def relevance(model: HGPRegressor, ax: Axes | None = None) -> Axes:
     ax.set_yticks(places, [style.short(model.units_.columns[d]) for d in columns])
     ax.set_ylim(len(columns) - 0.4, -0.6)
     ax.set_xlim(0, 1.15 * float(values.max()))
-    ax.set_xlabel("1 / length-scale, per deviation of the column")
+    ax.set_xlabel("1 / length-scale, per standard deviation of the column")
     ax.spines["left"].set_visible(False)
     ax.tick_params(axis="y", length=0)
     style.note(ax, "numbers: length-scale in the column's units", style.shown(len(columns), len(values), "columns"))
@@ -42,5 +44,5 @@ def relevance(model: HGPRegressor, ax: Axes | None = None) -> Axes:
 
 
 def height(model: HGPRegressor) -> float:
-    """Inches that the bars need."""
-    return 0.9 + 0.27 * min(_COLUMNS, model.n_features_in_)
+    """Height of the figure in inches."""
+    return 0.9 + 0.27 * min(_MAX_COLUMNS, model.n_features_in_)

@@ -1,4 +1,4 @@
-"""Rows and columns of a fitted model, for pictures: in the user's units."""
+"""Training rows and columns of a fitted model in the user's units, for pictures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gigagp.errors import InvalidParameter
 from gigagp.estimators.regressor import HGPRegressor
 from gigagp.plotting import style
 
-TYPICAL = 2_000  # training rows that ranges and typical rows are found from
+TYPICAL = 2_000  # sampled training rows from which ranges and typical rows are computed
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class TrainingRows:
 
 
 def training_rows(model: HGPRegressor, most: int, seed: int = 0) -> TrainingRows:
-    """At most so many of the rows, at random. A row that several leaves read counts as often."""
+    """A random sample of at most `most` training rows. A row in several leaves counts several times."""
     cells, store = model.model_.cells, model.model_.store
     ends = np.cumsum(cells.sizes)
     places = style.sample(int(ends[-1]), most, seed)
@@ -58,27 +58,27 @@ def leaf_centre(model: HGPRegressor, leaf: int) -> Array:
 
 @contextmanager
 def in_order() -> Iterator[None]:
-    """Queries are arrays in the model's order of columns here, and need no names."""
+    """Suppress scikit-learn's warning about missing column names: queries here have the model's column order."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X does not have valid feature names")
         yield
 
 
 def typical_row(model: HGPRegressor) -> Array:
-    """A training row in the middle of the others."""
+    """The training row nearest to the median of all columns."""
     X = training_rows(model, TYPICAL).X
     distance = np.abs(X - np.median(X, axis=0)) / model.model_.inputs.scale
     return np.asarray(X[np.argmin(distance.sum(axis=1))])
 
 
 def span(model: HGPRegressor, column: int) -> tuple[float, float]:
-    """Where most training rows lie, in one column."""
+    """The range of nearly all training rows in one column."""
     low, high = np.quantile(training_rows(model, TYPICAL).X[:, column], [0.005, 0.995])
     return (float(low), float(high)) if low < high else (float(low) - 0.5, float(high) + 0.5)
 
 
 def weights(model: HGPRegressor) -> Array | None:
-    """How fast the function varies with each column, per deviation of it: 1 / length-scale. None if not known."""
+    """1 / length-scale per column, in standard deviations of the column; None if the kernel has no metric."""
     metric = model.kernel_.metric(model.theta_[:-1])
     if metric is None or not np.any(metric):
         return None
@@ -86,14 +86,14 @@ def weights(model: HGPRegressor) -> Array | None:
 
 
 def most_relevant(model: HGPRegressor, count: int) -> list[int]:
-    """The columns the function varies fastest with; the first ones where that is not known."""
+    """The columns with the shortest length-scales; the first columns if the kernel has no metric."""
     known = weights(model)
     order = np.arange(model.n_features_in_) if known is None else np.argsort(-known, kind="stable")
     return [int(column) for column in order[:count]]
 
 
 def column_number(model: HGPRegressor, column: int | str) -> int:
-    """A column by its name or its place."""
+    """The number of a column that is given by name or number."""
     names = model.units_.columns
     if isinstance(column, str):
         if column in names:
@@ -104,9 +104,9 @@ def column_number(model: HGPRegressor, column: int | str) -> int:
 
 
 def two_columns(model: HGPRegressor, columns: tuple[int | str, int | str] | None) -> list[int]:
-    """The columns a map is drawn over: those asked for, or the most relevant ones."""
+    """The two columns of a map: the given ones, or the most relevant ones."""
     if model.n_features_in_ < 2:
-        raise InvalidParameter("a map needs two columns, and the model has one; draw predictive_band instead")
+        raise InvalidParameter("a map needs two columns, but the model has one; use predictive_band instead")
     if columns is None:
         return sorted(most_relevant(model, 2))
     first, second = (column_number(model, column) for column in columns)

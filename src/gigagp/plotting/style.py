@@ -1,4 +1,4 @@
-"""Colours that all eyes can tell apart, axes without clutter, and how many rows a picture shows."""
+"""Colours that are distinguishable for colour-blind readers, plain axes, and notes on the number of rows shown."""
 
 from __future__ import annotations
 
@@ -10,11 +10,18 @@ from matplotlib.transforms import ScaledTranslation
 
 from gigagp.arrays import Array
 
-# Okabe & Ito's colours. A page that shows pictures in the dark exchanges them one by one, so nothing else is used
-# but these, shades of them (by transparency) and MAP.
-BLUE, ORANGE, GREEN, AMBER, PURPLE, SKY = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#56b4e9"
+# The colours of Okabe & Ito. A report replaces them one by one in its dark theme, so pictures use only these colours,
+# transparent shades of them, and MAP.
+BLUE = "#0072b2"
+ORANGE = "#d55e00"
+GREEN = "#009e73"
+AMBER = "#e69f00"
+PURPLE = "#cc79a7"
+SKY = "#56b4e9"
 CYCLE = (BLUE, AMBER, GREEN, PURPLE, SKY, ORANGE)
-INK, MUTED, GRID = "#1f2933", "#66727f", "#dce1e6"
+INK = "#1f2933"
+MUTED = "#66727f"
+GRID = "#dce1e6"
 MAP = "viridis"
 
 COUNTS = LinearSegmentedColormap.from_list("counts", [(*to_rgba(BLUE)[:3], 0.12), to_rgba(BLUE)])
@@ -22,15 +29,15 @@ SIGNS = LinearSegmentedColormap.from_list(
     "signs", [to_rgba(BLUE), (*to_rgba(BLUE)[:3], 0.04), (*to_rgba(ORANGE)[:3], 0.04), to_rgba(ORANGE)]
 )
 
-POINTS = 1_000  # up to so many rows are drawn as points, more are binned
-ROWS = 1_000_000  # up to so many rows are binned, of more a sample
-_LONG_NAME = 24
+POINTS = 1_000  # up to so many rows are drawn as points; more are binned
+ROWS = 1_000_000  # up to so many rows are binned; more are sampled
+_MAX_NAME = 24  # characters of a column name
 
 
 def axes(ax: Axes | None, width: float = 5.6, height: float = 3.8) -> Axes:
-    """The axes to draw into: those given, or those of a new figure."""
+    """The axes to draw into: the given ones, or those of a new figure."""
     if ax is None:
-        import matplotlib.pyplot as plt  # noqa: PLC0415 chooses how figures are shown, which is the caller's to begin
+        import matplotlib.pyplot as plt  # noqa: PLC0415 selects the backend, which is left to the caller where possible
 
         _, ax = plt.subplots(figsize=(width, height), layout="constrained")
     ax.spines[["top", "right"]].set_visible(False)
@@ -39,7 +46,7 @@ def axes(ax: Axes | None, width: float = 5.6, height: float = 3.8) -> Axes:
 
 
 def whole_numbers(ax: Axes) -> None:
-    """The x axis counts."""
+    """Ticks of the x axis at whole numbers only."""
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
 
 
@@ -51,7 +58,7 @@ def note(ax: Axes, *parts: str) -> None:
 
 
 def shown(drawn: int, there: int, what: str = "rows") -> str:
-    """Small print: how much of it is drawn."""
+    """A note on how many of the rows are drawn."""
     return f"{there:,} {what}" if drawn >= there else f"{drawn:,} of {there:,} {what}"
 
 
@@ -63,17 +70,17 @@ def sample(there: int, most: int, seed: int = 0) -> Array:
 
 
 def shortened(name: str) -> str:
-    """At most so much of a name as fits above a column or beside an axis."""
-    return name if len(name) <= _LONG_NAME else name[: _LONG_NAME - 1] + "…"
+    """The name, cut to the length that fits above a column or beside an axis."""
+    return name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"
 
 
 def short(name: str) -> str:
-    """The same for matplotlib: a dollar sign is one, not mathematics."""
+    """The shortened name for matplotlib, with dollar signs escaped."""
     return shortened(name).replace("$", r"\$")
 
 
 def legend_below(ax: Axes, inches: float) -> None:
-    """A legend so far below the axes, where it hides nothing."""
+    """A legend below the axes, where it hides nothing."""
     figure = ax.get_figure(root=True)
     assert figure is not None
     below = ax.transAxes + ScaledTranslation(0, -inches, figure.dpi_scale_trans)
@@ -84,7 +91,7 @@ def legend_below(ax: Axes, inches: float) -> None:
 
 
 def cloud(ax: Axes, x: Array, y: Array) -> str:
-    """Points, or where they are many the counts of hexagons; returns what the small print says of it."""
+    """Draw points, or counts in hexagons if there are many points; returns a note on the number of rows."""
     x, y = np.asarray(x, float), np.asarray(y, float)
     there = len(x)
     if there <= POINTS:
@@ -92,4 +99,4 @@ def cloud(ax: Axes, x: Array, y: Array) -> str:
         return shown(there, there)
     rows = sample(there, ROWS)
     ax.hexbin(x[rows], y[rows], gridsize=44, mincnt=1, bins="log", cmap=COUNTS, linewidths=0)
-    return f"{shown(len(rows), there)}, stronger is more"
+    return f"{shown(len(rows), there)}, darker means more rows"

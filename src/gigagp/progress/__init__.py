@@ -1,10 +1,10 @@
-"""What happens while it happens: small events, to whoever asked for them, and lines to the logger "gigagp".
+"""Progress of long computations: events that are passed to listeners and to the logger "gigagp".
 
-A listener that raises stops the work, and what was begun is tidied up as after any error.
+A listener that raises an exception stops the computation, which cleans up as after any error.
 """
 
 from gigagp.progress.events import Counter, Event, Listener, silent
+from gigagp.progress.listeners import make_listener
 from gigagp.progress.pace import Pace
-from gigagp.progress.telling import teller
 
-__all__ = ["Counter", "Event", "Listener", "Pace", "silent", "teller"]
+__all__ = ["Counter", "Event", "Listener", "Pace", "make_listener", "silent"]

@@ -1,4 +1,4 @@
-"""What happens while it happens, in small events: one a block of rows or an evaluation of the evidence."""
+"""Progress events: one per block of rows or per evaluation of the evidence."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Event:
-    """How far a stage has come.
+    """The progress of one stage of a fit or a prediction.
 
-    Stages of a fit: "scan", "store" and "sort" count rows (read, put into memory or dealt into buckets, sorted on
+    Stages of a fit: "scan", "store" and "sort" count rows (read, put into memory or distributed to buckets, sorted on
     disk); "rough theta", "choice of kernel", "choice of leaf size" and "training" count evaluations of the evidence;
     "partition and store", "choice of sharing" and "calibration" only end. Stages of others: "prediction", "evaluation"
     and "making", which count rows.
@@ -19,15 +19,16 @@ class Event:
 
     stage: str
     done: int  # rows, or evaluations
-    total: int | None  # None where only the end tells
+    total: int | None  # None where it is not known in advance
     seconds: float  # since the stage began
     evidence: float | None = None  # log marginal likelihood per point
     slope: float | None = None  # norm of its gradient
-    experts: int | None = None  # that took part in the evaluation
+    experts: int | None = None  # number of experts in the evaluation
     finished: bool = False
 
     @property
     def line(self) -> str:
+        """The event as a line of text."""
         if self.finished:
             return f"{self.stage}: {self.seconds:.2f} s"
         if self.evidence is not None:
@@ -40,7 +41,7 @@ class Event:
 
     @property
     def level(self) -> int:
-        """From which `verbose` on the event is printed: ends of stages and predictions 1, all else 2."""
+        """The smallest `verbose` that prints the event: 1 for ends of stages and predictions, otherwise 2."""
         return 1 if self.finished or self.stage == "prediction" else 2
 
 
@@ -48,14 +49,14 @@ Listener = Callable[[Event], None]
 
 
 def silent(event: Event) -> None:
-    """Nobody listens."""
+    """A listener that ignores all events."""
 
 
 class Counter:
-    """Counts the rows of one stage."""
+    """Reports the number of rows that a stage has processed."""
 
     def __init__(self, stage: str, total: int | None, tell: Listener) -> None:
-        self._stage, self._total, self._tell, self._begun = stage, total, tell, time.perf_counter()
+        self._stage, self._total, self._tell, self._start = stage, total, tell, time.perf_counter()
         self._done = 0
 
     def add(self, rows: int) -> None:
@@ -63,4 +64,4 @@ class Counter:
 
     def __call__(self, done: int) -> None:
         self._done = done
-        self._tell(Event(self._stage, done, self._total, time.perf_counter() - self._begun))
+        self._tell(Event(self._stage, done, self._total, time.perf_counter() - self._start))

@@ -1,4 +1,4 @@
-"""How fast a stage goes, how long it will take, and in how much memory; and how it ended, in one line."""
+"""Rate, remaining time and memory of a stage while it runs, and one line of text when it has ended."""
 
 from __future__ import annotations
 
@@ -10,55 +10,58 @@ from pathlib import Path
 
 from gigagp.progress.events import Event
 
-_FLAT = 1e-5  # the slope at which training ends at the latest
-_FALLEN = 10.0  # times the slope must have fallen before its fall says anything
-_EVERY = 30.0  # seconds between lines of a long stage where nothing moves
+_FINAL_SLOPE = 1e-5  # slope at which training ends at the latest
+_MIN_DECREASE = 10.0  # factor by which the slope must have decreased before the remaining time is estimated
+_LOG_INTERVAL = 30.0  # seconds between the lines of a long stage in a log
 
 
 class Pace:
-    """Follows the stages of a fit or a prediction. When one has ended `say` hears of it, the most important first."""
+    """Follows the stages of a fit or a prediction, and calls `write` with the facts of each stage that has ended.
 
-    def __init__(self, say: Callable[[list[str]], None], every: float = math.inf) -> None:
-        self._say, self._every = say, every
+    Facts are short texts, the most important first.
+    """
+
+    def __init__(self, write: Callable[[list[str]], None], every: float = math.inf) -> None:
+        self._write, self._every = write, every
         self._first: Event | None = None
         self._last: Event | None = None
         self._least = math.inf  # slope
-        self._said = 0.0
+        self._written = 0.0
 
     @classmethod
-    def plain(cls, say: Callable[[list[str]], None]) -> Pace:
-        """For logs: a stage that lasts is heard of meanwhile."""
-        return cls(say, _EVERY)
+    def plain(cls, write: Callable[[list[str]], None]) -> Pace:
+        """For logs: writes also at intervals during a long stage."""
+        return cls(write, _LOG_INTERVAL)
 
     @property
     def stage(self) -> str | None:
-        """The stage under way."""
+        """The current stage."""
         return None if self._last is None else self._last.stage
 
     @property
     def share(self) -> float | None:
-        """How much of the stage is done, where that is known."""
+        """The share of the stage that is done, if known."""
         last = self._last
         return last.done / last.total if last is not None and last.total else None
 
     @property
     def left(self) -> float | None:
-        """Seconds until the stage ends: from the rows left, or from how fast the slope has fallen.
+        """Estimated seconds until the stage ends, from the remaining rows or from the decrease of the slope.
 
-        The latter is a guess, and none is made for batches of experts that grow.
+        The latter is a rough guess, and is not made where the batches of experts grow.
         """
         first, last = self._first, self._last
         if first is None or last is None:
             return None
         if last.total and last.done:
             return last.seconds * (last.total - last.done) / last.done
-        if first.slope and first.experts == last.experts and self._least * _FALLEN < first.slope:
-            done = math.log(first.slope / max(self._least, _FLAT)) / math.log(first.slope / _FLAT)
+        if first.slope and first.experts == last.experts and self._least * _MIN_DECREASE < first.slope:
+            done = math.log(first.slope / max(self._least, _FINAL_SLOPE)) / math.log(first.slope / _FINAL_SLOPE)
             return last.seconds * (1 - done) / done
         return None
 
     def facts(self) -> list[str]:
-        """What is to be said of the stage under way, the most important first."""
+        """The facts about the current stage, the most important first."""
         assert self._last is not None
         return _facts(self._last, None if self.left is None else f"{_time(self.left)} left")
 
@@ -68,21 +71,21 @@ class Pace:
             self.close()
         if event.finished:
             if last is None or last.stage != event.stage:
-                self._say([f"{event.stage}: {event.seconds:.1f} s"])
+                self._write([f"{event.stage}: {event.seconds:.1f} s"])
             return
         if self._last is None:
-            self._first, self._least, self._said = event, math.inf, 0.0
+            self._first, self._least, self._written = event, math.inf, 0.0
         self._last = event
         self._least = min(self._least, event.slope or math.inf)
-        if event.seconds - self._said > self._every:
-            self._said = event.seconds
-            self._say(_headed(event, self.facts()))
+        if event.seconds - self._written > self._every:
+            self._written = event.seconds
+            self._write(_headed(event, self.facts()))
 
     def close(self) -> None:
-        """The stage under way has ended."""
+        """End the current stage."""
         if self._last is not None:
             last, self._last = self._last, None
-            self._say(_headed(last, _facts(last, f"{last.seconds:.1f} s")))
+            self._write(_headed(last, _facts(last, f"{last.seconds:.1f} s")))
 
 
 def _headed(event: Event, facts: list[str]) -> list[str]:
@@ -121,7 +124,7 @@ def _time(seconds: float) -> str:
 
 
 def resident() -> int:
-    """Bytes of memory that this process has now; where the system does not say, the most it has had."""
+    """Resident memory of this process in bytes; its peak where the system does not report the current value."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

@@ -11,30 +11,29 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from gigagp.data.folders import check_output, check_room, disk_errors, make, writing_file
+from gigagp.data.folders import check_output, check_writable, disk_errors, make, writing_file
 from gigagp.estimators.regressor import HGPRegressor
 from gigagp.model.evaluation import Evaluation
 from gigagp.progress import Listener
-from gigagp.report import advice
-from gigagp.report.advice import Finding
-from gigagp.report.facts import Facts
-from gigagp.report.left_out import score_left_out
-from gigagp.report.page import rendered
-from gigagp.report.scored import Scored
+from gigagp.report.advice import Advice, advice_on_fit, advice_on_scores
+from gigagp.report.content import ReportContent
+from gigagp.report.held_out import score_held_out_rows
+from gigagp.report.page import render
+from gigagp.report.scoring import ScoreCollector
 
-__all__ = ["Finding", "WrittenReport", "write_report"]
+__all__ = ["Advice", "WrittenReport", "write_report"]
 
-_BYTES = 1 << 22  # that a page may take
+_PAGE_BYTES = 1 << 22  # an upper limit of the size of a page
 
 
 @dataclass(frozen=True)
 class WrittenReport:
-    """What was written, and what it warns of. `evaluation` is None where the model's own rows were scored."""
+    """The file that was written, and its warnings. `evaluation` is None where held-out training rows were scored."""
 
     path: Path
     rows: int
     evaluation: Evaluation | None
-    findings: Sequence[Finding]
+    advice: Sequence[Advice]
     seconds: float
 
 
@@ -42,41 +41,43 @@ def write_report(
     model: HGPRegressor, path: str | os.PathLike[str], data: Any = None, *, target: Any = None, missing: str = "error",
     overwrite: bool = False, title: str | None = None, seed: int = 0, progress: Listener | None = None,
 ) -> WrittenReport:  # fmt: skip
-    """Write a page about a fitted model: warnings, scores, pictures, calibration by region, parameters, timing.
+    """Write an HTML page about a fitted model: warnings, scores, figures, calibration by region, parameters, timing.
 
-    path : of the page, which ends in .html; it is there when it is whole
-    data : rows whose target is known, of any size, as `HGPRegressor.evaluate` takes them. Without them rows of
-        the model are predicted, each held out in turn.
-    target, missing : as of `HGPRegressor.evaluate`
-    overwrite : True to replace a page that is there
+    path : of the page, ending in .html; the file appears only when it is complete
+    data : rows with known targets, of any size, in any form that `HGPRegressor.evaluate` accepts. Without data,
+        training rows are predicted, each of them held out.
+    target, missing : as in `HGPRegressor.evaluate`
+    overwrite : True to replace an existing file
     title : default the name of the target
-    seed : of the sample of rows that is drawn
+    seed : of the sample of rows that the figures show
     progress : function that is called with a gigagp.progress.Event for each block of rows
     """
     begun = time.perf_counter()
     check_is_fitted(model, "report_")
     final = check_output(path, "HTML", (".html", ".htm"), overwrite)
-    check_room(final, _BYTES, "the report")
-    scored, evaluation, remark = Scored(model, seed), None, ""
+    check_writable(final, _PAGE_BYTES, "the report")
+    scores, evaluation, remark = ScoreCollector(model, seed), None, ""
     if data is None:
-        remark = score_left_out(model, scored, seed)
-        source = f"{scored.rows:,} of the model's own rows, held out"
+        remark = score_held_out_rows(model, scores, seed)
+        source = f"{scores.rows:,} held-out training rows"
     else:
-        evaluation = model.evaluate(data, target, missing=missing, progress=progress, each=scored)
-        source = f"{scored.rows:,} rows of the data given"
-    findings = _findings(model, scored, evaluation)
-    named = title or f"A model of {model.units_.target}"
-    text = rendered(Facts(model, named, scored, source, remark, evaluation, findings))
+        evaluation = model.evaluate(data, target, missing=missing, progress=progress, each=scores)
+        source = f"{scores.rows:,} rows of the given data"
+    advice = _advice(model, scores, evaluation)
+    heading = title or f"A model of {model.units_.target}"
+    text = render(ReportContent(model, heading, scores, source, remark, evaluation, advice))
     make(final.parent)
     with disk_errors("writing the report", final.parent), writing_file(final) as file:
         file.write(text.encode())
-        check_output(final, "HTML", (".html", ".htm"), overwrite)  # predicting takes a while
-    return WrittenReport(final, scored.rows, evaluation, findings, time.perf_counter() - begun)
+        check_output(final, "HTML", (".html", ".htm"), overwrite)  # once more: predicting takes a while
+    return WrittenReport(final, scores.rows, evaluation, advice, time.perf_counter() - begun)
 
 
-def _findings(model: HGPRegressor, scored: Scored, evaluation: Evaluation | None) -> list[Finding]:
-    assert scored.target is not None
+def _advice(model: HGPRegressor, scores: ScoreCollector, evaluation: Evaluation | None) -> list[Advice]:
+    assert scores.target is not None
     dropped = evaluation.dropped if evaluation is not None else 0
-    spread = float(scored.target.deviation[0])
-    said = advice.of_scores(scored.whole(), scored.by_region(), spread, scored.far(), dropped, model.units_.target)
-    return [*advice.of_fit(model), *said]
+    target_std, target = float(scores.target.deviation[0]), model.units_.target
+    on_scores = advice_on_scores(
+        scores.all_rows(), scores.by_region(), target_std, scores.rows_far_from_data(), dropped, target
+    )
+    return [*advice_on_fit(model), *on_scores]

@@ -1,149 +1,170 @@
-"""What a reader should know, in plain words, and what to do about it."""
+"""Warnings of a report: what a reader should know about a model and its predictions, and what to do about it."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from scipy.stats import binom
 
 from gigagp.estimators.regressor import HGPRegressor
-from gigagp.report.scored import LEVEL, Score
+from gigagp.model.fit_report import FitReport
+from gigagp.model.fit_warnings import FitWarning, ParameterAtBound
+from gigagp.model.units import Units
+from gigagp.report.scoring import LEVEL, Score
 
-_CHANCE = 0.005  # probability of what is not put down to chance
-_SURE = 2.6  # standard errors, likewise
-_OFF = 0.02  # of coverage that matters
-_LOST = 0.9  # of the target's deviation: a model whose error is larger explains next to nothing
-_BIASED = 0.1  # of a predicted deviation
-_FAR = 0.01  # share of rows far from the training rows
-_IGNORED = re.compile(r"lengthscale\[(.+)\] ended at its upper bound .*ignores that column")
+CALIBRATED = "calibrated"
+TOO_NARROW = "too narrow"
+TOO_WIDE = "too wide"
+_SIGNIFICANCE = 0.005  # probability below which a deviation of the coverage is not explained by chance
+_SIGNIFICANT_ERRORS = 2.6  # standard errors, for the same probability
+_RELEVANT_COVERAGE_ERROR = 0.02  # difference to the nominal coverage that matters in practice
+_USELESS_RMSE = 0.9  # share of the target's standard deviation from which a model explains next to nothing
+_RELEVANT_BIAS = 0.1  # predicted standard deviations
+_RELEVANT_FAR_SHARE = 0.01  # share of the rows that lie far from the training rows
 
 
 @dataclass(frozen=True)
-class Finding:
-    """A sentence, and what to do."""
+class Advice:
+    """A problem, and what to do about it."""
 
     text: str
-    cure: str
+    remedy: str
 
 
-def verdict(score: Score) -> str:
-    """Whether intervals of these rows are honest, as far as chance lets one see."""
-    inside, off = round(score.coverage * score.rows), score.coverage - LEVEL
-    if off < -_OFF and binom.cdf(inside, score.rows, LEVEL) < _CHANCE:
-        return "too narrow"
-    if off > _OFF and binom.sf(inside - 1, score.rows, LEVEL) < _CHANCE:
-        return "too wide"
-    return "honest"
+def assess_intervals(score: Score) -> str:
+    """Whether the intervals of these rows are calibrated, too narrow or too wide, beyond what chance explains."""
+    inside, error = round(score.coverage * score.rows), score.coverage - LEVEL
+    if error < -_RELEVANT_COVERAGE_ERROR and binom.cdf(inside, score.rows, LEVEL) < _SIGNIFICANCE:
+        return TOO_NARROW
+    if error > _RELEVANT_COVERAGE_ERROR and binom.sf(inside - 1, score.rows, LEVEL) < _SIGNIFICANCE:
+        return TOO_WIDE
+    return CALIBRATED
 
 
-def of_fit(model: HGPRegressor) -> list[Finding]:
-    """What the fit itself tells."""
-    report, found = model.report_, []
-    texts = [model.units_.named(text) for text in report.warnings]
-    ignored = [match[1] for text in texts if (match := _IGNORED.search(text))]
-    if ignored:
-        columns = f"the column {ignored[0]}" if len(ignored) == 1 else f"{len(ignored)} columns: {', '.join(ignored)}"
-        found.append(
-            Finding(
-                f"The model ignores {columns}.",
-                "Nothing has to be done; without what is ignored fits are a little faster. If it should matter, look "
-                "for mistakes in it: wrong units, a constant, codes instead of numbers.",
-            )
-        )
-    for text in texts:
-        if not _IGNORED.search(text):
-            found.append(Finding(f"{text.partition(';')[0]}.", _cure_of_bound(text)))
+def advice_on_fit(model: HGPRegressor) -> list[Advice]:
+    """What the fit itself reports."""
+    report, units = model.report_, model.units_
+    ignored = [warning for warning in report.warnings if _ignored_column(warning) is not None]
+    others = [warning for warning in report.warnings if warning not in ignored]
+    columns = [units.columns[column] for warning in ignored if (column := _ignored_column(warning)) is not None]
+    return [
+        *([_on_ignored_columns(columns)] if columns else []),
+        *(_on_warning(warning, units) for warning in others),
+        *_on_training(report),
+    ]
+
+
+def _ignored_column(warning: FitWarning) -> int | None:
+    return warning.ignored_column if isinstance(warning, ParameterAtBound) else None
+
+
+def _on_ignored_columns(columns: list[str]) -> Advice:
+    names = f"the column {columns[0]}" if len(columns) == 1 else f"{len(columns)} columns: {', '.join(columns)}"
+    return Advice(
+        f"The model ignores {names}.",
+        "You need not do anything; without these columns fits are a little faster. If a column should matter, look for "
+        "mistakes in it: wrong units, a constant, or codes instead of numbers.",
+    )
+
+
+def _on_warning(warning: FitWarning, units: Units) -> Advice:
+    advice = warning.advice(units)
+    return Advice(f"{warning.observation(units)}.", f"{advice[0].upper()}{advice[1:]}.")
+
+
+def _on_training(report: FitReport) -> list[Advice]:
+    advice = []
     if not report.converged:
-        found.append(
-            Finding(
+        advice.append(
+            Advice(
                 f"Training did not converge: {report.message}.",
-                "Fit again with n_restarts=2, or give the kernel other start values; compare the scores.",
+                "Fit again with n_restarts=2, or with other start values in the kernel, and compare the scores.",
             )
         )
     if report.jitter:
-        found.append(
-            Finding(
-                f"{report.jittered_experts:,} experts were only factored after {report.jitter:.1g} was added to the "
-                "diagonal of their covariance.",
-                'Look for duplicated rows; raise the lower end of noise_bounds; use dtype="float64".',
+        advice.append(
+            Advice(
+                f"The covariance matrices of {report.jittered_experts:,} experts could be factorised only after "
+                f"{report.jitter:.1g} was added to their diagonals.",
+                'Look for duplicated rows, raise the lower end of noise_bounds, or use dtype="float64".',
             )
         )
     if report.dropped:
         share = report.dropped / (report.dropped + report.rows)
-        found.append(
-            Finding(
-                f"{report.dropped:,} rows ({share:.1%}) were left out of the fit for missing values.",
-                "Check that they are not of one kind. Predictions for their kind are guesses if they are.",
+        advice.append(
+            Advice(
+                f"{report.dropped:,} rows ({share:.1%}) were not used in the fit because values are missing.",
+                "Check whether these rows have something in common. If they do, predictions for such rows are "
+                "unreliable.",
             )
         )
-    return found
+    return advice
 
 
-def _cure_of_bound(text: str) -> str:
-    if "noise_variance" in text and "lower" in text:
-        return (
-            "The target looks free of noise. Look for duplicated rows, or for a column that gives the target away; if "
-            "it truly has none, lower noise_bounds."
-        )
-    if "lengthscale" in text and "lower" in text:
-        return "The function looks rougher than the bound allows: try Matern12, or a smaller lower bound."
-    return "Widen that bound in the kernel if the value is plausible; else leave it."
+def advice_on_scores(
+    whole: Score, regions: list[Score], target_std: float, far: int, missing: int, target: str
+) -> list[Advice]:
+    """What predictions of rows with known targets show.
 
-
-def of_scores(
-    whole: Score, regions: list[Score], target_std: float, far: int, missing: int, units: str
-) -> list[Finding]:
-    """What predictions of rows with known targets tell."""
-    found = []
-    if whole.rmse >= _LOST * target_std > 0:
-        found.append(
-            Finding(
-                f"The model predicts hardly better than the mean would: RMSE {whole.rmse:.4g}, where {units} has "
-                f"deviation {target_std:.4g}.",
-                "The columns may not tell of the target. Check units and the join of the tables, or add columns.",
+    far : number of rows far from all training rows
+    missing : number of rows without a score because values are missing
+    """
+    advice = []
+    if whole.rmse >= _USELESS_RMSE * target_std > 0:
+        advice.append(
+            Advice(
+                f"The model predicts hardly better than the mean would: RMSE {whole.rmse:.4g}, where {target} has a "
+                f"standard deviation of {target_std:.4g}.",
+                "The columns may contain no information about the target. Check units and table joins, or add columns.",
             )
         )
-    found += _of_intervals(whole, regions)
-    if abs(whole.bias) > max(_BIASED, _SURE / max(whole.rows, 1) ** 0.5):
+    advice += _on_intervals(whole, regions)
+    if abs(whole.bias) > max(_RELEVANT_BIAS, _SIGNIFICANT_ERRORS / max(whole.rows, 1) ** 0.5):
         side = "below" if whole.bias > 0 else "above"
-        found.append(
-            Finding(
-                f"Predictions lie {side} the truth, by {abs(whole.bias):.2f} predicted deviations on average.",
-                "These rows differ from the training rows. Fit to rows like them, if the difference is to stay.",
+        advice.append(
+            Advice(
+                f"Predictions lie {side} the targets, by {abs(whole.bias):.2f} predicted standard deviations on "
+                "average.",
+                "These rows differ from the training rows. If the difference is permanent, fit the model to such rows.",
             )
         )
-    if far > _FAR * whole.rows:
-        found.append(
-            Finding(
-                f"{far / whole.rows:.1%} of the rows lie far from all training rows: there the model falls back to the "
-                "mean of the target, with its full deviation.",
-                "Trust the wide intervals, not the means. Add training rows there.",
+    if far > _RELEVANT_FAR_SHARE * whole.rows:
+        advice.append(
+            Advice(
+                f"{far / whole.rows:.1%} of the rows lie far from all training rows. There the model predicts the mean "
+                "of the target with the standard deviation of the target.",
+                "Rely on the wide intervals there, not on the means, and add training rows in these regions.",
             )
         )
     if missing:
-        found.append(Finding(f"{missing:,} rows were left out of the scores for missing values.", "Check their kind."))
-    return found
-
-
-def _of_intervals(whole: Score, regions: list[Score]) -> list[Finding]:
-    said = verdict(whole)
-    if said != "honest":
-        cure = (
-            "Trust them less where they matter. Rows that differ from the training rows, a kernel that is too smooth "
-            "(try Matern32) or outliers in the target are the usual reasons."
-            if said == "too narrow"
-            else "They are safe, but say less than the data know. Outliers in the training target widen the noise: "
-            "look for them."
+        advice.append(
+            Advice(
+                f"{missing:,} rows were not scored because values are missing.",
+                "Check whether these rows have something in common.",
+            )
         )
-        return [Finding(f"Intervals are {said}: those of {LEVEL:.0%} hold {whole.coverage:.1%} of the targets.", cure)]
-    off = [score for score in regions if verdict(score) != "honest"]
+    return advice
+
+
+def _on_intervals(whole: Score, regions: list[Score]) -> list[Advice]:
+    assessment = assess_intervals(whole)
+    if assessment != CALIBRATED:
+        remedy = (
+            "Allow for this where intervals matter. The usual reasons are rows that differ from the training rows, a "
+            "kernel that is too smooth (try Matern32), and outliers in the target."
+            if assessment == TOO_NARROW
+            else "They are safe but less informative than they could be. Outliers in the training target increase the "
+            "noise variance: look for them."
+        )
+        text = f"Intervals are {assessment}: {LEVEL:.0%} intervals contain {whole.coverage:.1%} of the targets."
+        return [Advice(text, remedy)]
+    off = [score for score in regions if assess_intervals(score) != CALIBRATED]
     if not off:
         return []
     return [
-        Finding(
-            f"Intervals are honest over all rows, but not in {len(off)} of {len(regions)} regions.",
-            "The noise or the roughness differs from region to region, and one theta serves all. See the regions "
-            "below; where that matters, fit regions apart.",
+        Advice(
+            f"Intervals are calibrated over all rows, but not in {len(off)} of {len(regions)} regions.",
+            "Noise or roughness differ between regions, but the model has one set of kernel parameters. See the table "
+            "of regions; where the difference matters, fit one model per region.",
         )
     ]

@@ -1,56 +1,97 @@
-"""Pictures as SVG that takes its colours from the page: light, dark or on paper."""
+"""The figures of each section of a report, with their captions."""
 
 from __future__ import annotations
 
-import io
-import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterator
 
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from gigagp import plotting
+from gigagp.estimators.regressor import HGPRegressor
+from gigagp.markup import Html
+from gigagp.model.fit_report import FitReport
+from gigagp.plotting.relevance import height
+from gigagp.plotting.rows import most_relevant, typical_row, weights
+from gigagp.report.scoring import ScoreCollector
+from gigagp.report.svg import figure
 
-from gigagp.markup import Html, markup, tag
-from gigagp.plotting import style
-
-_NAMES = ("BLUE", "ORANGE", "GREEN", "AMBER", "PURPLE", "SKY", "INK", "MUTED", "GRID")
-_COLOURS = {getattr(style, name): f"var(--{name.lower()})" for name in _NAMES}
-_SETTINGS: dict[str, Any] = {
-    "font.size": 9,
-    "svg.fonttype": "path",
-    "text.color": style.INK,
-    "axes.labelcolor": style.INK,
-    "axes.edgecolor": style.MUTED,
-    "xtick.color": style.MUTED,
-    "ytick.color": style.MUTED,
-    "xtick.labelcolor": style.INK,
-    "ytick.labelcolor": style.INK,
-}
+_WORKERS = 4  # among which the picture of the tree divides the leaves
+_CAPTION_OF_NEIGHBOURS = "The training rows from which a typical row is predicted, and other rows near them."
+_CAPTION_OF_EXPERTS = "The experts that predict a typical row, their training rows, and the weight of each expert."
 
 
-def figure(name: str, draw: Callable[[Axes], Any], width: float, height: float, caption: str) -> Html:
-    """A picture with its caption. `name` keeps its ids apart from those of others."""
-    with mpl.rc_context():
-        mpl.rcdefaults()
-        for setting, value in {**_SETTINGS, "svg.hashsalt": name}.items():
-            mpl.rcParams[setting] = value  # type: ignore[index]
-        canvas = Figure(figsize=(width, height), layout="constrained")
-        draw(canvas.add_subplot())
-        drawn = io.StringIO()
-        canvas.savefig(drawn, format="svg", transparent=True, metadata={"Date": None})
-    return tag("figure", _inline(drawn.getvalue(), name, caption), tag("figcaption", caption), id=f"figure-{name}")
+def prediction_figures(model: HGPRegressor, scores: ScoreCollector) -> Iterator[Html]:
+    """Predictions and residuals of the scored rows."""
+    X, y, mean, std = scores.sample()
+    z = (y - mean) / std
+    names, first = model.units_.columns, most_relevant(model, 1)[0]
+    yield figure(
+        "against", lambda ax: plotting.predicted_against_true(y, mean, model.units_.target, ax), 4.4, 4.2,
+        "Predicted means against the targets. Good predictions lie near the dashed line.",
+    )  # fmt: skip
+    yield figure(
+        "along", lambda ax: plotting.residuals_along(X[:, first], z, names[first], ax), 5.2, 4.2,
+        f"Residuals along {names[first]}. The solid line is their median, which should be near 0. The dotted lines "
+        "enclose 95% of them and should be near the outer dashed lines.",
+    )  # fmt: skip
+    yield figure(
+        "band", lambda ax: plotting.predictive_band(model, first, ax=ax), 5.2, 4.2,
+        f"Predictions as {names[first]} varies. The light band is the interval of the target, the dark band one "
+        "standard deviation of the function.",
+    )  # fmt: skip
+    if model.n_features_in_ == 1:
+        return
+    i, j = sorted(most_relevant(model, 2))
+    yield figure(
+        "map", lambda ax: plotting.predictive_map(model, (i, j), ax=ax), 5.2, 4.2,
+        "Predicted means over the two most relevant columns.",
+    )  # fmt: skip
+    yield figure(
+        "spread", lambda ax: plotting.predictive_map(model, (i, j), show="std", ax=ax), 5.2, 4.2,
+        "Predicted standard deviations over the same two columns.",
+    )  # fmt: skip
+    yield figure(
+        "residuals", lambda ax: plotting.residual_map(X[:, [i, j]], z, (names[i], names[j]), ax), 5.2, 4.2,
+        "Mean residuals over the same two columns. In a large area of one colour predictions are systematically too "
+        "low (orange) or too high (blue).",
+    )  # fmt: skip
 
 
-def _inline(svg: str, name: str, caption: str) -> Html:
-    """The drawing as part of a page: no prolog, own ids, the page's colours."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.S)
-    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
-    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
-    svg = re.sub(r'\bid="', f'id="{name}-', svg)
-    svg = re.sub(r'href="#', f'href="#{name}-', svg)
-    svg = svg.replace("url(#", f"url(#{name}-")
-    for colour, variable in _COLOURS.items():
-        svg = re.sub(f"(?<=[: ]){colour}\\b", variable, svg)
-    return Html(svg.replace("<svg", f'<svg role="img" aria-label="{markup(caption)}"', 1))
+def calibration_figures(scores: ScoreCollector) -> Iterator[Html]:
+    """Calibration curve and PIT histogram."""
+    yield figure(
+        "curve", lambda ax: plotting.calibration_curve(scores.pit, scores.pit_counts, ax), 4.4, 4.2,
+        "Share of the targets inside the intervals of each level.",
+    )  # fmt: skip
+    yield figure(
+        "pit", lambda ax: plotting.pit_histogram(scores.pit, scores.pit_counts, ax), 5.2, 4.2,
+        "Where the targets lie in their predicted distributions. A flat histogram means calibrated predictions, a hump "
+        "that intervals are too wide, a valley that they are too narrow, a slope that means are biased.",
+    )  # fmt: skip
+
+
+def model_figures(model: HGPRegressor) -> Iterator[Html]:
+    """Relevance of the columns, experts of a typical row, and the tree."""
+    if weights(model) is not None:
+        yield figure(
+            "relevance", lambda ax: plotting.relevance(model, ax), 5.6, height(model),
+            "How fast the function varies with each column. A short bar means that it hardly depends on the column.",
+        )  # fmt: skip
+    if model.n_features_in_ > 1 and model.model_.local:
+        yield figure(
+            "experts", lambda ax: plotting.partition_map(model, typical_row(model), ax=ax), 5.2, 4.6,
+            _CAPTION_OF_NEIGHBOURS if model.predictor_.neighbourhood is not None else _CAPTION_OF_EXPERTS,
+        )  # fmt: skip
+    yield figure(
+        "tree", lambda ax: plotting.tree_of_workers(model.tree_, _WORKERS, ax), 5.6, 4.0,
+        f"The tree, divided among {_WORKERS} workers. Each worker computes the sums of the nodes in its colour; thick "
+        "lines are sums that one worker sends to another.",
+    )  # fmt: skip
+
+
+def training_figures(report: FitReport) -> Iterator[Html]:
+    """The evidence at each evaluation."""
+    if report.evidence_trace:
+        yield figure(
+            "evidence", lambda ax: plotting.evidence_trace(report, ax), 5.6, 4.0,
+            "Log marginal likelihood per point at each evaluation. Stages use different experts: compare values only "
+            "within a stage.",
+        )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The page: what is known of a model and its predictions, section by section."""
+"""The HTML of a report, section by section."""
 
 from __future__ import annotations
 
@@ -16,27 +16,30 @@ from gigagp.markup import Html, join, table, tag
 from gigagp.model.fit_report import span
 from gigagp.plotting.rows import TYPICAL, most_relevant, training_rows
 from gigagp.plotting.style import shortened
-from gigagp.report import pictures
-from gigagp.report.advice import Finding, verdict
-from gigagp.report.facts import Facts
-from gigagp.report.scored import LEVEL, SAMPLE, Score
+from gigagp.report import figures
+from gigagp.report.advice import CALIBRATED, TOO_NARROW, TOO_WIDE, Advice, assess_intervals
+from gigagp.report.content import ReportContent
+from gigagp.report.scoring import LEVEL, SAMPLE, Score
 from gigagp.version import __version__
 
-_WORST, _LEAST_ROWS = 10, 5  # leaves listed, and rows that one must have been scored on
-_COLUMNS = 60  # listed
+_WORST_LEAVES = 10  # leaves that are listed
+_MIN_ROWS_OF_LEAF = 5  # scored rows that a listed leaf must have
+_MAX_COLUMNS = 60  # rows of the table of columns
+_MAX_NAMED_COLUMNS = 12  # names of columns in the heading
+_CSS_CLASSES = {TOO_NARROW: "narrow", TOO_WIDE: "broad", CALIBRATED: "quiet"}
 
 
-def rendered(facts: Facts) -> str:
-    """The whole page, self-contained."""
+def render(content: ReportContent) -> str:
+    """The whole page as one self-contained HTML document."""
     sections = [
-        ("summary", "Summary", _summary(facts)),
-        ("findings", "Warnings", _findings(facts.findings)),
-        ("predictions", "Predictions", _predictions(facts)),
-        ("calibration", "Calibration", _calibration(facts)),
-        ("regions", "Regions", _regions(facts)),
-        ("data", "Data", _data(facts)),
-        ("model", "Model", _model(facts.model)),
-        ("training", "Training", _training(facts)),
+        ("summary", "Summary", _summary(content)),
+        ("warnings", "Warnings", _warnings(content.advice)),
+        ("predictions", "Predictions", _predictions(content)),
+        ("calibration", "Calibration", _calibration(content)),
+        ("regions", "Regions", _regions(content)),
+        ("data", "Data", _data(content)),
+        ("model", "Model", _model(content.model)),
+        ("training", "Training", _training(content)),
     ]
     links = (tag("a", title, href=f"#{name}") for name, title, _ in sections)
     bodies = (tag("section", tag("h2", title), body, id=name) for name, title, body in sections)
@@ -44,12 +47,12 @@ def rendered(facts: Facts) -> str:
     head = [
         Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
         Html('<link rel="icon" href="data:,">'),
-        tag("title", f"{facts.title}: GigaGP report"),
+        tag("title", f"{content.title}: GigaGP report"),
         tag("style", Html(style_sheet)),
     ]
     today = datetime.date.today().isoformat()
     body = [
-        tag("header", tag("h1", facts.title), tag("p", _sentence(facts.model), class_="quiet")),
+        tag("header", tag("h1", content.title), tag("p", _subtitle(content.model), class_="quiet")),
         tag("nav", *links, aria_label="Sections"),
         tag(
             "main",
@@ -60,20 +63,23 @@ def rendered(facts: Facts) -> str:
     return f"<!doctype html>\n{tag('html', tag('head', *head), tag('body', *body), lang='en')}\n"
 
 
-def _sentence(model: HGPRegressor) -> str:
+def _subtitle(model: HGPRegressor) -> str:
+    """What the model predicts, and from what."""
     units, report = model.units_, model.report_
-    columns = ", ".join(units.columns) if len(units.columns) <= 12 else f"{len(units.columns):,} columns"
+    columns = (
+        ", ".join(units.columns) if len(units.columns) <= _MAX_NAMED_COLUMNS else f"{len(units.columns):,} columns"
+    )
     return f"{units.target} from {columns}; {report.rows:,} rows, {report.leaves:,} experts."
 
 
-def _summary(facts: Facts) -> Html:
-    whole, report = facts.scored.whole(), facts.model.report_
-    deviation = _target_std(facts)
+def _summary(content: ReportContent) -> Html:
+    whole, report = content.scores.all_rows(), content.model.report_
+    deviation = _target_std(content)
     explained = f"{1 - (whole.rmse / deviation) ** 2:.1%}" if deviation > 0 else "none"
     numbers = [
-        (f"{report.rows:,}", "rows fitted"),
+        (f"{report.rows:,}", "training rows"),
         (f"{report.leaves:,}", "experts"),
-        (f"{whole.rmse:.4g}", f"RMSE, in units of {facts.model.units_.target}"),
+        (f"{whole.rmse:.4g}", f"RMSE, in units of {content.model.units_.target}"),
         (explained, "of the target's variance explained"),
         (f"{whole.nlpd:.4g}", "NLPD"),
         (f"{whole.coverage:.1%}", f"of targets in {LEVEL:.0%} intervals"),
@@ -81,102 +87,114 @@ def _summary(facts: Facts) -> Html:
     ]
     cards = (tag("div", tag("strong", value), tag("span", label)) for value, label in numbers)
     return join(
-        [tag("div", *cards, class_="numbers"), tag("p", f"Scores are of {facts.source}.{facts.remark}", class_="quiet")]
+        [tag("div", *cards, class_="numbers"), tag("p", f"Scores of {content.source}.{content.remark}", class_="quiet")]
     )
 
 
-def _target_std(facts: Facts) -> float:
-    assert facts.scored.target is not None
-    return float(facts.scored.target.deviation[0])
+def _target_std(content: ReportContent) -> float:
+    assert content.scores.target is not None
+    return float(content.scores.target.deviation[0])
 
 
-def _findings(findings: Sequence[Finding]) -> Html:
-    if not findings:
-        return tag("p", "There are none: training converged, no parameter met its bounds, and intervals are honest.")
-    return tag("ul", *(tag("li", f.text, tag("span", f.cure)) for f in findings), class_="findings")
+def _warnings(advice: Sequence[Advice]) -> Html:
+    if not advice:
+        return tag("p", "None: training converged, no parameter is at a bound, and intervals are calibrated.")
+    return tag("ul", *(tag("li", each.text, tag("span", each.remedy)) for each in advice), class_="advice")
 
 
-def _predictions(facts: Facts) -> Html:
-    scored = facts.scored
-    sampled = f" A seeded sample of {SAMPLE:,} of them is drawn." if scored.rows > SAMPLE else ""
-    shown = tag("div", *pictures.of_predictions(facts.model, scored), class_="figures")
-    return join([tag("p", f"Of {facts.source}.{sampled}", class_="quiet"), shown])
+def _predictions(content: ReportContent) -> Html:
+    scores = content.scores
+    sampled = f" The figures show a random sample of {SAMPLE:,} rows." if scores.rows > SAMPLE else ""
+    shown = tag("div", *figures.prediction_figures(content.model, scores), class_="figures")
+    return join([tag("p", f"Predictions of {content.source}.{sampled}", class_="quiet"), shown])
 
 
-def _calibration(facts: Facts) -> Html:
-    scored, whole = facts.scored, facts.scored.whole()
+def _calibration(content: ReportContent) -> Html:
+    scores, whole = content.scores, content.scores.all_rows()
     text = (
-        f"All {scored.rows:,} rows are counted. Residuals are {whole.spread:.3f} predicted deviations wide (1 is "
-        f"honest) and {whole.bias:+.3f} off on average (0 is honest)."
+        f"From all {scores.rows:,} rows. The residuals, in predicted standard deviations, have a root mean square of "
+        f"{whole.spread:.3f} (1 if calibrated) and a mean of {whole.bias:+.3f} (0 if calibrated)."
     )
-    return join([tag("p", text, class_="quiet"), tag("div", *pictures.of_calibration(scored), class_="figures")])
+    return join([tag("p", text, class_="quiet"), tag("div", *figures.calibration_figures(scores), class_="figures")])
 
 
-def _regions(facts: Facts) -> Html:
-    scored, model = facts.scored, facts.model
+def _regions(content: ReportContent) -> Html:
+    scores, model = content.scores, content.model
     shown = most_relevant(model, 3)
-    how = (
-        "Regions are subtrees: neighbouring experts."
-        if scored.regions.local
+    explanation = (
+        "A region is a subtree, a group of neighbouring experts."
+        if scores.regions.local
         else f"Every expert sees the whole input space; regions are slices along {model.units_.columns[shown[0]]}."
     )
+    z_deviation = (
+        "The z-deviation is the root mean square of residuals in predicted standard deviations: 1 if calibrated."
+    )
     parts = [
-        tag("p", f"{how} The z-deviation is that of residuals in predicted deviations: 1 is honest.", class_="quiet"),
-        _scores("region", scored.by_region(), shown, model),
+        tag("p", f"{explanation} {z_deviation}", class_="quiet"),
+        _score_table("region", scores.by_region(), shown, model),
     ]
-    worst = scored.worst_leaves(_WORST, _LEAST_ROWS)
+    worst = scores.worst_leaves(_WORST_LEAVES, _MIN_ROWS_OF_LEAF)
     if worst:
         parts += [
             tag("h3", "Worst leaves", id="worst"),
             tag(
-                "p", "Leaves whose rows are least likely under their predictions. Look at their training rows first: "
-                "outliers, or a kind of row that is rare elsewhere.", class_="quiet",
+                "p", "Leaves whose scored rows have the lowest predictive density. Look at their training rows first: "
+                "outliers, or a kind of row that is rare elsewhere, are usual reasons.", class_="quiet",
             ),
-            _scores("leaf", worst, shown, model),
+            _score_table("leaf", worst, shown, model),
         ]  # fmt: skip
     return join(parts)
 
 
-def _scores(kind: str, scores: Sequence[Score], columns: Sequence[int], model: HGPRegressor) -> Html:
-    marks = {"too narrow": "narrow", "too wide": "broad", "honest": "quiet"}
+def _score_table(kind: str, scores: Sequence[Score], columns: Sequence[int], model: HGPRegressor) -> Html:
     means = [f"mean {shortened(model.units_.columns[d])}" for d in columns]
-    head = [kind, "rows", *means, "RMSE", "NLPD", f"{LEVEL:.0%} covers", "z-deviation", "intervals"]
+    head = [kind, "rows", *means, "RMSE", "NLPD", f"{LEVEL:.0%} coverage", "z-deviation", "intervals"]
     rows = [
         [
             s.name, f"{s.rows:,}", *(f"{s.centre[d]:.3g}" for d in columns), f"{s.rmse:.4g}", f"{s.nlpd:.3f}",
-            f"{s.coverage:.1%}", f"{s.spread:.3f}", tag("span", verdict(s), class_=marks[verdict(s)]),
+            f"{s.coverage:.1%}", f"{s.spread:.3f}", _assessment(s),
         ]
         for s in scores
     ]  # fmt: skip
     return tag("div", table(head, rows, class_="tight"), class_="wide", tabindex=0)
 
 
-def _data(facts: Facts) -> Html:
-    model, scored = facts.model, facts.scored
-    assert scored.inputs is not None
-    assert scored.target is not None
-    some = training_rows(model, TYPICAL)
-    trained = np.column_stack([some.X, some.y])
-    low, high = (np.append(getattr(scored.inputs, side), getattr(scored.target, side)) for side in ("low", "high"))
+def _assessment(score: Score) -> Html:
+    assessment = assess_intervals(score)
+    return tag("span", assessment, class_=_CSS_CLASSES[assessment])
+
+
+def _data(content: ReportContent) -> Html:
+    model, scores = content.model, content.scores
+    assert scores.inputs is not None
+    assert scores.target is not None
+    sample = training_rows(model, TYPICAL)
+    trained = np.column_stack([sample.X, sample.y])
+    low, high = (np.append(getattr(scores.inputs, side), getattr(scores.target, side)) for side in ("low", "high"))
     names = [*model.units_.columns, f"{model.units_.target} (target)"]
-    rows = [[name, *_span_of(trained[:, d]), _number(low[d]), _number(high[d])] for d, name in enumerate(names)]
-    shown = _some(rows)
+    rows = [[name, *_statistics(trained[:, d]), _number(low[d]), _number(high[d])] for d, name in enumerate(names)]
+    shown = _shortened_table(rows)
     report = model.report_
-    text = f"{report.rows:,} rows were fitted"
-    text += f", {report.dropped:,} left out for missing values" if report.dropped else ""
-    text += f". The table is made from {len(some.y):,} of them." if len(some.y) < report.rows else "."
+    text = f"The model was fitted to {report.rows:,} rows"
+    text += f"; {report.dropped:,} rows with missing values were not used" if report.dropped else ""
+    text += (
+        f". Their statistics are those of a random sample of {len(sample.y):,} rows."
+        if len(sample.y) < report.rows
+        else "."
+    )
     if len(shown) < len(rows):
         text += f" {len(shown):,} of {len(rows):,} columns are listed."
-    head = ["column", "fitted: mean", "deviation", "lowest", "highest", "scored: lowest", "highest"]
+    head = ["column", "training rows: mean", "deviation", "lowest", "highest", "scored rows: lowest", "highest"]
     return join([tag("p", text, class_="quiet"), tag("div", table(head, shown), class_="wide", tabindex=0)])
 
 
-def _some(rows: list[list[str]]) -> list[list[str]]:
-    """The first ones and the last, where there are too many."""
-    return rows if len(rows) <= _COLUMNS else [*rows[: _COLUMNS - 1], rows[-1]]
+def _shortened_table(rows: list[list[str]]) -> list[list[str]]:
+    """The first rows and the last one, where there are too many."""
+    return rows if len(rows) <= _MAX_COLUMNS else [*rows[: _MAX_COLUMNS - 1], rows[-1]]
 
 
-def _span_of(column: Array) -> list[str]:
+def _statistics(column: Array) -> list[str]:
+    """Mean, standard deviation, smallest and largest value."""
     return [_number(v) for v in (column.mean(), column.std(), column.min(), column.max())]
 
 
@@ -188,61 +206,59 @@ def _model(model: HGPRegressor) -> Html:
     report = model.report_
     fallback = float(model.model_.target.centre[0])
     about = [
-        ["predicts", f"{model.units_.target}, with a distribution for each row"],
+        ["predicts", f"{model.units_.target}, as one distribution per query"],
         ["kernel", type(model.kernel_).__name__],
         ["noise", f"standard deviation {model.noise_variance_**0.5:.4g} of {model.units_.target}"],
         ["tree", " → ".join(f"{model.tree_.width(d):,}" for d in range(model.tree_.depth + 1)) + " leaves"],
         [
             "experts",
-            f"cells of {span(report.points_per_leaf)} points, predicting from {span(report.points_per_expert)}",
+            f"leaves of {span(report.points_per_leaf)} rows; an expert predicts from {span(report.points_per_expert)}",
         ],
-        ["a query is answered", _way_of_answering(model)],
-        ["far from all training rows", f"falls back to {fallback:.4g}, with the deviation of all targets"],
+        ["a query is predicted", _prediction_method(model)],
+        ["far from all training rows", f"the mean {fallback:.4g} and the standard deviation of the target"],
         ["settings", _settings(model) or "defaults"],
     ]
     learnt = model.units_.parameters(model.kernel_, model.noise_variance_)
-    quantities = _some([[q.name, _number(q.value), shortened(q.unit)] for q in learnt])
+    quantities = _shortened_table([[q.name, _number(q.value), shortened(q.unit)] for q in learnt])
     fewer = f" ({len(quantities):,} of {len(learnt):,})" if len(quantities) < len(learnt) else ""
     return join(
         [
             tag("div", table(["", ""], about, class_="words"), class_="wide"),
             tag("h3", f"Parameters{fewer}"),
             tag("div", table(["parameter", "value", "unit"], quantities), class_="wide", tabindex=0),
-            tag("div", *pictures.of_model(model), class_="figures"),
+            tag("div", *figures.model_figures(model), class_="figures"),
         ]
     )
 
 
-def _way_of_answering(model: HGPRegressor) -> str:
-    near, asked = model.predictor_.neighbourhood, model.predictor_.experts_per_query
+def _prediction_method(model: HGPRegressor) -> str:
+    near, nearest = model.predictor_.neighbourhood, model.predictor_.experts_per_query
     if near is not None:
         return f"by an exact GP on the {near.count:,} training rows nearest to it"
     exact = model.predictor_.mixture
     if exact is not None:
         return f"by {len(exact.members)} exact GPs on all rows, whose predictions are averaged"
-    experts = "all experts" if asked is None else f"the {min(asked, model.report_.leaves)} nearest experts"
+    experts = "all experts" if nearest is None else f"the {min(nearest, model.report_.leaves)} nearest experts"
     return f"by {experts}, combined by {model.predictor_.rule!r}"
 
 
 def _settings(model: HGPRegressor) -> str:
-    """Those that are not the default."""
-    usual = HGPRegressor().get_params(deep=False)
-    given = {name: value for name, value in model.get_params(deep=False).items() if repr(value) != repr(usual[name])}
-    return ", ".join(f"{name}={value!r}" for name, value in given.items())
+    """The settings that differ from the defaults."""
+    defaults = HGPRegressor().get_params(deep=False)
+    settings = model.get_params(deep=False).items()
+    return ", ".join(f"{name}={value!r}" for name, value in settings if repr(value) != repr(defaults[name]))
 
 
-def _training(facts: Facts) -> Html:
-    report = facts.model.report_
+def _training(content: ReportContent) -> Html:
+    report = content.model.report_
     parts: list[Any] = [tag("div", report.stages_html(), class_="wide", tabindex=0)]
     parts.append(tag("p", f"{'Converged' if report.converged else 'Not converged'}: {report.message}", class_="quiet"))
-    parts.append(tag("div", *pictures.of_training(report), class_="figures"))
+    parts.append(tag("div", *figures.training_figures(report), class_="figures"))
     if report.choices:
-        parts += [tag("h3", "What was tried"), tag("div", report.choices_html(), class_="wide")]
-        parts.append(
-            tag("p", "Scores are mean negative log densities of held-out rows; lower is better.", class_="quiet")
-        )
+        parts += [tag("h3", "Model selection"), tag("div", report.choices_html(), class_="wide")]
+        parts.append(tag("p", "Scores are mean CRPS of held-out rows; lower is better.", class_="quiet"))
     parts += [tag("h3", "Timing"), tag("div", report.timing_html(), class_="wide")]
-    if facts.evaluation is not None:
-        spent = f"Predicting {facts.evaluation.rows:,} rows for this page took {facts.evaluation.seconds:.1f} s."
-        parts.append(tag("p", spent, class_="quiet"))
+    if content.evaluation is not None:
+        rows, seconds = content.evaluation.rows, content.evaluation.seconds
+        parts.append(tag("p", f"Predicting {rows:,} rows for this page took {seconds:.1f} s.", class_="quiet"))
     return join(parts)

@@ -620,7 +620,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_the_printed_command_goes_on_to_the_same_
     assert "kept in run" in said
     assert "Traceback" not in said
     assert not Path("m").exists()
-    command = said.split("To go on:\n")[1].strip()
+    command = said.split("To continue:\n")[1].strip()
     subprocess.run(command, shell=True, check=True, capture_output=True)
     done(*words, "-o", "whole")
     names = sorted(path.name for path in Path("m").glob("*.npy"))
@@ -655,7 +655,7 @@ def test_ctrl_c_with_processes_is_one_message_not_one_a_worker(many, here):
     _, said = begun.communicate(timeout=60)
     assert begun.returncode == 130
     assert [line.split(":")[0] for line in said.splitlines() if line.strip()][-1].startswith(
-        "interrupted; nothing is kept"
+        "interrupted; nothing was saved"
     )
     assert "Traceback" not in said
     assert "KeyboardInterrupt" not in said
@@ -760,7 +760,7 @@ def test_on_a_terminal_a_prediction_shows_its_pace(here, made):
 
 
 def test_a_terminal_too_narrow_for_anything_is_not_spoilt(made, here):
-    left, _ = shown(on_a_terminal(["fit", ARM, "--target", "distance", "-o", "m", "--kernel", "matern52"], 20), 20)
+    left, _ = shown(on_a_terminal(["fit", ARM, "--target", "distance", "-o", "m", "--partition", "random"], 20), 20)
     assert [line.split(":")[0][:10] for line in left[:3]] == ["scan", "store", "partition "]
 
 
@@ -780,10 +780,10 @@ def test_in_a_pipe_there_are_plain_lines_and_nothing_that_moves(many, here):
 
 def test_as_many_facts_as_there_is_room_for():
     facts = ["7 steps", "evidence -0.1", "slope 1e-3", "5/s"]
-    assert display.fitted(facts, 80) == "7 steps, evidence -0.1, slope 1e-3, 5/s"
-    assert display.fitted(facts, 23) == "7 steps, evidence -0.1"
-    assert display.fitted(facts, 12) == "7 steps, 5/s"
-    assert display.fitted(facts, 3) == "7 s"
+    assert display.joined(facts, 80) == "7 steps, evidence -0.1, slope 1e-3, 5/s"
+    assert display.joined(facts, 23) == "7 steps, evidence -0.1"
+    assert display.joined(facts, 12) == "7 steps, 5/s"
+    assert display.joined(facts, 3) == "7 s"
 
 
 def test_rows_of_any_table_have_the_same_columns():

@@ -118,14 +118,14 @@ class Stepwise(DaskEngine):
 
     def owners(self):
         """How many shards each worker holds."""
-        held = [who for who in self.client.who_has(self._held.shards).values() if who]
+        held = [who for who in self.client.who_has(self._loaded.shards).values() if who]
         return {worker: sum(worker in who for who in held) for worker in self.client.nthreads()}
 
 
 def settled(engine):
     """Every shard is somewhere."""
     end = time.monotonic() + 20
-    while sum(engine.owners().values()) < len(engine._held.shards) and time.monotonic() < end:
+    while sum(engine.owners().values()) < len(engine._loaded.shards) and time.monotonic() < end:
         time.sleep(0.05)
     return engine.owners()
 
@@ -260,7 +260,7 @@ def test_a_newcomer_gets_its_share_and_is_lost_for_good(client):
 
 @pytest.mark.slow
 def test_workers_that_die_again_and_again_are_reported(client, cluster, traps, monkeypatch):
-    monkeypatch.setattr("gigagp.engines.dask._AGAIN", 1)
+    monkeypatch.setattr("gigagp.engines.dask_cluster._ATTEMPTS", 1)
     monkeypatch.setattr(cluster.scheduler, "allowed_failures", 0)
     traps.set("step", count=20)
     with pytest.raises(WorkerLost, match=r"'evidence' of .*expert.* \d+, the last at tcp://.*memory"):
@@ -269,7 +269,7 @@ def test_workers_that_die_again_and_again_are_reported(client, cluster, traps, m
 
 
 def test_a_cluster_without_workers(monkeypatch):
-    monkeypatch.setattr("gigagp.engines.dask._PATIENCE", 1)
+    monkeypatch.setattr("gigagp.engines.dask_cluster._PATIENCE", 1)
     with (
         limit(60),
         LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as empty,
@@ -280,7 +280,7 @@ def test_a_cluster_without_workers(monkeypatch):
 
 
 def test_no_scheduler(monkeypatch):
-    monkeypatch.setattr("gigagp.engines.dask._CONNECT", 1)
+    monkeypatch.setattr("gigagp.engines.dask._CONNECT_SECONDS", 1)
     with limit(60), pytest.raises(InvalidParameter, match=r"no Dask scheduler answers at tcp://127.0.0.1:9"):
         fitted("tcp://127.0.0.1:9")
 
@@ -528,10 +528,10 @@ def test_an_engine_used_again_keeps_what_it_holds(client, traps):
     engine = DaskEngine(client)
     model = fitted(engine)
     value = model.log_marginal_likelihood()
-    held = engine._held
+    held = engine._loaded
     traps.set("step")
     assert model.log_marginal_likelihood() == value
-    assert engine._held is held
+    assert engine._loaded is held
     assert value == fitted("serial").log_marginal_likelihood()
     assert answers(fitted(engine, "random")) == expected("random")
     engine.close()

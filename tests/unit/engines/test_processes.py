@@ -200,7 +200,7 @@ def _deadly(folder, home, theta):
 
 def deadly_model(folder, engine):
     kernel = Deadly(str(folder), os.getpid())
-    return HGPRegressor(kernel, leaf_size=60, random_state=3, engine=engine, n_jobs=2)
+    return HGPRegressor(kernel, leaf_size=60, method="committee", random_state=3, engine=engine, n_jobs=2)
 
 
 def test_killed_workers_are_replaced(tmp_path):

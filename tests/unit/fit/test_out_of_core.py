@@ -32,12 +32,12 @@ from gigagp.data.folders import TemporaryFolder
 from gigagp.errors import DiskFull, InvalidInput, InvalidParameter
 from gigagp.fit import fitting
 from gigagp.kernels import SquaredExponential
-from gigagp.model import committee
+from gigagp.model import committee_prediction
 
 N = 1700
 ON_DISK = 88 * N  # bytes: less than the rows take in memory, enough for the index of those that are dealt
 SHAPES = {
-    "local": {"partition": "local", "leaf_size": 50},
+    "local": {"partition": "local", "leaf_size": 50, "kernel": SquaredExponential()},
     "random": {"partition": "random", "leaf_size": 50, "sharing": 2},
     "stratified": {"partition": "stratified", "levels": 2, "branching": 5},
 }
@@ -137,6 +137,7 @@ def test_the_same_bits_in_memory_and_on_disk(partition, form, rows, files, small
     "settings",
     [
         {"dtype": "float32"},
+        {"kernel": None},
         {"standardize": False},
         {"sharing": 1.0, "n_restarts": 1},
         {"training": "progressive", "leaf_size": 8},
@@ -167,8 +168,8 @@ def test_queries_from_every_source_are_answered_alike(rows, files, small_sizes, 
     frame.to_parquet(tmp_path / "z.parquet", row_group_size=37)
     frame.to_csv(tmp_path / "z.csv", index=False)
     np.save(tmp_path / "z.npy", Z)
-    for at_once in (committee.QUERIES_AT_ONCE, 64):
-        monkeypatch.setattr(committee, "QUERIES_AT_ONCE", at_once)
+    for at_once in (committee_prediction.QUERIES_AT_ONCE, 64):
+        monkeypatch.setattr(committee_prediction, "QUERIES_AT_ONCE", at_once)
         for queries in (tmp_path / "z.parquet", tmp_path / "z.csv", tmp_path / "z.npy", frame, pl.from_pandas(frame)):
             got = fitted.predict(queries, return_std=True)
             assert [part.tobytes() for part in got] == [part.tobytes() for part in expected]
@@ -247,7 +248,7 @@ def test_rows_that_fit_need_no_store(rows, small_sizes, temporary, tmp_path):
 
 
 def test_a_store_and_a_checkpoint_are_one_too_many(rows, tmp_path):
-    with pytest.raises(InvalidParameter, match="give store or checkpoint, not both"):
+    with pytest.raises(InvalidParameter, match="pass store= or checkpoint=, not both"):
         model().fit(*rows[:2], store=tmp_path / "a", checkpoint=tmp_path / "b")
     assert left(tmp_path) == []
 

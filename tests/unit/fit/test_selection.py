@@ -1,6 +1,6 @@
 """What is left open is chosen by held-out predictions; the choice is right, reported and kept."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -9,13 +9,15 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 import gigagp
 from gigagp import HGPRegressor
 from gigagp.data.row_lists import Runs
+from gigagp.data.store import ExpertStore
 from gigagp.datasets import robot_arm
 from gigagp.engines import SerialEngine
 from gigagp.errors import InvalidParameter
-from gigagp.fit.selection import Gain, Scored, Scorer, choose_sharing
+from gigagp.fit.selection import Gain, Scored, Scorer, choose_inner, choose_sharing
 from gigagp.kernels import Linear, Matern32, Matern52, SquaredExponential
 from gigagp.model.answers import Answers
 from gigagp.model.calibration import Calibration, Setting
+from gigagp.model.fit_report import Candidate
 
 FAMILIES = {"SquaredExponential", "Matern52", "Matern32", "Matern12", "RationalQuadratic"}
 pytestmark = [
@@ -53,17 +55,21 @@ def test_smooth_and_rough_functions_are_told_apart(kernel, allowed):
     assert f"{name} {score:.4f} (chosen)" in " ".join(repr(model.report_).split())
 
 
-def test_smooth_functions_are_answered_by_the_committee_and_rough_ones_by_neighbours():
+@pytest.mark.slow
+def test_smooth_functions_are_answered_by_the_committee():
     X, y = robot_arm(3000, noise=0.005)
     smooth = HGPRegressor(SquaredExponential(), random_state=0).fit(X, y)
     assert chosen(smooth, "prediction") == "committee"
     assert chosen(smooth, "neighbours") == "256"
+
+
+def test_rough_functions_are_answered_by_neighbours():
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 300, (3000, 1))
     y = np.cumsum(rng.standard_normal(30_001))[(100 * X[:, 0]).astype(int)] / 30
     rough = HGPRegressor(random_state=0).fit(X, y)
     assert chosen(rough, "prediction").endswith("neighbours")
-    assert int(chosen(rough, "neighbours")) <= 64
+    assert int(chosen(rough, "neighbours").split()[0]) <= 64  # of two numbers the first one is of the nearest rows
 
 
 def test_what_the_user_gives_is_taken(wave):
@@ -124,6 +130,32 @@ def test_sharing_is_bounded_by_the_work_of_all_experts(rows, most):
             return scored(np.ones(100))
 
     assert choose_sharing(Same())[0] == most
+
+
+@dataclass(frozen=True)
+class Model:
+    """A neighbourhood of which only the sizes matter."""
+
+    store: ExpertStore
+    neighbours: int
+    inner: int = 0
+
+
+@pytest.mark.parametrize(("neighbours", "sizes"), [(32, (16, 128)), (128, (16, 128)), (256, (32, 256))])
+@pytest.mark.parametrize("error", [0.9, 1.0])
+def test_the_nearest_answer_on_their_own_only_where_that_gains(neighbours, sizes, error):
+    class Same:
+        def score(self, model):
+            return scored(np.full(2000, error if model.inner else 1.0))
+
+    model, before = Model(ExpertStore(np.zeros((3000, 1)), np.zeros(3000)), neighbours), scored(np.ones(2000))
+    usual = Candidate("neighbours", str(neighbours), before.score, True)
+    best, _, candidates = choose_inner(Same(), model, before, [usual])
+    assert (best.inner, best.neighbours) == (sizes if error < 1 else (0, neighbours))
+    (name,) = [each.name for each in candidates if each.chosen]
+    assert name == (f"{sizes[0]} and {sizes[1]}" if error < 1 else str(neighbours))
+    few = replace(model, store=ExpertStore(np.zeros((100, 1)), np.zeros(100)))
+    assert choose_inner(Same(), few, before, [usual]) == (few, before, [usual])
 
 
 def scored(errors, seed=0):

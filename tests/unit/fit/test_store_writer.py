@@ -16,10 +16,11 @@ from gigagp.data.scan import Sample, row_keys
 from gigagp.engines import SerialEngine, ThreadsEngine
 from gigagp.errors import DamagedFile, InvalidInput, InvalidParameter
 from gigagp.fit import store_writer
-from gigagp.fit.store_writer import DiskRoom, MemoryRoom, place
+from gigagp.fit.store_writer import DataSorter, DiskStorage, MemoryStorage, write_store
 from gigagp.partition import LocalPartition, Partitioner, RandomPartition, Shape, StratifiedPartition
 from gigagp.partition.base import Partition
 from gigagp.partition.coarse import CoarseTree, bucket_rows
+from gigagp.partition.dealing import spatial_order
 from gigagp.partition.kdtree import cell_starts, kd_order
 from gigagp.tree import Tree
 
@@ -141,22 +142,22 @@ ENGINES = {"serial": SerialEngine(), "threads": ThreadsEngine(3)}
 
 
 @pytest.fixture(params=["memory", "disk", "disk, threads"])
-def room(request, tmp_path, monkeypatch):
+def storage(request, tmp_path, monkeypatch):
     """Where rows are put, and an engine; blocks of 64 rows, so that buckets are filled by many."""
     monkeypatch.setattr(scaled, "BLOCK", 64)
     return (
-        MemoryRoom() if request.param == "memory" else DiskRoom(tmp_path / "store", 1 << 12, "of a test"),
+        MemoryStorage() if request.param == "memory" else DiskStorage(tmp_path / "store", 1 << 12, "of a test"),
         ENGINES["threads" if "threads" in request.param else "serial"],
     )
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_buckets_keep_the_order_of_the_data(room, dtype):
+def test_buckets_keep_the_order_of_the_data(storage, dtype):
     n, count = 1000, 9
     X, y = inputs("continuous", n).astype(dtype), np.arange(n, dtype=dtype)
     ids = np.random.default_rng(5).integers(0, count - 1, n)  # the last remains empty
     ids[ids == 3] = 4  # and one in between
-    buckets = room[0].buckets(ArrayRows(X, y), lambda first, part: ids[first : first + len(part)], count, room[1])
+    buckets = storage[0].buckets(ArrayRows(X, y), lambda first, part: ids[first : first + len(part)], count, storage[1])
     assert buckets.sizes.tolist() == np.bincount(ids, minlength=count).tolist()
     for bucket in (5, *(b for b in range(count) if b != 5)):
         rows = np.flatnonzero(ids == bucket)
@@ -194,18 +195,18 @@ def buckets(monkeypatch):
     monkeypatch.setattr(store_writer, "bucket_rows", lambda columns: 300)
 
 
-def placed(parts, shape, room, kind="continuous", dtype=np.float64, engine="serial", data=None):
+def stored(parts, shape, storage, kind="continuous", dtype=np.float64, engine="serial", data=None):
     X = inputs(kind, N).astype(dtype)
     y = np.arange(N, dtype=dtype)
     sample, rng = sample_of(X, y, 250), np.random.default_rng(4)
-    return X, place(
-        parts, data or ArrayRows(X, y), shape, METRIC, sample, SEED, rng, room, ENGINES[engine]
+    return X, write_store(
+        parts, data or ArrayRows(X, y), shape, METRIC, sample, SEED, rng, storage, ENGINES[engine]
     )  # fmt: skip
 
 
 def disk(path, memory=1 << 20):
     path.mkdir(parents=True, exist_ok=True)
-    return DiskRoom(path / "store", memory, "of a test")
+    return DiskStorage(path / "store", memory, "of a test")
 
 
 def lists(groups):
@@ -225,7 +226,7 @@ def check_once(X, found):
 @cases
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_row_lands_once_with_its_own_target(parts, shape, kind, buckets):
-    X, found = placed(parts, shape, MemoryRoom(), kind)
+    X, found = stored(parts, shape, MemoryStorage(), kind)
     check_once(X, found)
     copies = np.bincount(list(itertools.chain(*lists(found.cells))), minlength=N)
     expected = 1 if parts.local else int(shape.sharing or 1) ** (shape.levels or 1)
@@ -245,9 +246,9 @@ def test_every_row_lands_once_with_its_own_target(parts, shape, kind, buckets):
 @cases
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_memory_and_disk_give_the_same_store(parts, shape, dtype, buckets, tmp_path):
-    X, one = placed(parts, shape, MemoryRoom(), dtype=dtype)
+    X, one = stored(parts, shape, MemoryStorage(), dtype=dtype)
     for engine, memory in (("serial", 1 << 20), ("threads", 120_000)):
-        _, other = placed(parts, shape, disk(tmp_path / engine, memory), dtype=dtype, engine=engine)
+        _, other = stored(parts, shape, disk(tmp_path / engine, memory), dtype=dtype, engine=engine)
         assert other.store.mapped
         assert not one.store.mapped
         check_once(X, other)
@@ -262,14 +263,14 @@ def test_memory_and_disk_give_the_same_store(parts, shape, dtype, buckets, tmp_p
 
 @cases
 def test_a_store_that_is_there_is_taken_as_it_is(parts, shape, buckets, tmp_path, monkeypatch):
-    _, made = placed(parts, shape, disk(tmp_path))
+    _, made = stored(parts, shape, disk(tmp_path))
 
     class Unread(ArrayRows):
         def blocks(self):
             pytest.fail("the rows were read again")
 
     X = inputs("continuous", N)
-    _, found = placed(parts, shape, disk(tmp_path), data=Unread(X, X[:, 0]))
+    _, found = stored(parts, shape, disk(tmp_path), data=Unread(X, X[:, 0]))
     assert found.store.X.tobytes() == made.store.X.tobytes()
     assert found.store.y.tobytes() == made.store.y.tobytes()
     assert lists(found.cells) == lists(made.cells)
@@ -278,19 +279,19 @@ def test_a_store_that_is_there_is_taken_as_it_is(parts, shape, buckets, tmp_path
 
 
 def test_a_damaged_store_is_refused(buckets, tmp_path):
-    placed(*CASES["local"], disk(tmp_path))
+    stored(*CASES["local"], disk(tmp_path))
     file = tmp_path / "store" / "X.npy"
     raw = bytearray(file.read_bytes())
     raw[1000] ^= 1
     file.write_bytes(raw)
     with pytest.raises(DamagedFile, match=r"X\.npy is damaged"):
-        placed(*CASES["local"], disk(tmp_path))
+        stored(*CASES["local"], disk(tmp_path))
 
 
 @pytest.mark.parametrize("case", ["local", "local levels"])
 def test_local_cells_are_separated_by_planes_in_every_bucket_and_between(case, buckets):
     parts, shape = CASES[case]
-    _, found = placed(parts, shape, MemoryRoom())
+    _, found = stored(parts, shape, MemoryStorage())
     scaled_rows = found.store.X * METRIC
     check_apart([scaled_rows[rows] for rows in lists(found.cells)])
     sizes = found.cells.sizes
@@ -304,9 +305,9 @@ def test_the_metric_decides_where_local_cells_are_cut(buckets):
     X = inputs("continuous", N)
     y = np.arange(N, dtype=float)
     metric = np.array([1.0, 1e-9, 1.0])
-    found = place(
+    found = write_store(
         LocalPartition(), ArrayRows(X, y), Shape(leaf_size=40), metric, sample_of(X, y, 250), SEED,
-        np.random.default_rng(0), MemoryRoom(), ENGINES["serial"],
+        np.random.default_rng(0), MemoryStorage(), ENGINES["serial"],
     )  # fmt: skip
     spread = np.array([np.ptp(found.store.X[rows], axis=0) for rows in lists(found.cells)])
     assert (spread[:, 1] > 2).all()
@@ -315,7 +316,7 @@ def test_the_metric_decides_where_local_cells_are_cut(buckets):
 
 def test_stratified_experts_see_the_whole_space_more_evenly_than_random_ones(buckets):
     def scatter(parts):
-        _, found = placed(parts, Shape(leaf_size=130), MemoryRoom())
+        _, found = stored(parts, Shape(leaf_size=130), MemoryStorage())
         rows = found.store.X > 0
         boxes = [np.bincount(rows[r] @ [4, 2, 1], minlength=8) for r in lists(found.cells)]
         return np.std(boxes, axis=0).mean()
@@ -327,8 +328,8 @@ def test_neighbours_follow_each_other_in_the_order_that_strata_are_cut_from(buck
     X, y = inputs("continuous", N), np.arange(N, dtype=float)
     sample = sample_of(X, y, 250)
     one, other = (
-        store_writer._spatial_order(ArrayRows(X, y), sample, SEED, room, ENGINES["serial"])
-        for room in (MemoryRoom(), disk(tmp_path))
+        spatial_order(DataSorter(ArrayRows(X, y), METRIC, sample, SEED, storage, ENGINES["serial"]))
+        for storage in (MemoryStorage(), disk(tmp_path))
     )
     assert one.tolist() == other.tolist()
     assert sorted(one.tolist()) == list(range(N))
@@ -340,9 +341,9 @@ def test_neighbours_follow_each_other_in_the_order_that_strata_are_cut_from(buck
 def test_no_leaf_of_pairs_is_a_single_row(buckets):
     """An even number of rows in buckets that have odd numbers of them."""
     X, y = inputs("continuous", N - 1), np.arange(N - 1, dtype=float)
-    found = place(
+    found = write_store(
         LocalPartition(), ArrayRows(X, y), Shape(leaf_size=2), METRIC, sample_of(X, y, 250), SEED,
-        np.random.default_rng(0), MemoryRoom(), ENGINES["serial"],
+        np.random.default_rng(0), MemoryStorage(), ENGINES["serial"],
     )  # fmt: skip
     check_once(X, found)
     assert found.cells.sizes.min() == 2
@@ -351,9 +352,9 @@ def test_no_leaf_of_pairs_is_a_single_row(buckets):
 
 @cases
 def test_few_rows_are_divided_whole(parts, shape, tmp_path):
-    """Below the size of a bucket the partition itself decides, wherever there is room."""
-    for room in (MemoryRoom(), disk(tmp_path)):
-        X, found = placed(parts, shape, room)
+    """Below the size of a bucket the partition itself decides, in any storage."""
+    for storage in (MemoryStorage(), disk(tmp_path)):
+        X, found = stored(parts, shape, storage)
         check_once(X, found)
         rng = np.random.default_rng(4)
         expected = parts.split(X * METRIC if parts.local else X, shape, rng)
@@ -373,7 +374,7 @@ class Halves(Partitioner):
 
 
 def test_a_partition_of_ones_own_is_given_all_rows_if_they_fit(buckets, tmp_path):
-    X, found = placed(Halves(), Shape(), MemoryRoom())
+    X, found = stored(Halves(), Shape(), MemoryStorage())
     check_once(X, found)
     assert (np.diff(found.store.X[:, 0]) >= 0).all()
 
@@ -381,17 +382,17 @@ def test_a_partition_of_ones_own_is_given_all_rows_if_they_fit(buckets, tmp_path
         rows, columns, dtype = N, 3, np.dtype(float)
 
     with pytest.raises(InvalidParameter, match=r"all rows at once, and they do not fit .* raise memory="):
-        placed(Halves(), Shape(), disk(tmp_path), data=Elsewhere())
+        stored(Halves(), Shape(), disk(tmp_path), data=Elsewhere())
 
 
 @pytest.mark.parametrize("case", ["random", "stratified sharing"])
 def test_an_index_that_exceeds_the_budget_is_refused_with_what_it_takes(case, buckets, tmp_path):
     with pytest.raises(InvalidParameter, match=r'more than half of the budget; raise memory= to .* partition="local"'):
-        placed(*CASES[case], disk(tmp_path, 80 * N - 2))
-    placed(*CASES[case], disk(tmp_path, 80 * N))
+        stored(*CASES[case], disk(tmp_path, 80 * N - 2))
+    stored(*CASES[case], disk(tmp_path, 80 * N))
 
 
 def test_levels_that_a_bucket_cannot_fill_are_refused(buckets):
     """Two rows for each of 650 leaves on average are, in some bucket, less than two."""
     with pytest.raises(InvalidInput, match=r"1301 rows cannot be divided into 650 neighbourhoods .* fewer levels"):
-        placed(LocalPartition(), Shape(1, 650), MemoryRoom())
+        stored(LocalPartition(), Shape(1, 650), MemoryStorage())

@@ -274,16 +274,19 @@ def test_restarts_leave_a_bad_start():
 
 def test_bound_warnings_name_the_parameter():
     bounds = np.log([[0.1, 10], [0.1, 10], [1, 1], [0.1, 10]])
-    said = bound_warnings(np.log([0.1, 10, 1, 2]), bounds, ("variance", "lengthscale[0]", "fixed", "noise_variance"))
-    assert len(said) == 2
-    assert said[0].startswith("variance ended at its lower bound 0.1")
-    assert said[1].startswith("lengthscale[0] ended at its upper bound 10")
+    names = ("variance", "lengthscale[0]", "fixed", "noise_variance")
+    low, high = bound_warnings(np.log([0.1, 10, 1, 2]), bounds, names)
+    assert (low.parameter, low.side) == ("variance", "lower")
+    assert (high.parameter, high.side) == ("lengthscale[0]", "upper")
+    np.testing.assert_allclose([low.bound, low.value, high.bound, high.value], [0.1, 0.1, 10, 10])
 
 
-def test_a_length_scale_of_nothing_is_told_in_words():
+def test_a_column_with_a_vanishing_length_scale_is_called_an_identifier():
     bounds = np.log([[0.1, 10], [1e-3, 1e3]])
-    (said,) = bound_warnings(np.log([1.0, 1e-3]), bounds, ("variance", "lengthscale[2]"))
-    assert said.startswith("lengthscale[2] ended at its lower bound 0.001; rows that differ in that column at all")
+    (warning,) = bound_warnings(np.log([1.0, 1e-3]), bounds, ("variance", "lengthscale[2]"))
+    assert warning.identifier_column == 2
+    expected = "lengthscale[2] ended at its lower bound 0.001; column 2 behaves like an identifier"
+    assert str(warning).startswith(expected)
 
 
 @pytest.mark.parametrize("waves", [3, 40, pytest.param(80, marks=pytest.mark.slow)])
@@ -303,9 +306,9 @@ def test_a_column_without_meaning_is_named():
     X, _ = data(150)
     y = np.sin(2 * X[:, 0]) + 0.1 * np.random.default_rng(9).standard_normal(150)
     kernel = SquaredExponential(1.0, 1.0, lengthscale_bounds=(1e-2, 20))
-    with pytest.warns(ConvergenceWarning, match=r"lengthscale\[1\] ended at its upper bound 20"):
+    with pytest.warns(ConvergenceWarning, match=r"lengthscale\[x1\] ended at its upper bound 20"):
         model = HGPRegressor(kernel, partition="random", random_state=0).fit(X, y)
-    assert [sentence.split()[0] for sentence in model.report_.warnings] == ["lengthscale[1]"]
+    assert [warning.parameter for warning in model.report_.warnings] == ["lengthscale[1]"]
     assert "warning: lengthscale[1] ended" in repr(model.report_)
 
 

@@ -14,8 +14,9 @@ from gigagp.data.store import ExpertStore
 from gigagp.engines import SerialEngine
 from gigagp.kernels import SquaredExponential
 from gigagp.linalg import cholesky
-from gigagp.model import committee as committee_module
-from gigagp.model.committee import Committee, predict
+from gigagp.model import committee_prediction, joint_prediction
+from gigagp.model.committee import Committee
+from gigagp.model.committee_prediction import predict
 from gigagp.model.routing import Router
 from gigagp.tree import Tree
 
@@ -152,8 +153,8 @@ def test_asking_more_experts_than_there_are_asks_all(chosen):
 def test_chunks_of_queries_do_not_matter(chosen, k, at_once, monkeypatch):
     c, Z = committee(), queries()
     whole = ask(c, Z, chosen, k)
-    monkeypatch.setattr(committee_module, "QUERIES_AT_ONCE", at_once)
-    monkeypatch.setattr(committee_module, "_JOINT_ENTRIES", at_once * POINTS)
+    monkeypatch.setattr(committee_prediction, "QUERIES_AT_ONCE", at_once)
+    monkeypatch.setattr(joint_prediction, "_ENTRIES_AT_ONCE", at_once * POINTS)
     parts = ask(c, Z, chosen, k)
     np.testing.assert_allclose(parts.mean, whole.mean, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(parts.variance, whole.variance, rtol=1e-7)

@@ -48,7 +48,7 @@ def test_a_model_knows_its_target_and_so_does_its_copy_on_disk(model, table, wav
     model.save(tmp_path / "m")
     assert load(tmp_path / "m").evaluate(table).rmse == found.rmse
     unnamed = HGPRegressor(leaf_size=100, random_state=0).fit(X, y)
-    with pytest.raises(InvalidParameter, match="target= is needed"):
+    with pytest.raises(InvalidParameter, match="pass target="):
         unnamed.evaluate(X)
     assert unnamed.evaluate(X, y).rows == 600
 
@@ -108,5 +108,5 @@ def test_training_does_not_see_held_out_rows(table, wave):
     by_hand = HGPRegressor(leaf_size=100, random_state=0).fit(X[~inside], y[~inside])
     assert model.theta_.tobytes() == by_hand.theta_.tobytes()
     assert model.evaluate(table, share=share).rmse == pytest.approx(metrics.rmse(y[inside], by_hand.predict(X[inside])))
-    with pytest.raises(InvalidParameter, match="share= is of a table"):
+    with pytest.raises(InvalidParameter, match="share= needs a table"):
         model.fit(X, y, share=share)

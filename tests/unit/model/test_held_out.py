@@ -12,7 +12,7 @@ from gigagp.data.row_lists import IndexLists
 from gigagp.data.store import ExpertStore
 from gigagp.engines import SerialEngine
 from gigagp.kernels import Matern32, SquaredExponential
-from gigagp.model import committee as committee_module
+from gigagp.model import committee_prediction
 from gigagp.model.committee import Committee
 from gigagp.model.factor_cache import FactorCache
 from gigagp.model.held_out import Rows, by_committee, by_own_expert
@@ -59,7 +59,7 @@ def test_the_committee_predicts_as_without_the_row(name, student, k):
     for i, row in enumerate(rows):
         others = IndexLists.of([each[each != row] for each in EXPERTS])
         without = replace(c, experts=others, cache=FactorCache())
-        wanted = committee_module.predict(without, c.store.X[[row]], rule, k, SerialEngine())
+        wanted = committee_prediction.predict(without, c.store.X[[row]], rule, k, SerialEngine())
         assert answers.mean[i] == pytest.approx(wanted.mean[0], abs=1e-9)
         assert answers.variance[i] == pytest.approx(wanted.variance[0], rel=1e-9)
         assert answers.misfit[i] == pytest.approx(np.sqrt(wanted.scale[0]) if student else 1.0, rel=1e-9)

@@ -7,7 +7,7 @@ import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, RationalQuadratic
 
-from gigagp import HGPRegressor, kernels
+from gigagp import HGPRegressor, kernels, load
 from gigagp.data.row_lists import Runs
 from gigagp.data.store import ExpertStore
 from gigagp.engines import SerialEngine, ThreadsEngine
@@ -107,9 +107,38 @@ def test_a_held_out_row_is_predicted_as_if_it_were_not_there():
         assert answers.misfit[i] == pytest.approx(misfit, rel=1e-6)
 
 
+@pytest.mark.parametrize("kernel", ["Matern32", kernels.Matern32(0.7, LENGTHS) + kernels.Matern12(0.5, LENGTHS)])
+@pytest.mark.parametrize("held_out", [False, True])
+def test_few_and_many_neighbours_together_are_their_mixture_weighted_by_precision(kernel, held_out):
+    many = model(kernel, neighbours=40)
+    few, both = replace(many, neighbours=10), replace(many, inner=10)
+    rows = np.array([3, 50, 111, 180]) if held_out else None
+    Z = np.random.default_rng(1).uniform(-3.5, 3.5, (12, 2)) if rows is None else many.store.X[rows]
+    a, b, joint = (predict(each, Z, SerialEngine(), held_out=rows) for each in (few, many, both))
+    s, t = ((each.variance + NOISE) * each.misfit**2 for each in (a, b))
+    w = (1 / s) / (1 / s + 1 / t)
+    np.testing.assert_allclose(joint.mean, w * a.mean + (1 - w) * b.mean, atol=1e-3)
+    np.testing.assert_allclose(joint.variance, w * a.variance + (1 - w) * b.variance, rtol=1e-3)
+    spread = w * (a.mean - joint.mean) ** 2 + (1 - w) * (b.mean - joint.mean) ** 2
+    expected = w * s + (1 - w) * t + spread
+    np.testing.assert_allclose((joint.variance + NOISE) * joint.misfit**2, expected, rtol=2e-3)
+    only_means = predict(both, Z, SerialEngine(), with_variance=False, held_out=rows)
+    np.testing.assert_array_equal(only_means.mean, joint.mean)
+    assert only_means.variance is None
+
+
+def test_all_rows_do_not_answer_twice():
+    near = model(rows=20, neighbours=40, cells=2)
+    Z = np.random.default_rng(1).uniform(-3, 3, (5, 2))
+    once, twice = predict(near, Z, SerialEngine()), predict(replace(near, inner=20), Z, SerialEngine())
+    np.testing.assert_array_equal(once.mean, twice.mean)
+    np.testing.assert_array_equal(once.misfit, twice.misfit)
+
+
 @pytest.mark.parametrize("kernel", ["Matern32", kernels.Matern52(1.0, 1.0) * kernels.Matern12(1.0, 3.0)])
-def test_an_answer_depends_on_no_other_query_nor_on_the_engine(kernel):
-    near = model(kernel.bind(2) if not isinstance(kernel, str) else kernel)
+@pytest.mark.parametrize("inner", [0, 9])
+def test_an_answer_depends_on_no_other_query_nor_on_the_engine(kernel, inner):
+    near = replace(model(kernel.bind(2) if not isinstance(kernel, str) else kernel), inner=inner)
     Z = np.random.default_rng(2).uniform(-4, 4, (150, 2))
     whole = predict(near, Z, SerialEngine())
     with ThreadsEngine(2) as threads:
@@ -126,9 +155,10 @@ def test_an_answer_depends_on_no_other_query_nor_on_the_engine(kernel):
         )  # fmt: skip
 
 
+@pytest.mark.parametrize("inner", [0, 5])
 @pytest.mark.parametrize("name", list(THEIRS))
-def test_predictions_are_continuous_where_neighbours_change(name):
-    near = model(name, neighbours=12)
+def test_predictions_are_continuous_where_neighbours_change(name, inner):
+    near = replace(model(name, neighbours=12), inner=inner)
 
     def along(start, end, points):
         steps = np.linspace(start, end, points)
@@ -141,7 +171,7 @@ def test_predictions_are_continuous_where_neighbours_change(name):
     for of in ("mean", "variance"):
         jumps = np.abs(np.diff(getattr(coarse, of)))
         largest = int(jumps.argmax())
-        _, _, fine = along(steps[largest], steps[largest + 1], 1001)  # a jump would remain as large as it is
+        _, _, fine = along(steps[largest], steps[largest + 1], 10_001)  # a jump would remain as large as it is
         assert np.abs(np.diff(getattr(fine, of))).max() < 0.1 * jumps[largest]
 
 
@@ -166,3 +196,20 @@ def test_many_copies_without_noise_are_answered():
 
 def test_no_queries_have_no_answers():
     assert predict(model(), np.empty((0, 2)), SerialEngine()).mean.shape == (0,)
+
+
+def test_a_saved_model_keeps_the_neighbours_that_answer_on_their_own(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, (300, 2))
+    y = np.sin(X[:, 0]) + np.cos(X[:, 1]) + 0.1 * rng.standard_normal(300)
+    fitted = HGPRegressor(
+        kernels.Matern32(), method="neighbourhood", neighbours=32, leaf_size=60, random_state=0, training="full"
+    ).fit(X, y)
+    alone = fitted.predict(X[:20], return_std=True)
+    fitted._neighbourhood = replace(fitted._neighbourhood, inner=8)
+    together = fitted.predict(X[:20], return_std=True)
+    assert not np.array_equal(alone[0], together[0])
+    fitted.save(tmp_path / "model")
+    loaded = load(tmp_path / "model").predict(X[:20], return_std=True)
+    for ours, theirs in zip(loaded, together, strict=True):
+        np.testing.assert_array_equal(ours, theirs)

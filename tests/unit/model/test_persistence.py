@@ -632,7 +632,7 @@ def test_folders_of_others_and_of_the_future_are_refused(saved, tmp_path):
     with pytest.raises(InvalidInput, match="is not the manifest of a gigagp-model"):
         gigagp.load(saved)
     rewrite(saved, format="gigagp-model", settings={"colour": "red"})
-    with pytest.raises(InvalidInput, match=r"settings unknown to this gigagp \(colour\): upgrade"):
+    with pytest.raises(InvalidInput, match=r"this version does not know \(colour\); upgrade"):
         gigagp.load(saved)
 
 

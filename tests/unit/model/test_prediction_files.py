@@ -31,14 +31,15 @@ from gigagp.data import parts as parts_module
 from gigagp.errors import DiskFull
 from gigagp.kernels import Constant, Matern32, SquaredExponential
 from gigagp.memory import budget as memory_budget
-from gigagp.model import committee, prediction_files, predictor
+from gigagp.model import committee_prediction, prediction_files, predictor
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # small data, much noise
 N = 100  # queries
 
 
 def small(**settings):
-    return HGPRegressor(leaf_size=30, sharing=2, random_state=0, engine="serial", **settings)
+    shape = {"kernel": SquaredExponential(), "leaf_size": 30, "sharing": 2}
+    return HGPRegressor(**(shape | settings), random_state=0, engine="serial")
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +77,7 @@ def at_once(count):
     """So many queries in a part."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(predictor, "_FEWEST_QUERIES", 1)
-        patch.setattr(committee, "QUERIES_AT_ONCE", count)
+        patch.setattr(committee_prediction, "QUERIES_AT_ONCE", count)
         yield
 
 
@@ -259,7 +260,7 @@ def test_queries_held_at_once_follow_the_budget(rows, monkeypatch):
         assert counts[memory][0] * 8 * model.n_features_in_ < budget
     assert counts["64MiB"][0] < counts["256MiB"][0] < counts["4GiB"][0] == counts["64GiB"][0]
     assert counts["64MiB"][1] < counts["64MiB"][0]
-    assert counts["64GiB"][0] == committee.QUERIES_AT_ONCE
+    assert counts["64GiB"][0] == committee_prediction.QUERIES_AT_ONCE
 
 
 def test_memory_is_bounded(unnamed, tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from sklearn.utils import estimator_html_repr
 from gigagp import HGPRegressor, load
 from gigagp.markup import Html, markup, table, tag
 from gigagp.model.fit_report import FitReport
+from gigagp.model.fit_warnings import ParameterAtBound
 from gigagp.model.summary import summary_html
 from gigagp.model.units import Quantity
 from gigagp.tree import Tree
@@ -85,7 +86,9 @@ def test_a_report_shows_stages_choices_and_warnings(model):
         assert f"{choice.what}: {choice.name}" in said
     assert said.count("chosen") == len({choice.what for choice in report.choices})
     assert said.count("<table") == said.count("</table>") == 3
-    warned = replace(report, warnings=tuple(f"<{n}>" for n in range(7)))._repr_html_()
+    warned = replace(
+        report, warnings=tuple(ParameterAtBound(f"<{n}>", "upper", 1.0, 1.0) for n in range(7))
+    )._repr_html_()
     assert "&lt;4&gt;" in warned
     assert "&lt;5&gt;" not in warned
     assert "and 2 more" in warned

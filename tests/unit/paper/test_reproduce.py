@@ -13,7 +13,7 @@ from gigagp.errors import InvalidParameter
 from gigagp.kernels import SquaredExponential
 from gigagp.linalg import tiny
 from gigagp.linalg.workspace import Workspace
-from gigagp.paper import airline, everyone, fitc, kin40k, million, provenance, readings, svgp, timing
+from gigagp.paper import airline, all_experts, kin40k, likelihood_ratios, million, peers, provenance, timing
 from gigagp.paper.page import Paths, number, table
 from gigagp.paper.record import Record
 
@@ -38,10 +38,10 @@ def experts(**settings):
 )
 def test_one_pass_gives_each_rule_what_it_gives_alone(wave, settings, dtype, monkeypatch):
     X, y = wave
-    monkeypatch.setattr(everyone, "BLOCK", 17)
+    monkeypatch.setattr(all_experts, "BLOCK", 17)
     model = experts(dtype=dtype, **settings).fit(X, y)
     queries = np.random.default_rng(1).uniform(-3, 3, (50, 2))
-    said = everyone.ask_everyone(model, queries, RULES)
+    said = all_experts.predict_with_all_experts(model, queries, RULES)
     for name, rule in RULES.items():
         mean, std = model.set_params(combine=rule).predict(queries, return_std=True)
         exact = dtype == "float64"
@@ -59,16 +59,18 @@ def test_another_theta_can_be_asked(wave):
         fixed, partition="random", leaf_size=60, experts_per_query=None, noise_bounds=(noise, noise), random_state=0
     )
     other.fit(X, y)
-    said = everyone.ask_everyone(model, X[:9], {"f": PoE()}, theta=other.theta_)
+    said = all_experts.predict_with_all_experts(model, X[:9], {"f": PoE()}, theta=other.theta_)
     mean, std = other.set_params(combine=PoE()).predict(X[:9], return_std=True)
     np.testing.assert_allclose(said["f"], (mean, std), rtol=1e-9)
 
 
 def test_progress_counts_all_rows(wave, monkeypatch):
     X, y = wave
-    monkeypatch.setattr(everyone, "BLOCK", 128)
+    monkeypatch.setattr(all_experts, "BLOCK", 128)
     events = []
-    everyone.ask_everyone(experts(partition="random", leaf_size=50).fit(X, y), X, {"f": PoE()}, events.append)
+    all_experts.predict_with_all_experts(
+        experts(partition="random", leaf_size=50).fit(X, y), X, {"f": PoE()}, events.append
+    )
     done = [event.done for event in events]
     assert done == sorted(done)
     assert (done[-1], events[-1].total, events[-1].stage) == (300, 300, "prediction")
@@ -120,9 +122,9 @@ def test_joint_divergence_is_the_textbooks():
     a, b = rng.standard_normal((2, 3))
     draws = rng.multivariate_normal(a, A, 200_000)
     mean = np.mean(multivariate_normal(a, A).logpdf(draws) - multivariate_normal(b, B).logpdf(draws))
-    assert readings._kl(a, A, b, B) == pytest.approx(mean, rel=0.02)
+    assert likelihood_ratios._kl(a, A, b, B) == pytest.approx(mean, rel=0.02)
     apart = metrics.kl_divergence(a, np.ones(3), b, 2 * np.ones(3)).sum()
-    assert readings._kl(a, np.eye(3), b, 4 * np.eye(3)) == pytest.approx(apart)
+    assert likelihood_ratios._kl(a, np.eye(3), b, 4 * np.eye(3)) == pytest.approx(apart)
 
 
 def test_with_one_expert_every_reading_of_the_ratio_is_one(wave):
@@ -131,14 +133,14 @@ def test_with_one_expert_every_reading_of_the_ratio_is_one(wave):
     model = experts(partition="random", leaf_size=300, standardize=False).fit(X[:200], y[:200])
     mean, std = model.predict(X[200:], return_std=True)
     exact = {"theta": model.theta_.tolist(), "mean": mean.tolist(), "std": std.tolist()}
-    truth = readings.Truth.of(X[:200], y[:200], X[200:], y[200:], exact)
-    found = truth.read(model, None, 7, lambda event: None)
+    truth = likelihood_ratios.ExactGP.of(X[:200], y[:200], X[200:], y[200:], exact)
+    found = truth.ratios(model, None, 7, lambda event: None)
     assert set(found) == {"y, as eq. 7", "y, noise added once", "y, product normalised (gPoE)", "f"}
     for ways in found.values():
         for way, value in ways.items():
             assert value == pytest.approx(1, abs=1e-4), way
     many = experts(partition="random", leaf_size=20, standardize=False).fit(X[:200], y[:200])
-    fewer = truth.read(many, model.theta_, 7, lambda event: None)
+    fewer = truth.ratios(many, model.theta_, 7, lambda event: None)
     assert all(value < 0.999 for ways in fewer.values() for value in ways.values())
 
 
@@ -153,7 +155,7 @@ def flights(folder, rows=900):
 @pytest.mark.slow
 def test_the_airline_table_is_what_its_models_say(tmp_path, monkeypatch):
     X, y = flights(tmp_path)
-    monkeypatch.setattr(svgp, "missing", lambda *modules: "torch")
+    monkeypatch.setattr(peers, "reason_unavailable", lambda *modules: "torch is not installed")
     monkeypatch.setattr(airline, "BLOCK", 40)
     settings = airline.Settings(training=600, test=100, repeats=2, experts=12)
     assert settings.points == 100
@@ -234,7 +236,7 @@ def test_paper_trees_have_three_levels_and_all_leaves():
 
 
 def test_the_timing_figure_has_every_curve(tmp_path, monkeypatch):
-    monkeypatch.setattr(svgp, "missing", lambda *modules: "torch")
+    monkeypatch.setattr(peers, "reason_unavailable", lambda *modules: "torch is not installed")
     paths, settings = Paths(tmp_path, "timing", True), timing.Settings(powers=(9, 10), allowed_seconds=2.0, repeats=1)
     record = Record(paths.steps, {})
     found = timing.run(record, tmp_path, settings)
@@ -249,7 +251,7 @@ def test_the_timing_figure_has_every_curve(tmp_path, monkeypatch):
 @pytest.mark.torch
 def test_fitc_with_all_rows_as_inducing_inputs_is_the_exact_gp():
     X, y = timing.rows(60)
-    value, gradient = fitc.evidence(X, y, share=1.0)(timing.THETA)
+    value, gradient = peers.load_peer("fitc").evidence(X, y, share=1.0)(timing.THETA)
     kernel = SquaredExponential(1.0, 1.5).bind(timing.D)
     exact = expert.evidence(kernel, timing.THETA, X, y, Workspace())
     assert value == pytest.approx(exact.value, rel=1e-5)

@@ -191,7 +191,7 @@ def test_the_residual_map_has_the_sign_of_the_residuals():
 
 def test_residuals_beyond_the_edge_are_counted():
     z = np.append(np.random.default_rng(0).standard_normal(2_000), 1e6)
-    assert "1 beyond the edge" in note_of(plotting.residuals_along(np.arange(2_001.0), z))
+    assert "1 outside the axes" in note_of(plotting.residuals_along(np.arange(2_001.0), z))
 
 
 def test_relevance_orders_columns_and_says_length_scales_in_their_units(model, random):
@@ -253,7 +253,7 @@ def test_leaves_have_the_colour_of_their_worker(tree, workers):
 
 def test_a_large_tree_is_cut_and_says_so():
     ax = plotting.tree_of_workers(Tree.balanced(3_000), 30)
-    assert note_of(ax) == "3,000 leaves hang below"
+    assert note_of(ax) == "3,000 leaves below, not drawn"
     assert ax.get_legend().get_texts()[-1].get_text() == "and 18 more"
     assert sum(len(curve.get_xdata()) for curve in ax.lines) < 500
 

@@ -11,7 +11,7 @@ import pytest
 from nbclient import NotebookClient
 
 from gigagp import HGPRegressor
-from gigagp.progress import Counter, Event, Pace, teller
+from gigagp.progress import Counter, Event, Pace, make_listener
 from gigagp.progress.pace import resident
 
 
@@ -191,9 +191,9 @@ def test_a_notebook_shows_lines_that_move_instead_of_one_an_evaluation(tmp_path)
     assert printed == []
 
 
-def test_counter_and_teller():
+def test_a_counter_passes_events_to_the_listener():
     events = []
-    count = Counter("making", 10, teller(0, events.append))
+    count = Counter("making", 10, make_listener(0, events.append))
     count.add(4)
     count.add(6)
     assert [event.done for event in events] == [4, 10]

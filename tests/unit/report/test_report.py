@@ -15,10 +15,12 @@ from gigagp import HGPRegressor, InvalidInput, InvalidParameter, kernels, load, 
 from gigagp.cli import app
 from gigagp.model import neighbourhood
 from gigagp.model.fit_report import Candidate
-from gigagp.report import advice, scored, write_report
-from gigagp.report.left_out import score_left_out
+from gigagp.model.fit_warnings import ParameterAtBound
+from gigagp.report import scoring, write_report
+from gigagp.report.advice import advice_on_fit, advice_on_scores, assess_intervals
+from gigagp.report.held_out import score_held_out_rows
 from gigagp.report.page import _model
-from gigagp.report.scored import Score, Scored
+from gigagp.report.scoring import Score, ScoreCollector
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*bound")
 NASTY = '<script>alert("1")</script>&$x^2$'
@@ -40,7 +42,7 @@ def pages(model, table, tmp_path_factory):
     """With data and without."""
     folder = tmp_path_factory.mktemp("pages")
     write_report(model, folder / "data.html", table[500:])
-    assert write_report(model, folder / "left_out.html").evaluation is None
+    assert write_report(model, folder / "held_out.html").evaluation is None
     return {path.stem: path.read_text() for path in folder.glob("*.html")}
 
 
@@ -69,7 +71,7 @@ class Page(HTMLParser):
         return " ".join(self.words)
 
 
-@pytest.mark.parametrize("name", ["data", "left_out"])
+@pytest.mark.parametrize("name", ["data", "held_out"])
 def test_a_page_needs_nothing_else(pages, name):
     page = Page(pages[name])
     assert all(link.startswith(("#", "data:")) for link in page.links)
@@ -79,7 +81,7 @@ def test_a_page_needs_nothing_else(pages, name):
     assert page.tags.count("svg") == page.tags.count("figure") == 12
 
 
-@pytest.mark.parametrize("name", ["data", "left_out"])
+@pytest.mark.parametrize("name", ["data", "held_out"])
 def test_text_from_users_is_text(pages, name):
     page = Page(pages[name])
     assert "script" not in page.tags
@@ -88,8 +90,8 @@ def test_text_from_users_is_text(pages, name):
 
 
 def test_the_numbers_are_those_of_the_rows(pages, model, table):
-    found, text = model.evaluate(table[500:]), Page(pages["data"]).text
-    for number in (f"{found.rmse:.4g}", f"{found.nlpd:.4g}", f"{found.coverage[0.95]:.1%}", "500"):
+    evaluation, text = model.evaluate(table[500:]), Page(pages["data"]).text
+    for number in (f"{evaluation.rmse:.4g}", f"{evaluation.nlpd:.4g}", f"{evaluation.coverage[0.95]:.1%}", "500"):
         assert number in text
     for quantity in model.units_.parameters(model.kernel_, model.noise_variance_):
         assert quantity.name in text
@@ -115,22 +117,22 @@ def test_pictures_take_their_colours_from_the_page(pages):
 
 def blocks_of(model, frame, sizes):
     """The frame's rows, in blocks of these sizes, as `evaluate` tells them."""
-    found = Scored(model, seed=5)
+    scores = ScoreCollector(model, seed=5)
     start = 0
     for size in sizes:
         part = frame[start : start + size]
         mean, std = model.predict(part, return_std=True)
-        found(part.drop(columns="y").to_numpy(), part["y"].to_numpy(), mean, std)
+        scores(part.drop(columns="y").to_numpy(), part["y"].to_numpy(), mean, std)
         start += size
-    return found
+    return scores
 
 
 def test_scores_do_not_depend_on_blocks_and_the_sample_is_bounded(model, table, monkeypatch):
-    monkeypatch.setattr(scored, "SAMPLE", 50)
+    monkeypatch.setattr(scoring, "SAMPLE", 50)
     one, many = blocks_of(model, table, [600]), blocks_of(model, table, [64] * 9 + [24])
     assert all((a == b).all() for a, b in zip(one.sample(), many.sample(), strict=True))
     assert len(one.sample()[1]) == 50
-    assert sum(len(part[0]) for part in many._held) <= 50 + 64 + 50
+    assert sum(len(part[0]) for part in many._sampled) <= 50 + 64 + 50
     assert (one.pit_counts == many.pit_counts).all()
     for a, b in zip(one.by_region(), many.by_region(), strict=True):
         assert (a.name, a.rows) == (b.name, b.rows)
@@ -138,32 +140,32 @@ def test_scores_do_not_depend_on_blocks_and_the_sample_is_bounded(model, table, 
 
 
 def test_scores_are_the_metrics_of_their_rows(model, table):
-    found = blocks_of(model, table, [600])
+    scores = blocks_of(model, table, [600])
     X, y = table.drop(columns="y").to_numpy(), table["y"].to_numpy()
     mean, std = model.predict(table, return_std=True)
-    leaf = found.regions.leaf(X)
-    groups = [(found.whole(), np.ones(600, bool))]
-    groups += [(score, found.regions.of(X, leaf) == n) for n, score in enumerate(found.by_region())]
-    groups += [(score, leaf == int(score.name)) for score in found.worst_leaves(3, 5)]
-    assert sum(score.rows for score in found.by_region()) == 600
+    leaf = scores.regions.leaf(X)
+    groups = [(scores.all_rows(), np.ones(600, bool))]
+    groups += [(score, scores.regions.of(X, leaf) == n) for n, score in enumerate(scores.by_region())]
+    groups += [(score, leaf == int(score.name)) for score in scores.worst_leaves(3, 5)]
+    assert sum(score.rows for score in scores.by_region()) == 600
     predicted = model.predict_distribution(table)
     low, high = predicted.interval(0.95)
     for score, here in groups:
-        said = y[here], mean[here], std[here]
+        rows = y[here], mean[here], std[here]
         assert score.rows == here.sum()
-        assert score.rmse == pytest.approx(metrics.rmse(*said[:2]))
+        assert score.rmse == pytest.approx(metrics.rmse(*rows[:2]))
         assert score.nlpd == pytest.approx(-predicted[here].log_pdf(y[here]).mean())
         assert score.coverage == pytest.approx(metrics.inside(y[here], low[here], high[here]))
-        assert score.spread == pytest.approx(np.sqrt(np.mean(((said[0] - said[1]) / said[2]) ** 2)))
-    assert found.by_region()[0].centre == pytest.approx(X[found.regions.of(X, leaf) == 0].mean(axis=0))
-    worst = [score.nlpd for score in found.worst_leaves(100, 5)]
+        assert score.spread == pytest.approx(np.sqrt(np.mean(((rows[0] - rows[1]) / rows[2]) ** 2)))
+    assert scores.by_region()[0].centre == pytest.approx(X[scores.regions.of(X, leaf) == 0].mean(axis=0))
+    worst = [score.nlpd for score in scores.worst_leaves(100, 5)]
     assert worst == sorted(worst, reverse=True)
 
 
 def test_held_out_rows_are_predicted_without_themselves(table):
     model = HGPRegressor(leaf_size=40, method="neighbourhood", neighbours=32, random_state=0).fit(table, "y")
-    scored = Scored(model, seed=0)
-    assert "from its neighbours without itself" in score_left_out(model, scored, 0)
+    scored = ScoreCollector(model, seed=0)
+    assert "from its neighbours without itself" in score_held_out_rows(model, scored, 0)
     assert scored.rows == model.report_.rows
     near = model.predictor_.neighbourhood
     with model.predictor_.engine() as engine:
@@ -176,11 +178,11 @@ def test_held_out_rows_are_predicted_without_themselves(table):
     assert stds[at] == pytest.approx(std[0])
 
 
-def test_few_experts_are_left_out_where_they_are_large(model, monkeypatch):
-    monkeypatch.setattr("gigagp.report.left_out._WORK", 1.0)
+def test_few_experts_are_scored_where_they_are_large(model, monkeypatch):
+    monkeypatch.setattr("gigagp.report.held_out._WORK_BUDGET", 1.0)
     committee = copy(model).set_params(method="committee")
-    scored = Scored(committee, seed=0)
-    assert " 4 of " in score_left_out(committee, scored, 0)
+    scored = ScoreCollector(committee, seed=0)
+    assert " 4 of " in score_held_out_rows(committee, scored, 0)
     assert scored.rows == pytest.approx(4 * 40, abs=10)
 
 
@@ -190,17 +192,17 @@ def score(**changes):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "assessment"),
     [
-        ({}, "honest"),
+        ({}, "calibrated"),
         ({"coverage": 0.90}, "too narrow"),
         ({"coverage": 0.99}, "too wide"),
-        ({"coverage": 0.90, "rows": 30}, "honest"),
-        ({"coverage": 0.945, "rows": 10**6}, "honest"),
+        ({"coverage": 0.90, "rows": 30}, "calibrated"),
+        ({"coverage": 0.945, "rows": 10**6}, "calibrated"),
     ],
 )
-def test_the_verdict_is_beyond_chance_and_of_a_size_that_matters(changes, said):
-    assert advice.verdict(score(**changes)) == said
+def test_intervals_are_assessed_beyond_chance_and_by_a_size_that_matters(changes, assessment):
+    assert assess_intervals(score(**changes)) == assessment
 
 
 def test_every_warning_says_what_to_do():
@@ -214,26 +216,26 @@ def test_every_warning_says_what_to_do():
         "far from all": (score(), [], 100, 0),
         "missing values": (score(), [], 0, 3),
     }
-    assert advice.of_scores(score(), [score()], 1.0, 0, 0, "y") == []
+    assert advice_on_scores(score(), [score()], 1.0, 0, 0, "y") == []
     for words, (whole, regions, far, missing) in cases.items():
-        (finding,) = advice.of_scores(whole, regions, 1.0, far, missing, "y")
-        assert words in finding.text
-        assert finding.cure
+        (advice,) = advice_on_scores(whole, regions, 1.0, far, missing, "y")
+        assert words in advice.text
+        assert advice.remedy
 
 
 def test_warnings_of_a_fit_are_in_plain_words(model):
-    said = (
-        "lengthscale[0] ended at its upper bound 1e+03; the model ignores that column",
-        "lengthscale[1] ended at its upper bound 1e+03; the model ignores that column",
-        "noise_variance ended at its lower bound 1e-06; widen the bound if that value is plausible",
+    warnings = (
+        ParameterAtBound("lengthscale[0]", "upper", 1e3, 1e3),
+        ParameterAtBound("lengthscale[1]", "upper", 1e3, 1e3),
+        ParameterAtBound("noise_variance", "lower", 1e-6, 1e-6),
     )
     stages = (replace(model.report_.stages[-1], converged=False, message="TOO MANY"),)
     fitted = load_copy(model)
     fitted.model_ = replace(
         fitted.model_,
-        report=replace(model.report_, warnings=said, stages=stages, jitter=1e-8, jittered_experts=2, dropped=50),
+        report=replace(model.report_, warnings=warnings, stages=stages, jitter=1e-8, jittered_experts=2, dropped=50),
     )
-    texts = [finding.text for finding in advice.of_fit(fitted)]
+    texts = [advice.text for advice in advice_on_fit(fitted)]
     assert texts[0] == f"The model ignores 2 columns: a, {NASTY}."
     for words in ("noise_variance ended", "TOO MANY", "2 experts", "50 rows (9.1%)"):
         assert any(words in text for text in texts)
@@ -248,7 +250,7 @@ def load_copy(model):
 
 def test_rows_far_from_the_training_rows_are_counted(model):
     frame = pd.DataFrame({"a": [0.0, 1e3], NASTY: [0.0, 1e3], "y": [3.0, 3.0]})
-    assert blocks_of(model, frame, [2]).far() == 1
+    assert blocks_of(model, frame, [2]).rows_far_from_data() == 1
 
 
 MODELS = {
@@ -281,7 +283,7 @@ def test_other_choices_are_listed_as_they_come(model):
 
 
 def test_what_cannot_be_written_is_refused_before_any_work(model, tmp_path, monkeypatch):
-    monkeypatch.setattr("gigagp.report.Scored", None)
+    monkeypatch.setattr("gigagp.report.ScoreCollector", None)
     (tmp_path / "file").write_text("")
     for path, cure in ((tmp_path / "file" / "p.html", "choose another folder"), (tmp_path / "p.md", r"\.html")):
         with pytest.raises(InvalidParameter, match=cure):
@@ -292,7 +294,7 @@ def test_what_cannot_be_written_is_refused_before_any_work(model, tmp_path, monk
 
 
 def test_many_columns_are_cut_and_counted(model, monkeypatch):
-    monkeypatch.setattr("gigagp.report.page._COLUMNS", 3)
+    monkeypatch.setattr("gigagp.report.page._MAX_COLUMNS", 3)
     text = Page(_model(model)).text
     assert "(3 of 4)" in text
     assert "noise_variance" in text
@@ -321,11 +323,9 @@ def test_the_command(model, table, tmp_path, monkeypatch):
     table.to_parquet("t.parquet")
     result = CliRunner().invoke(app, ["report", "m", "t.parquet", "-o", "r.html", "--title", "Waves", "--json"])
     assert result.exit_code == 0, result.stderr
-    said = json.loads(result.stdout)
-    assert said["scores"]["rmse"] == load("m").evaluate("t.parquet").rmse
-    assert said["bytes"] == (tmp_path / "r.html").stat().st_size
-    assert all(set(each) == {"text", "cure"} for each in said["warnings"])
+    output = json.loads(result.stdout)
+    assert output["scores"]["rmse"] == load("m").evaluate("t.parquet").rmse
+    assert output["bytes"] == (tmp_path / "r.html").stat().st_size
+    assert all(set(each) == {"text", "cure"} for each in output["warnings"])
     assert "<h1>Waves</h1>" in (tmp_path / "r.html").read_text()
     assert CliRunner().invoke(app, ["report", "m", "-o", "r.html"]).exit_code == 1
-    words = CliRunner().invoke(app, ["report", "m", "-o", "r.html", "--overwrite"]).stdout
-    assert words.startswith("r.html: 500 rows scored")

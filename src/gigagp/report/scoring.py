@@ -1,4 +1,4 @@
-"""Predictions and truth of any number of rows, in bounded memory: sums by region, counts, and a sample for pictures."""
+"""Scores of any number of predicted rows in bounded memory: sums per region, PIT counts, a sample for the figures."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from gigagp.estimators.regressor import HGPRegressor
 from gigagp.model.distribution import PredictiveDistribution
 from gigagp.plotting.rows import TYPICAL, leaf_centre, most_relevant, training_rows
 
-SAMPLE = 20_000
-LEVEL = 0.95
+SAMPLE = 20_000  # rows that the figures show
+LEVEL = 0.95  # of the intervals whose coverage is reported
 _REGIONS = 8
 _PIT_BINS = 1_000
-_FAR_SAMPLE = 1_000  # rows of which it is asked whether they are far
-_FAR = 0.9  # of the prior variance: a query that knows no more than this is far from the training rows
+_FAR_SAMPLE = 1_000  # rows that are checked for their distance from the training rows
+_FAR_VARIANCE = 0.9  # share of the prior variance from which a query counts as far from the training rows
 
 
 @dataclass(frozen=True)
 class Score:
-    """How good predictions of some rows are. `spread`: deviation of (y - mean) / std, 1 of an honest model."""
+    """How good the predictions of some rows are."""
 
     name: str
     rows: int
     rmse: float
     nlpd: float
     coverage: float
-    bias: float  # mean of (y - mean) / std
-    spread: float
+    bias: float  # mean of (y - mean) / std; 0 for a calibrated model
+    spread: float  # root mean square of (y - mean) / std; 1 for a calibrated model
     centre: Array  # mean inputs
 
 
 class Regions:
-    """Which leaf and which region of the input space a row lies in.
+    """The leaf and the region of the input space that a row lies in.
 
-    Experts that are neighbourhoods divide the space, and subtrees of them are regions. Others see all of it: regions
-    are then slices along the most relevant column, and no leaf is nearest.
+    With the local partition regions are subtrees. With other partitions every expert sees the whole input space:
+    regions are then slices along the most relevant column, and rows have no leaf.
     """
 
     def __init__(self, model: HGPRegressor) -> None:
@@ -48,7 +48,7 @@ class Regions:
             nodes = model.tree_.cut(_REGIONS)
             self.count = len(nodes)
             self._of_leaf = np.repeat(np.arange(len(nodes)), [len(node.leaves) for node in nodes])
-            self.names = [_leaves(node.leaves) for node in nodes]
+            self.names = [_leaf_range(node.leaves) for node in nodes]
             return
         self._column = most_relevant(model, 1)[0]
         x = training_rows(model, TYPICAL).X[:, self._column]
@@ -72,13 +72,13 @@ class Regions:
         return np.searchsorted(self._edges, X[:, self._column], side="right")
 
 
-def _leaves(leaves: range) -> str:
+def _leaf_range(leaves: range) -> str:
     first, last = leaves[0], leaves[-1]
     return f"leaf {first:,}" if first == last else f"leaves {first:,} to {last:,}"
 
 
-class Scored:
-    """Hears blocks of rows with their predictions."""
+class ScoreCollector:
+    """Accumulates the scores of blocks of rows; called with inputs, targets, predicted means and deviations."""
 
     def __init__(self, model: HGPRegressor, seed: int) -> None:
         self._model, self._seed = model, seed
@@ -87,10 +87,10 @@ class Scored:
         self.inputs: Moments | None = None
         self.target: Moments | None = None
         columns = model.n_features_in_
-        self._by_region = _Sums(self.regions.count, columns)
-        self._by_leaf = _Sums(model.n_leaves_ if self.regions.local else 0, 0)
+        self._by_region = _GroupSums(self.regions.count, columns)
+        self._by_leaf = _GroupSums(model.n_leaves_ if self.regions.local else 0, 0)
         self.pit_counts = np.zeros(_PIT_BINS)
-        self._held: list[tuple[Array, ...]] = []
+        self._sampled: list[tuple[Array, ...]] = []
 
     def __call__(self, X: Array, y: Array, mean: Array, std: Array) -> None:
         self.add(X, y, mean, std, self.regions.leaf(X) if self.regions.local else np.zeros(len(X), int))
@@ -100,10 +100,10 @@ class Scored:
             self.inputs, self.target = Moments(X[0]), Moments(y[:1])
         self.inputs.add(X)
         self.target.add(y[:, None])
-        predicted = PredictiveDistribution(mean, std, self._model.predictor_.calibration.shape)
-        pit = predicted.cdf(y)
+        distribution = PredictiveDistribution(mean, std, self._model.predictor_.calibration.shape)
+        pit = distribution.cdf(y)
         self.pit_counts += np.histogram(pit, _PIT_BINS, (0, 1))[0]
-        scores = _per_row(y, predicted, pit)
+        scores = _scores_per_row(y, distribution, pit)
         self._by_region.add(self.regions.of(X, leaf), scores, X)
         if self.regions.local:
             self._by_leaf.add(leaf, scores, X[:, :0])
@@ -111,24 +111,24 @@ class Scored:
         self._keep((keys, X, y, mean, std))
         self.rows += len(y)
 
-    def far(self) -> int:
-        """About how many rows the model knows little more of than before it saw any: so many as of a sample."""
+    def rows_far_from_data(self) -> int:
+        """Estimated number of rows so far from the training rows that their variance is nearly the prior variance."""
         model, committee = self._model, self._model.model_.committee
         Z = model.model_.inputs.apply(self.sample()[0][:_FAR_SAMPLE], committee.store.X.dtype)
         with model.predictor_.engine() as engine:
             variance = model.predictor_.answers(Z, engine).variance
         assert variance is not None
         prior = committee.kernel.diagonal(committee.theta[:-1], Z)
-        return round(self.rows * float(np.mean(variance >= _FAR * prior)))
+        return round(self.rows * float(np.mean(variance >= _FAR_VARIANCE * prior)))
 
     def _keep(self, block: tuple[Array, ...]) -> None:
-        """The rows with the smallest keys are the sample, whatever the size of blocks."""
-        self._held.append(block)
-        if sum(len(part[0]) for part in self._held) > 2 * SAMPLE:
-            self._held = [self._smallest()]
+        """The sample is the rows with the smallest keys, so that it does not depend on the size of the blocks."""
+        self._sampled.append(block)
+        if sum(len(part[0]) for part in self._sampled) > 2 * SAMPLE:
+            self._sampled = [self._smallest()]
 
     def _smallest(self) -> tuple[Array, ...]:
-        parts = [np.concatenate(column) for column in zip(*self._held, strict=True)]
+        parts = [np.concatenate(column) for column in zip(*self._sampled, strict=True)]
         best = np.argsort(parts[0], kind="stable")[:SAMPLE]
         return tuple(part[best] for part in parts)
 
@@ -139,32 +139,34 @@ class Scored:
 
     @property
     def pit(self) -> Array:
-        """The values that `pit_counts` counts."""
+        """The centres of the bins of `pit_counts`."""
         return (np.arange(_PIT_BINS) + 0.5) / _PIT_BINS
 
-    def whole(self) -> Score:
+    def all_rows(self) -> Score:
+        """The score of all rows together."""
         return self._by_region.all()
 
     def by_region(self) -> list[Score]:
-        found = [self._by_region.score(region, name) for region, name in enumerate(self.regions.names)]
-        return [score for score in found if score.rows]
+        """The scores of the regions that have rows."""
+        scores = [self._by_region.score(region, name) for region, name in enumerate(self.regions.names)]
+        return [score for score in scores if score.rows]
 
     def worst_leaves(self, count: int, least: int) -> list[Score]:
-        """The leaves of highest NLPD, among those with at least so many rows."""
-        found = self._by_leaf.worst(count, least)
+        """The leaves with the highest NLPD, among those with at least `least` scored rows."""
         return [
-            replace(self._by_leaf.score(leaf, f"{leaf:,}"), centre=leaf_centre(self._model, leaf)) for leaf in found
+            replace(self._by_leaf.score(leaf, f"{leaf:,}"), centre=leaf_centre(self._model, leaf))
+            for leaf in self._by_leaf.worst(count, least)
         ]
 
 
-def _per_row(y: Array, predicted: PredictiveDistribution, pit: Array) -> Array:
-    z = (y - predicted.mean) / predicted.std
-    loss = -predicted.log_pdf(y)
-    return np.stack([np.ones(len(y)), (y - predicted.mean) ** 2, loss, 2 * np.abs(pit - 0.5) <= LEVEL, z, z * z])
+def _scores_per_row(y: Array, distribution: PredictiveDistribution, pit: Array) -> Array:
+    z = (y - distribution.mean) / distribution.std
+    loss = -distribution.log_pdf(y)
+    return np.stack([np.ones(len(y)), (y - distribution.mean) ** 2, loss, 2 * np.abs(pit - 0.5) <= LEVEL, z, z * z])
 
 
-class _Sums:
-    """Sums of scores and inputs, group by group."""
+class _GroupSums:
+    """Sums of scores and inputs per group of rows."""
 
     def __init__(self, groups: int, columns: int) -> None:
         self._scores, self._X = np.zeros((groups, 6)), np.zeros((groups, columns))
@@ -175,7 +177,7 @@ class _Sums:
                 sums[:, column] += np.bincount(group, each, minlength=len(sums))
 
     def worst(self, count: int, least: int) -> list[int]:
-        """Groups of at least so many rows, those of highest NLPD first."""
+        """The groups with the highest NLPD first, among those with at least `least` rows."""
         rows, nlpd = self._scores[:, 0], self._scores[:, 2]
         enough = np.flatnonzero(rows >= least)
         return [int(group) for group in enough[np.argsort(-nlpd[enough] / rows[enough], kind="stable")[:count]]]

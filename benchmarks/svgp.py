@@ -106,7 +106,7 @@ class SVGP:
                 flat = spent > 0.75 * cap
                 if watch is not None and spent - looked > cap / 60:
                     looked = spent
-                    flat |= watch(spent, *self._say(model, likelihood, queries, torch))
+                    flat |= watch(spent, *self._predict(model, likelihood, queries, torch))
                     watching = self.clock() - start - spent
                 if flat and not slowed:
                     slowed, deadline = True, min(cap, spent + cap / 4)
@@ -117,7 +117,7 @@ class SVGP:
                     break
         fitted = self.clock() - start - watching
         start = self.clock()
-        mean, std = self._say(model, likelihood, queries, torch)
+        mean, std = self._predict(model, likelihood, queries, torch)
         predicted = self.clock() - start
         if watch is not None:
             watch(fitted, mean, std)
@@ -148,12 +148,12 @@ class SVGP:
         return Model().float(), likelihood
 
     @staticmethod
-    def _say(model: Any, likelihood: Any, queries: Any, torch: ModuleType) -> tuple[Array, Array]:
+    def _predict(model: Any, likelihood: Any, queries: Any, torch: ModuleType) -> tuple[Array, Array]:
         model.eval()
         means, variances = [], []
         with torch.no_grad():
             for block in queries.split(2048):
-                said = model(block)
-                means.append(said.mean)
-                variances.append(said.variance + likelihood.noise)
+                prediction = model(block)
+                means.append(prediction.mean)
+                variances.append(prediction.variance + likelihood.noise)
         return torch.cat(means).double().numpy(), torch.cat(variances).double().sqrt().numpy()

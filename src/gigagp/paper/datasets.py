@@ -1,4 +1,4 @@
-"""The paper's data sets, from a folder of the user's."""
+"""The paper's data sets, read from a folder of the user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gigagp.errors import InvalidParameter
 
 @dataclass(frozen=True)
 class Rows:
-    """Inputs and targets for training, queries and their truth."""
+    """Training inputs and targets, queries and their true targets."""
 
     X: Array
     y: Array
@@ -23,18 +23,18 @@ class Rows:
 
 
 def load(folder: Path, name: str, *wanted: str, rows: int = 1) -> dict[str, Any]:
-    """Arrays X, y and others that are wanted of <name>.npz, of at least so many rows."""
+    """Arrays X, y and the other wanted arrays of <name>.npz, which must have at least `rows` rows."""
     path = folder / f"{name}.npz"
     if not path.is_file():
         raise InvalidParameter(f"{path.name} is not in {folder}; give the folder that holds it with --data")
     try:
         with np.load(path, allow_pickle=False) as data:
-            found = {key: data[key] for key in ("X", "y", *wanted)}
+            arrays = {key: data[key] for key in ("X", "y", *wanted)}
     except KeyError as error:
         raise InvalidParameter(f"{path} has no array {error.args[0]}; give another folder with --data") from None
     except (OSError, ValueError) as error:
         raise InvalidParameter(f"{path} cannot be read ({error}); give another folder with --data") from None
-    if len(found["y"]) < rows:
-        few = f"{path} has {len(found['y']):,} rows, fewer than the {rows:,} that are needed"
+    if len(arrays["y"]) < rows:
+        few = f"{path} has {len(arrays['y']):,} rows, fewer than the {rows:,} that are needed"
         raise InvalidParameter(f"{few}; give another folder with --data")
-    return found
+    return arrays

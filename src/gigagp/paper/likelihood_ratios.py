@@ -1,4 +1,4 @@
-"""Under which reading of "likelihood ratio" the paper's figures come closest.
+"""Likelihood ratios of the kin40k table under every reading of the paper's definition.
 
 The paper defines LR = prod p(y_i | G2) / p(y_i | G1) -> exp(-KL(G1 || G2)) for draws from the exact GP, and does not
 say of what density (f or y), how queries are put together, whether theta is the exact GP's, or how rows are divided.
@@ -17,8 +17,8 @@ from gigagp.arrays import Array
 from gigagp.combine import GPoE, PoE
 from gigagp.kernels import Kernel
 from gigagp.paper import page
-from gigagp.paper.everyone import ask_everyone
-from gigagp.paper.record import Found
+from gigagp.paper.all_experts import predict_with_all_experts
+from gigagp.paper.record import Results
 from gigagp.progress import Listener
 
 _JITTER = 1e-9
@@ -29,8 +29,8 @@ TARGETS = "ratio of the densities of the test targets, geometric mean"
 
 
 @dataclass(frozen=True)
-class Truth:
-    """The exact GP: its rows, theta, and what it says at the queries; all in the units the experts see."""
+class ExactGP:
+    """The exact GP that the experts are compared with: rows, theta and predictions, in the experts' units."""
 
     X: Array
     y: Array
@@ -42,7 +42,7 @@ class Truth:
     _known: dict[int, tuple[Array, Array]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, X: Array, y: Array, Z: Array, targets: Array, exact: Found) -> Truth:
+    def of(cls, X: Array, y: Array, Z: Array, targets: Array, exact: Results) -> ExactGP:
         n = len(Z)
         mean, std = np.array(exact["mean"][:n]), np.array(exact["std"][:n])
         return cls(X, y, Z, targets, np.array(exact["theta"]), mean, std)
@@ -51,29 +51,33 @@ class Truth:
     def noise(self) -> float:
         return float(np.exp(self.theta[-1]))
 
-    def read(self, model: HGPRegressor, theta: Array | None, joint: int, tell: Listener) -> Found:
+    def ratios(self, model: HGPRegressor, theta: Array | None, joint: int, tell: Listener) -> Results:
         """All readings for one division of the rows and one theta (None: the model's own)."""
         theta = model.theta_ if theta is None else theta
         noise = float(np.exp(theta[-1]))
-        said = ask_everyone(model, self.Z, {"y": PoE(target="y"), "f": PoE(), "gPoE": GPoE()}, tell, theta)
-        latent = [np.sqrt(np.maximum(std**2 - n, 1e-12)) for std, n in ((self.std, self.noise), (said["f"][1], noise))]
+        predictions = predict_with_all_experts(
+            model, self.Z, {"y": PoE(target="y"), "f": PoE(), "gPoE": GPoE()}, tell, theta
+        )
+        latent = [
+            np.sqrt(np.maximum(std**2 - n, 1e-12)) for std, n in ((self.std, self.noise), (predictions["f"][1], noise))
+        ]
         pairs = {
-            "y, as eq. 7": (self.std, *said["y"]),
-            "y, noise added once": (self.std, *said["f"]),
-            "y, product normalised (gPoE)": (self.std, *said["gPoE"]),
-            "f": (latent[0], said["f"][0], latent[1]),
+            "y, as eq. 7": (self.std, *predictions["y"]),
+            "y, noise added once": (self.std, *predictions["f"]),
+            "y, product normalised (gPoE)": (self.std, *predictions["gPoE"]),
+            "f": (latent[0], predictions["f"][0], latent[1]),
         }
-        found: Found = {}
+        ratios: Results = {}
         for density, (std, mean, other) in pairs.items():
             apart = metrics.kl_divergence(self.mean, std, mean, other)
-            found[density] = {MEAN: float(np.mean(np.exp(-apart))), LOG: float(np.exp(-np.mean(apart))),
+            ratios[density] = {MEAN: float(np.mean(np.exp(-apart))), LOG: float(np.exp(-np.mean(apart))),
                               PRODUCT: float(np.exp(-np.sum(apart)))}  # fmt: skip
             if density != "f":
                 loss = metrics.nlpd(self.targets, mean, other) - metrics.nlpd(self.targets, self.mean, self.std)
-                found[density][TARGETS] = float(np.exp(-loss))
+                ratios[density][TARGETS] = float(np.exp(-loss))
         for density, kl in (self._joint(model, theta, joint) if joint else {}).items():
-            found[density] |= {JOINT: float(np.exp(-kl)), JOINT_EACH: float(np.exp(-kl / joint))}
-        return found
+            ratios[density] |= {JOINT: float(np.exp(-kl)), JOINT_EACH: float(np.exp(-kl / joint))}
+        return ratios
 
     def _jointly(self, kernel: Kernel, m: int) -> tuple[Array, Array]:
         """The exact GP's joint mean and covariance of f, computed once."""
@@ -117,7 +121,7 @@ class _Product:
 
 
 def _posterior(kernel: Kernel, theta: Array, X: Array, y: Array, Z: Array) -> tuple[Array, Array]:
-    """Joint mean and covariance of f at Z, by the textbook (Rasmussen & Williams 2006, eq. 2.23-2.24)."""
+    """Joint posterior mean and covariance of f at Z (Rasmussen & Williams 2006, eq. 2.23-2.24)."""
     p, m = len(X), len(Z)
     K = kernel.cross(theta[:-1], X, X)[:p, :p].astype(float) + float(np.exp(theta[-1])) * np.eye(p)
     k = kernel.cross(theta[:-1], X, Z)[:p, :m].astype(float)
@@ -134,10 +138,13 @@ def _kl(mean: Array, covariance: Array, other_mean: Array, other_covariance: Arr
 
 
 def section(
-    levels: dict[int, dict[str, Found]], printed: dict[int, float], evidence: dict[int, tuple[float, float]],
+    levels: dict[int, dict[str, Results]], printed: dict[int, float], evidence: dict[int, tuple[float, float]],
     joint: int, queries: int,
 ) -> list[str]:  # fmt: skip
-    """All readings, the closest to the paper's figures first; evidence of a row: of the experts, of the exact GP."""
+    """The section of the page that compares all readings with the paper's figures, the closest reading first.
+
+    evidence : per level, the evidence per row of the experts and of the exact GP
+    """
     known: dict[tuple[str, str, str], dict[int, float]] = {}
     for level, divisions in levels.items():
         for how, densities in divisions.items():
@@ -170,7 +177,7 @@ def section(
         "with the product normalised; of f without noise. A dash: not computed.",
         page.table(head, [paper, *rows]),
         f"Products over all queries, and joint ratios of {joint} queries that are not divided by their number, are at "
-        f"most {max(gone):.1g} at any level: the definition taken at its word cannot give the paper's figures.",
+        f"most {max(gone):.1g} at any level: taken literally, the definition cannot give the paper's figures.",
         f"The closest: {'; '.join(best).format(m=joint)}, off by {apart(values):.3f} on average and by "
         f"{max(abs(values[level] - printed[level]) for level in values):.3f} at most.",
     ]

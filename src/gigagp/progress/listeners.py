@@ -1,4 +1,4 @@
-"""Who hears of an event: a listener, the logger "gigagp", and whoever looks at what is printed."""
+"""The listener of a fit or prediction: passes events to the user's listener, to the logger and to the terminal."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ LOGGER = logging.getLogger("gigagp")
 LOGGER.addHandler(logging.NullHandler())
 
 
-def teller(verbose: int, listener: Listener | None = None) -> Listener:
-    """Hands events to the listener, to the logger, and as lines to the terminal where `verbose` asks for them.
+def make_listener(verbose: int, listener: Listener | None = None) -> Listener:
+    """A listener that passes events to `listener` and to the logger, and prints those that `verbose` selects.
 
-    With verbose=2 a notebook shows one line that moves instead of one an evaluation.
+    With verbose=2 a notebook shows one updating line instead of one line per evaluation.
     """
     cell = notebook.Cell() if verbose >= 2 and notebook.is_here() else None
 
-    def tell(event: Event) -> None:
+    def pass_on(event: Event) -> None:
         if listener is not None:
             listener(event)
         severity = logging.INFO if event.level == 1 else logging.DEBUG
@@ -29,4 +29,4 @@ def teller(verbose: int, listener: Listener | None = None) -> Listener:
         elif verbose >= event.level:
             print(f"[gigagp] {event.line}", flush=True)
 
-    return tell
+    return pass_on

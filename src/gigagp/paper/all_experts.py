@@ -1,7 +1,7 @@
-"""The paper's prediction: every expert answers every query (section 3.3), for several rules at once.
+"""The paper's prediction: every expert predicts every query (section 3.3), for several rules at once.
 
-What an expert says does not depend on the rule, and is what costs; the messages of all rules are made from it together
-and add up the tree. Queries go through in blocks, so that memory does not grow with them or with the experts.
+An expert's prediction is the expensive part and does not depend on the rule, so the messages of all rules are computed
+from it together and summed up the tree. Queries are processed in blocks, which bounds the memory.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from gigagp.arrays import Array
 from gigagp.combine import Message, Opinion, Prediction, Rule
 from gigagp.errors import tell_expert
 from gigagp.linalg.workspace import Workspace
-from gigagp.model.committee import Committee, bounded
+from gigagp.model.committee import Committee
+from gigagp.model.committee_prediction import bounded
 from gigagp.progress import Counter, Listener, silent
 
-BLOCK = 25_000  # queries that go through the tree together: two numbers a rule, query and unit of work
+BLOCK = 25_000  # queries that are processed together: two numbers per rule, query and unit of work
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,32 +34,32 @@ class Messages:
         return Messages(tuple(a + b for a, b in zip(self.each, other.each, strict=True)))
 
 
-def ask_everyone(
+def predict_with_all_experts(
     model: HGPRegressor, X: Array, rules: Mapping[str, Rule], tell: Listener = silent, theta: Array | None = None
 ) -> dict[str, tuple[Array, Array]]:
     """Mean and deviation of y at each row of X under each rule, in the user's units.
 
-    theta : other than the trained one
+    theta : to use instead of the trained one
     """
     committee, scale = model.model_.committee, model.model_.target
     theta = committee.theta if theta is None else theta
     count = Counter("prediction", len(X), tell)
-    said: dict[str, list[Prediction]] = {name: [] for name in rules}
+    parts_of: dict[str, list[Prediction]] = {name: [] for name in rules}
     with model.predictor_.engine() as engine:
         for start in range(0, len(X), BLOCK):
             Z = model.model_.inputs.apply(X[start : start + BLOCK], committee.store.X.dtype)
-            ask = _Ask(committee, theta, Z, tuple(rules.values()), _share_of(count, start, len(Z), committee))
-            total = engine.sum(committee.tree, ask)
-            prior = ask.prior
+            block = _Block(committee, theta, Z, tuple(rules.values()), _share_of(count, start, len(Z), committee))
+            total = engine.sum(committee.tree, block)
+            prior = block.prior
             for (name, rule), message in zip(rules.items(), total.each, strict=True):
-                said[name].append(_of_y(bounded(rule.finish(message, prior, None), prior), rule, theta))
+                parts_of[name].append(_of_y(bounded(rule.finish(message, prior, None), prior), rule, theta))
     return {name: (_joined([p.mean for p in parts]) * scale.scale[0] + scale.centre[0],
-                   _joined([_std(p) for p in parts]) * scale.scale[0]) for name, parts in said.items()}  # fmt: skip
+                   _joined([_std(p) for p in parts]) * scale.scale[0]) for name, parts in parts_of.items()}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
-class _Ask:
-    """A block of queries for every expert."""
+class _Block:
+    """What each leaf computes for a block of queries."""
 
     committee: Committee
     theta: Array
@@ -85,7 +86,7 @@ class _Ask:
 
 
 def _share_of(count: Counter, start: int, queries: int, committee: Committee) -> Callable[[], None]:
-    """Tells as many rows as the experts that have answered a block make of it."""
+    """Progress within a block: the share of experts that are done, as a number of rows."""
     done, experts, lock = [0], len(committee.experts), threading.Lock()
 
     def answered() -> None:
@@ -96,15 +97,15 @@ def _share_of(count: Counter, start: int, queries: int, committee: Committee) ->
     return answered
 
 
-def _of_y(said: Prediction, rule: Rule, theta: Array) -> Prediction:
-    """With the noise of a measurement, where the rule combined what is said of f."""
-    assert said.variance is not None
-    return Prediction(said.mean, said.variance + (0.0 if rule.target == "y" else float(np.exp(theta[-1]))))
+def _of_y(latent: Prediction, rule: Rule, theta: Array) -> Prediction:
+    """The prediction of y: adds the noise variance where the rule has combined predictions of f."""
+    assert latent.variance is not None
+    return Prediction(latent.mean, latent.variance + (0.0 if rule.target == "y" else float(np.exp(theta[-1]))))
 
 
-def _std(said: Prediction) -> Array:
-    assert said.variance is not None
-    return np.sqrt(said.variance)
+def _std(prediction: Prediction) -> Array:
+    assert prediction.variance is not None
+    return np.sqrt(prediction.variance)
 
 
 def _joined(parts: list[Array]) -> Array:

@@ -1,0 +1,84 @@
+"""The options of `gigagp fit`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+KERNELS = {
+    "squared-exponential": "SquaredExponential",
+    "matern12": "Matern12",
+    "matern32": "Matern32",
+    "matern52": "Matern52",
+    "rational-quadratic": "RationalQuadratic",
+    "periodic": "Periodic",
+    "linear": "Linear",
+    "constant": "Constant",
+}
+
+Target = Annotated[str, typer.Option("--target", "-t", help="Column to predict.", show_default=False)]
+Output = Annotated[str, typer.Option("--output", "-o", help="Folder for the model.", show_default=False)]
+Features = Annotated[
+    list[str] | None, typer.Option(help="Columns to learn from: a,b or repeated. [default: all others]")
+]
+Drop = Annotated[list[str] | None, typer.Option(help="Columns that are not used: a,b or repeated.")]
+Categorical = Annotated[
+    list[str] | None, typer.Option(help="Columns to encode as one 0/1 column per category: a,b or repeated.")
+]
+KernelName = Annotated[
+    str,
+    typer.Option(
+        help=f"auto: the kernel that best predicts held-out rows; {', '.join(KERNELS)}; "
+        "or a combination of these with + and *, such as matern52+linear."
+    ),
+]
+Partition = Annotated[str, typer.Option(help="How rows are divided among experts: local, stratified or random.")]
+LeafSize = Annotated[int | None, typer.Option(help="Rows per leaf. [default: 256 for local, 512 for others]")]
+Levels = Annotated[int | None, typer.Option(help="Levels of the tree, instead of --leaf-size.", show_default=False)]
+Branching = Annotated[
+    int | None, typer.Option(help="With --levels: children per node. [default: 4]", show_default=False)
+]
+Sharing = Annotated[
+    float | None, typer.Option(help="Number of experts that use each row. [default: chosen for local, 1 for others]")
+]
+Combine = Annotated[
+    str,
+    typer.Option(
+        help="Rule that combines the experts' predictions: auto, healed_blend, blend, healed, gpoe, poe, bcm, rbcm, "
+        "grbcm, barycentre or npae."
+    ),
+]
+ExpertsPerQuery = Annotated[str, typer.Option(help="Number of experts that predict a query: auto, all, or a number.")]
+Experts = Annotated[
+    str, typer.Option(help="gaussian: the same variances for all experts; student: one scale per expert; or auto.")
+]
+Method = Annotated[
+    str, typer.Option(help="Prediction by the nearest rows (neighbourhood), by the experts (committee), or auto.")
+]
+Neighbours = Annotated[str, typer.Option(help="Training rows from which a query is predicted: auto or a number.")]
+ExactNeighbours = Annotated[bool, typer.Option(help="Search until the nearest rows are certain to be found.")]
+Calibrate = Annotated[bool, typer.Option(help="Learn the distribution of errors from held-out rows.")]
+Training = Annotated[
+    str, typer.Option(help="full: all experts at every step; progressive: growing batches of experts; or auto.")
+]
+Noise = Annotated[
+    str | None,
+    typer.Option(
+        help="Noise variance as a share of the target's variance: 0.01 fixes it, 1e-6,10 are bounds. [default: 1e-6,10]"
+    ),
+]
+Restarts = Annotated[int, typer.Option(help="Additional starting points of the training.")]
+Standardize = Annotated[
+    bool, typer.Option(help="Scale inputs and target to mean 0 and standard deviation 1 internally.")
+]
+Dtype = Annotated[str, typer.Option(help="Floating-point precision: float64 or float32.")]
+Store = Annotated[
+    str | None, typer.Option(help="Folder for sorted rows that exceed the memory budget. [default: a temporary folder]")
+]
+Checkpoint = Annotated[
+    str | None, typer.Option(help="Folder for progress; the same command continues an interrupted fit.")
+]
+TestFraction = Annotated[
+    float | None, typer.Option(help="Share of the rows that is held out and scored after the fit.")
+]

@@ -1,0 +1,152 @@
+"""The workers of a Dask client: submitting tasks to them, and waiting for results although workers are lost."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from distributed import CancelledError, Client, Future, KilledWorker
+
+from gigagp.engines import dask_tasks
+from gigagp.errors import GigaGPError, WorkerLost
+from gigagp.version import __version__
+
+_ATTEMPTS = 5  # how often a task is submitted whose workers died more often than the scheduler allows
+_PATIENCE = 60  # seconds without any worker after which we give up
+_NOTICE_SECONDS = 0.5  # seconds in which a client notices that its scheduler is gone
+_LOOK_SECONDS = 2  # seconds of waiting for a result after which we look at the workers
+_IDLE_LOOKS = 2  # consecutive looks at idle workers after which a task counts as forgotten by the scheduler
+_START = "start some, and repeat the call: with fit(..., checkpoint=folder) it goes on where it was"
+_MEMORY = "give workers more of it, or use more workers or smaller leaves"
+
+
+class ForgottenTask(Exception):
+    """The scheduler no longer runs a task: where all workers are lost at once, tasks bound to one wait forever."""
+
+
+class DaskCluster:
+    """The workers of a Dask client, as they come and go."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._run = uuid.uuid4().hex[:8]  # part of the keys of all tasks, which tells them from those of others
+        self._count = 0
+
+    def ask_workers(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+        """The function's value on each worker; workers that are lost meanwhile are left out."""
+        with self.scheduler_errors():
+            replies: dict[str, Any] = self.client.run(function, *arguments, on_error="return")
+        return {worker: reply for worker, reply in replies.items() if not isinstance(reply, OSError)}
+
+    @contextmanager
+    def scheduler_errors(self) -> Iterator[None]:
+        """Turn all errors that a lost scheduler may cause into one WorkerLost."""
+        try:
+            yield
+        except GigaGPError:
+            raise
+        except (Exception, CancelledError) as error:
+            if isinstance(error, OSError):
+                time.sleep(_NOTICE_SECONDS)
+            if self.client.status == "running":
+                raise
+            raise WorkerLost(
+                "the Dask scheduler is gone; start it and its workers, and repeat the call: with "
+                "fit(..., checkpoint=folder) it goes on where it was"
+            ) from error
+
+    def threads(self) -> dict[str, int]:
+        """The number of threads of each worker; there is at least one worker."""
+        threads: dict[str, int] = self.client.nthreads()
+        if not threads:
+            self.check_workers()
+            threads = self.client.nthreads()
+        return threads
+
+    def running(self) -> set[str]:
+        """Workers that accept tasks; a worker that is still starting does not."""
+        workers = self.client.scheduler_info(n_workers=-1)["workers"]
+        return {worker for worker, state in workers.items() if state.get("status") == "running"}
+
+    def check_workers(self) -> None:
+        """Wait for a worker, and check that every worker has this version of the package."""
+        try:
+            self.client.wait_for_workers(1, timeout=_PATIENCE)
+        except TimeoutError:
+            raise WorkerLost(f"the Dask cluster has had no worker for {_PATIENCE} s; {_START}") from None
+        versions = self.ask_workers(dask_tasks.version)
+        wrong = [f"{worker} has {version or 'none'}" for worker, version in versions.items() if version != __version__]
+        if wrong:
+            raise WorkerLost(
+                f"every worker needs gigagp {__version__}: {shortened(wrong)}; install it there "
+                f"(pip install gigagp=={__version__}) and start those workers again"
+            )
+
+    def submit(self, name: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Future:
+        self._count += 1
+        key = f"{name}-{self._run}-{self._count}"
+        return self.client.submit(function, *arguments, key=key, pure=False, **options)
+
+    def submit_all(self, name: str, function: Callable[..., Any], futures: list[Future], data: bytes) -> list[Future]:
+        """function(future, data) for each future, in one message: that halves the cost per task."""
+        keys = [f"{name}-{self._run}-{self._count + i}" for i in range(1, len(futures) + 1)]
+        self._count += len(keys)
+        submitted: list[Future] = self.client.map(function, futures, [data] * len(futures), key=keys, pure=False)
+        return submitted
+
+    def result(self, future: Future, name: str, resubmit: Callable[[], Future], experts: Callable[[str], str]) -> Any:
+        """The result of a task, which is submitted again where its workers die.
+
+        experts : key of a task -> the experts that it computes, for error messages
+        """
+        failures = 0
+        while failures < _ATTEMPTS:
+            try:
+                return self._wait(future)
+            except KilledWorker as killed:
+                failures += 1
+                if failures == _ATTEMPTS:
+                    self.check_workers()  # a worker that joined late may lack the package
+                    raise WorkerLost(
+                        f"workers died again and again over {name!r}{experts(str(killed.task))}, the last at "
+                        f"{killed.last_worker.address}: most often for want of memory: {_MEMORY}"
+                    ) from None
+            except CancelledError:
+                failures += 1
+                if self.client.status != "running":
+                    raise
+            except MemoryError as error:
+                where = ", ".join(getattr(error, "__notes__", ()))
+                raise WorkerLost(f"a worker is out of memory over {name!r} {where}: {_MEMORY}") from error
+            except ForgottenTask:
+                pass
+            future = resubmit()
+        raise WorkerLost(f"the scheduler cancelled {name!r} again and again; look at its log")
+
+    def _wait(self, future: Future) -> Any:
+        """The result of a task, as long as there are workers that may compute it."""
+        last_seen, idle_looks = time.monotonic(), 0
+        while True:
+            try:
+                return future.result(timeout=_LOOK_SECONDS)
+            except TimeoutError:
+                if future.done():  # the task itself raised it
+                    raise
+            processing: dict[str, tuple[str, ...]] = self.client.processing()
+            if processing:
+                last_seen = time.monotonic()
+            elif time.monotonic() - last_seen > _PATIENCE:
+                raise WorkerLost(f"all workers are lost, and for {_PATIENCE} s none has come; {_START}")
+            ours = any(self._run in str(key) for keys in processing.values() for key in keys)
+            idle_looks = idle_looks + 1 if not ours and any(not keys for keys in processing.values()) else 0
+            if idle_looks == _IDLE_LOOKS:
+                raise ForgottenTask
+
+
+def shortened(names: list[str]) -> str:
+    """The first three names, and how many more there are."""
+    more = len(names) - 3
+    return ", ".join(names[:3]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,27 @@
+"""Python warnings about a fit."""
+
+from __future__ import annotations
+
+import warnings
+
+from sklearn.exceptions import ConvergenceWarning
+
+from gigagp.model.fit_report import FitReport
+from gigagp.model.units import Units
+
+_WARNINGS_SHOWN = 5  # warnings of a fit that the Python warning quotes
+
+
+def warn_user(report: FitReport, units: Units) -> None:
+    """Issue Python warnings, which point at the line that called `fit`."""
+    if report.warnings:
+        more = len(report.warnings) - _WARNINGS_SHOWN
+        tail = f"; and {more} more in report_.warnings" if more > 0 else ""
+        sentences = [warning.sentence(units) for warning in report.warnings[:_WARNINGS_SHOWN]]
+        warnings.warn("; ".join(sentences) + tail, ConvergenceWarning, stacklevel=3)
+    if report.stages and not report.converged:
+        warnings.warn(
+            f"training did not converge after {report.iterations} iterations: {report.message}; "
+            "see report_, and try n_restarts=2 or other start values in the kernel",
+            ConvergenceWarning, stacklevel=3,
+        )  # fmt: skip

@@ -1,0 +1,69 @@
+"""Scores without new data: training rows, each predicted without itself."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.estimators.regressor import HGPRegressor
+from gigagp.model import mixture, neighbourhood
+from gigagp.model.held_out import Rows, by_own_expert
+from gigagp.plotting.rows import unscaled_inputs, unscaled_target
+from gigagp.report.scoring import ScoreCollector
+
+_WORK_BUDGET = 2e11  # multiplications
+_MIN_EXPERTS = 4
+_MIN_ROWS = 1_000
+_MAX_ROWS = 20_000
+
+
+def score_held_out_rows(model: HGPRegressor, scores: ScoreCollector, seed: int) -> str:
+    """Score held-out training rows, drawn at random; returns a remark on how they were predicted."""
+    rng = np.random.default_rng(seed)
+    predictor = model.predictor_
+    near, exact = predictor.neighbourhood, predictor.mixture
+    if exact is not None:
+        with predictor.engine() as engine:
+            answers = mixture.predict_held_out(exact, engine)
+        X, y = exact.store.X, exact.store.y
+        _add(model, scores, X, y, *predictor.in_units(answers), np.zeros(len(y), int))
+        return " Each row is predicted from all others. For scores of new rows, pass data that the model has not seen."
+    if near is None:
+        return _score_by_own_experts(model, scores, rng)
+    total = len(near.store.y)
+    count = int(min(total, _MAX_ROWS, max(_MIN_ROWS, _WORK_BUDGET / near.work)))
+    rows = np.sort(rng.choice(total, count, replace=False))
+    X, y = near.store.gather(rows)
+    with predictor.engine() as engine:
+        answers = neighbourhood.predict(near, np.ascontiguousarray(X), engine, held_out=rows)
+    leaf = np.searchsorted(near.cells.starts, rows, side="right") - 1
+    _add(model, scores, X, y, *predictor.in_units(answers), leaf)
+    return (
+        " Each row is predicted from its neighbours without itself, as a new query would be. For scores of other kinds "
+        "of rows, such as later ones, pass data that the model has not seen."
+    )
+
+
+def _score_by_own_experts(model: HGPRegressor, scores: ScoreCollector, rng: np.random.Generator) -> str:
+    """Some experts predict their own rows, each without itself."""
+    predictor, committee = model.predictor_, model.model_.committee
+    sizes = committee.experts.sizes.astype(float)
+    order = rng.permutation(len(sizes))
+    affordable = int(np.searchsorted(np.cumsum(sizes[order] ** 3), _WORK_BUDGET))
+    leaves = np.sort(order[: max(_MIN_EXPERTS, affordable)])
+    tasks = [Rows(leaf, model.model_.cells[leaf]) for leaf in leaves.tolist()]
+    with predictor.engine() as engine:
+        for task, answers in zip(tasks, by_own_expert(committee, tasks, engine), strict=True):
+            X, y = committee.store.gather(task.rows)
+            _add(model, scores, X, y, *predictor.in_units(answers), np.full(len(y), task.leaf))
+    return (
+        f" {len(leaves):,} of {model.n_leaves_:,} experts predict each of their rows from their other rows. For scores "
+        "of the whole model, pass data that the model has not seen."
+    )
+
+
+def _add(
+    model: HGPRegressor, scores: ScoreCollector, X: Array, y: Array, mean: Array, std: Array | None, leaf: Array
+) -> None:
+    assert std is not None
+    scores.add(unscaled_inputs(model, X), unscaled_target(model, y.astype(float)), mean, std, leaf)
