@@ -445,8 +445,8 @@ def page(found: Found, disk: Found | None) -> str:
         "In a star and in a tree, workers exchange plain messages with theta and evidence; there is no coordinator, "
         "and the loss of a worker ends the step. The Dask engine adds along the same tree, but its scheduler handles "
         f"every task: {_SHARDS_PER_THREAD} shards per thread, one sum per {FAN_IN} of them, and at most "
-        f"{_MOST_SHARDS:,} shards. The tasks, not the messages, dominate the cost of its steps. With more threads than shards, some "
-        "workers have nothing to do.",
+        f"{_MOST_SHARDS:,} shards. The tasks, not the messages, dominate the cost of its steps. With more "
+        "threads than shards, some workers have nothing to do.",
         "## Time of a step",
         draw_steps(costs),
         step_times(costs),
