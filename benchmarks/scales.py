@@ -94,8 +94,8 @@ def search(model: HGPRegressor, rounds: int) -> tuple[Any, float]:
         return replace(near, theta=theta, router=box.router(np.broadcast_to(metric, (X.shape[1],)), True))
 
     def loss(theta: np.ndarray) -> float:
-        answers = neighbourhood.predict(at(theta), np.ascontiguousarray(X), engine, False, held_out=rows)
-        return float(np.sqrt(np.mean((answers.mean - y) ** 2)))
+        prediction = neighbourhood.predict(at(theta), np.ascontiguousarray(X), engine, False, held_out=rows)
+        return float(np.sqrt(np.mean((prediction.mean - y) ** 2)))
 
     with one_blas_thread(), open_engine("threads", None) as engine:
         theta = near.theta.copy()

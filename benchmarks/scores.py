@@ -11,9 +11,9 @@ from scipy.special import ndtri
 
 from gigagp import metrics
 from gigagp.arrays import Array
-from gigagp.model.answers import Answers
 from gigagp.model.calibration import Calibration, Setting
 from gigagp.model.distribution import PredictiveDistribution, Shape
+from gigagp.model.latent import LatentPrediction
 from peers import Answer, Distribution, Prediction
 
 LEVELS = (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975)
@@ -78,10 +78,10 @@ def recalibrated(prediction: Prediction, truth: Array) -> PredictiveDistribution
     return PredictiveDistribution(prediction.answer.mean, std, calibration.shape)
 
 
-def _latent(answer: Answer, noise: float) -> Answers:
+def _latent(answer: Answer, noise: float) -> LatentPrediction:
     """Mean and variance of f; the misfit is one where the method does not have it."""
     misfit = np.ones(len(answer.mean)) if answer.misfit is None else answer.misfit
-    return Answers(answer.mean, np.maximum(answer.std**2 - noise, 1e-12), misfit)
+    return LatentPrediction(answer.mean, np.maximum(answer.std**2 - noise, 1e-12), misfit)
 
 
 @dataclass(frozen=True)

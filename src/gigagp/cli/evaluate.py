@@ -30,11 +30,11 @@ def command(
 
     Prints RMSE, NLPD, CRPS and the coverage of 50%, 80% and 95% intervals, in the units of the target.
     """
-    from gigagp.cli import describing
+    from gigagp.cli import descriptions
 
     fitted = loaded(model, engine, jobs, memory)
     with display() as progress:
         evaluation = fitted.evaluate(data, target, missing=missing, progress=progress)
     dropped = f", {evaluation.dropped:,} with missing values dropped" if evaluation.dropped else ""
-    text = f"{evaluation.rows:,} rows{dropped}\n{describing.scores_text(evaluation)}"
-    emit(as_json, {"model": model, "data": data, **describing.scores(evaluation)}, text)
+    text = f"{evaluation.rows:,} rows{dropped}\n{descriptions.scores_text(evaluation)}"
+    emit(as_json, {"model": model, "data": data, **descriptions.scores(evaluation)}, text)

@@ -156,7 +156,7 @@ def _what_is_left(checkpoint: str | None, typed: str) -> str:
 
 
 def _report(model: HGPRegressor, output: str, checkpoint: str | None, scores: Any, as_json: bool) -> None:
-    from gigagp.cli import describing
+    from gigagp.cli import descriptions
 
     report = model.report_
     data = {
@@ -170,16 +170,16 @@ def _report(model: HGPRegressor, output: str, checkpoint: str | None, scores: An
         "converged": report.converged,
         "message": report.message,
         "seconds": report.seconds,
-        "parameters": describing.parameters(model),
-        "warnings": describing.warnings_of(model),
-        "held_out": None if scores is None else describing.scores(scores),
+        "parameters": descriptions.parameters(model),
+        "warnings": descriptions.warnings_of(model),
+        "held_out": None if scores is None else descriptions.scores(scores),
         "checkpoint": checkpoint,
     }
     dropped = f" ({report.dropped:,} dropped)" if report.dropped else ""
     spent = sum(report.seconds.values())
     lines = [f"{output}: {report.rows:,} rows{dropped}, {report.leaves:,} experts, {spent:.1f} s"]
     if scores is not None:
-        lines += [f"{scores.rows:,} held-out rows:", describing.scores_text(scores)]
+        lines += [f"{scores.rows:,} held-out rows:", descriptions.scores_text(scores)]
     if checkpoint is not None:
         lines.append(f"{checkpoint} is no longer needed and may be deleted")
     emit(as_json, data, "\n".join(lines))

@@ -19,7 +19,7 @@ def command(model: options.Model, as_json: options.Json = False, debug: options.
 
     Shows the tree, the parameters in the units of your columns, timing, settings and warnings.
     """
-    from gigagp.cli import describing
+    from gigagp.cli import descriptions
     from gigagp.estimators.regressor import HGPRegressor
 
     fitted = HGPRegressor.load(model, verify=False)
@@ -27,24 +27,24 @@ def command(model: options.Model, as_json: options.Json = False, debug: options.
     settings = {name: _plain(value) for name, value in fitted.get_params(deep=False).items()}
     data: dict[str, Any] = {
         "model": model,
-        "target": describing.target_name(fitted),
-        "features": describing.column_names(fitted),
+        "target": descriptions.target_name(fitted),
+        "features": descriptions.column_names(fitted),
         "rows": report.rows,
         "dropped": report.dropped,
         "tree": [tree.width(depth) for depth in range(tree.depth + 1)],
         "experts": report.leaves,
         "points_per_leaf": report.points_per_leaf,
         "points_per_expert": report.points_per_expert,
-        "parameters": describing.parameters(fitted),
+        "parameters": descriptions.parameters(fitted),
         "stages": [vars(stage) for stage in report.stages],
         "converged": report.converged,
         "message": report.message,
         "jitter": report.jitter,
         "seconds": report.seconds,
         "settings": settings,
-        "warnings": describing.warnings_of(fitted),
+        "warnings": descriptions.warnings_of(fitted),
     }
-    emit(as_json, data, _text(data, describing.parameters_text(fitted)))
+    emit(as_json, data, _text(data, descriptions.parameters_text(fitted)))
 
 
 def _plain(value: Any) -> Any:

@@ -42,7 +42,7 @@ def command(
 
     The page is one self-contained file. Data of any size are scored in bounded memory.
     """
-    from gigagp.cli import describing
+    from gigagp.cli import descriptions
     from gigagp.data.folders import check_output
     from gigagp.report import write_report
 
@@ -58,7 +58,7 @@ def command(
         "model": model,
         "data": data,
         "rows": done.rows,
-        "scores": None if done.evaluation is None else describing.scores(done.evaluation),
+        "scores": None if done.evaluation is None else descriptions.scores(done.evaluation),
         "warnings": [{"text": advice.text, "cure": advice.remedy} for advice in done.advice],
         "bytes": Path(done.path).stat().st_size,
         "seconds": done.seconds,

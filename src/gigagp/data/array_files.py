@@ -1,7 +1,7 @@
-"""Arrays as .npy files of a folder, listed in its manifest: written from front to back, mapped to be read.
+"""Arrays as .npy files of a folder, listed in its manifest: written sequentially, and mapped into memory to be read.
 
-What is read is trusted in nothing: a file has the size, the header and the checksum that the manifest and the caller
-expect before any of it is used, and no number found in it leads to an allocation.
+Files are not trusted: size, header and checksum must be those that the manifest and the caller expect before the
+content is used, and no number in a file determines the size of an allocation.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from gigagp.arrays import Array
 from gigagp.data.folders import damaged
 from gigagp.data.row_lists import IndexLists, RowLists, Runs
 
-_CHUNK = 1 << 24  # bytes read or written together
+_CHUNK = 1 << 24  # bytes read or written at a time
 _MAGIC = b"\x93NUMPY\x01\x00"  # version 1.0 of the format: two bytes with the header's length follow
 
 
 class ArrayFile:
-    """A .npy file written from front to back, summed on the way."""
+    """A .npy file that is written sequentially, with a checksum."""
 
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.path, self.shape, self.dtype = path, tuple(int(n) for n in shape), dtype
@@ -47,7 +47,7 @@ class ArrayFile:
 
 
 def write_array(folder: Path, name: str, array: Array) -> dict[str, Any]:
-    """An array in a file of that name, and its entry in the manifest."""
+    """Write an array to a file of that name; returns its entry in the manifest."""
     file = ArrayFile(folder / f"{name}.npy", array.shape, array.dtype)
     try:
         file.append(array)
@@ -57,7 +57,7 @@ def write_array(folder: Path, name: str, array: Array) -> dict[str, Any]:
 
 
 def write_lists(folder: Path, name: str, lists: RowLists) -> dict[str, Any]:
-    """Lists of row numbers, and their entries in the manifest."""
+    """Write lists of row numbers; returns their entries in the manifest."""
     if isinstance(lists, Runs):
         return write_array(folder, f"{name}_starts", np.asarray(lists.starts, np.int64))
     if not isinstance(lists, IndexLists):
@@ -81,11 +81,11 @@ class ArrayFiles:
         return f"{name}.npy" in self._listed
 
     def read(self, name: str, shape: tuple[int, ...], dtype: str, finite: bool = True) -> Array:
-        """An array, in memory. Numbers are finite, unless they need not be."""
+        """An array, read into memory. With `finite`, numbers that are not finite are an error."""
         return np.array(self.map(name, shape, dtype, finite=finite))
 
     def map(self, name: str, shape: tuple[int, ...], dtype: str, verify: bool = True, finite: bool = True) -> Array:
-        """An array, mapped. Unless `verify`, its content is not looked at."""
+        """An array, mapped into memory. With `verify`, checksum and numbers are checked."""
         path, entry, kind = self.path(name), self._listed.get(f"{name}.npy"), np.dtype(dtype)
         try:
             if not path.is_file():
@@ -104,7 +104,7 @@ class ArrayFiles:
             raise damaged(path, f"it cannot be read ({error.strerror or error})") from None
 
     def lists(self, name: str, count: int, rows: int, verify: bool = True) -> RowLists:
-        """So many lists of row numbers, checked to be that: each within the `rows` there are, none empty."""
+        """`count` lists of row numbers; an error if a list is empty or has a number that is not below `rows`."""
         starts = self.read(f"{name}_starts", (count + 1,), "int64")
         if starts[0] != 0 or (starts[1:] <= starts[:-1]).any():
             raise damaged(self.path(f"{name}_starts"), "its numbers do not ascend from 0")
@@ -114,7 +114,7 @@ class ArrayFiles:
             return Runs(starts)
         indices = self.map(f"{name}_rows", (int(starts[-1]),), "int64", verify)
         if indices.min() < 0 or indices.max() >= rows:
-            raise damaged(self.path(f"{name}_rows"), "it names rows that are not there")
+            raise damaged(self.path(f"{name}_rows"), "it contains row numbers that do not exist")
         return IndexLists(starts, np.asarray(indices))
 
 
@@ -125,13 +125,13 @@ def _header(file: IO[bytes]) -> bytes:
 
 
 def _fits(header: bytes, shape: tuple[int, ...], kind: np.dtype[Any]) -> bool:
-    """Whether a header is the one of such an array. It is compared, not parsed: NumPy's reader evaluates its text."""
+    """Whether a header is that of such an array. It is compared, not parsed: NumPy's reader evaluates its text."""
     text = f"{{'descr': '{kind.str}', 'fortran_order': False, 'shape': {shape}, }}"
     return header.startswith(_MAGIC) and header[len(_MAGIC) + 2 :].strip() == text.encode()
 
 
 def _verify(file: IO[bytes], header: bytes, finite: np.dtype[Any] | None, entry: dict[str, Any], path: Path) -> None:
-    """The rest of the file: its checksum, and that all numbers are finite."""
+    """Check the rest of the file: its checksum, and that all numbers are finite."""
     digest = hashlib.blake2b(header, digest_size=16)
     sound = True
     while chunk := file.read(_CHUNK):

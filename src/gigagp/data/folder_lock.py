@@ -1,4 +1,4 @@
-"""A lock on a folder: one fit at a time works in it. The system releases it when its owner ends, also by kill -9."""
+"""A lock on a folder, so that one fit at a time works in it. The system releases it when its owner has ended."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 from gigagp.errors import FolderInUse
 
 LOCK = ".lock"
-_NOTE_BYTES = 200  # of the owner's note that is quoted
+_NOTE_BYTES = 200  # bytes of the owner's note that are quoted in an error
 
 
 class FolderLock:
-    """Held from creation to `release`; FolderInUse is raised where another process or thread holds it.
+    """A lock that is held from creation to `release`; FolderInUse is raised where another process or thread holds it.
 
-    The file in the folder carries the lock (flock) and names its owner. What a killed owner left of it does no harm.
+    A file in the folder is locked (flock), and names the owner. The file that a killed owner leaves does no harm.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -114,12 +114,12 @@ def writing(final: Path, replace: bool = True) -> Iterator[Path]:
         with _locked(partial):
             yield partial
             for path in (*sorted(partial.iterdir()), partial):
-                _sync(path)
+                sync(path)
             if replace and final.exists():
                 _replace(partial, final)
             else:
                 partial.rename(final)
-        _sync(final.parent)
+        sync(final.parent)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         for parent in new_parents:
@@ -235,7 +235,7 @@ def remove_leftovers(final: Path) -> None:
             shutil.rmtree(partial, ignore_errors=True)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Wait until what was written is on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:

@@ -1,7 +1,7 @@
-"""One Parquet file made in parts: kept in a hidden folder beside it, so that an interrupted call can go on.
+"""A Parquet file that is written in parts, in a hidden folder beside it, so that an interrupted call can be resumed.
 
-A part appears under its name when it is whole and on the disk; so does the file. The manifest says what the parts are
-of; parts of something else are thrown away. Imported only where Parquet is written: pyarrow takes time to load.
+Parts and file are renamed to their names when they are complete and on the disk. The manifest says which prediction the
+parts belong to; parts of another one are deleted. Imported only where Parquet is written: pyarrow takes time to load.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETO
 
 @dataclass
 class Progress:
-    """How far the file has come. `counts` are what its maker wants to remember as soon as all parts are there."""
+    """How much of the file is written. `counts` are numbers of the caller, kept once all parts are complete."""
 
-    rows_at_once: int  # in each part, but for the last; a power of two
+    rows_at_once: int  # rows of each part except the last; a power of two
     parts: int = 0
     rows: int = 0
     counts: dict[str, int] = field(default_factory=dict)
 
 
 class Parts:
-    """The hidden folder beside the file that is made. Whoever works there holds its lock."""
+    """The hidden folder beside the file that is written, locked by the process that works in it."""
 
     def __init__(self, final: Path) -> None:
         self.final, self.folder = final, final.with_name(f".{final.name}.gigagp")
-        self.found = False  # whether it was there before
-        self.discarded = ""  # what was there and of no use, and why
+        self.existed = False  # whether the folder was there before
+        self.discarded = ""  # what was in the folder and could not be used, and why
         self._identity: dict[str, str] = {}
         self.progress = Progress(1)
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
-        """While it is ours. Unless there are parts, an error leaves nothing behind."""
-        made = [parent for parent in self.final.parents if not parent.exists()]
+        """Lock the folder. Unless there are parts, everything is removed after an error."""
+        new_parents = [parent for parent in self.final.parents if not parent.exists()]
         folders.make(self.final.parent)
         handle = self._lock()
         try:
@@ -67,7 +67,7 @@ class Parts:
             with suppress(OSError, InvalidInput):
                 if not self._parts():
                     self.clear()
-                for parent in made:
+                for parent in new_parents:
                     parent.rmdir()
             raise
         finally:
@@ -78,7 +78,7 @@ class Parts:
             try:
                 self.folder.mkdir()
             except FileExistsError:
-                self.found = True
+                self.existed = True
             try:
                 handle = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
             except FileNotFoundError:
@@ -97,51 +97,51 @@ class Parts:
                     return handle
             os.close(handle)
 
-    def _held(self) -> list[Path]:
-        """What is in the folder, all of it ours."""
-        held = sorted(self.folder.iterdir())
-        for path in held:
+    def _content(self) -> list[Path]:
+        """The files of the folder; an error if one was not written by gigagp."""
+        files = sorted(self.folder.iterdir())
+        for path in files:
             if not _OURS.fullmatch(path.name) or not path.is_file():
                 raise InvalidInput(f"{path} was not written by gigagp; remove it, or choose another output")
-        return held
+        return files
 
     def _parts(self) -> list[Path]:
-        return [path for path in self._held() if path.name.startswith("part-") and path.suffix == ".parquet"]
+        return [path for path in self._content() if path.name.startswith("part-") and path.suffix == ".parquet"]
 
     def clear(self) -> None:
         """Remove the folder."""
-        self._held()
+        self._content()
         shutil.rmtree(self.folder)
 
     def resume(self, identity: dict[str, str], columns: list[str], rows_at_once: int) -> Progress:
-        """How far an interrupted call came. What is of another file is thrown away, and so is what is damaged."""
+        """The progress of an interrupted call. Parts of another prediction and damaged parts are deleted."""
         self._identity, self.progress = identity, Progress(rows_at_once)
-        other = self._other()
-        if other:
+        mismatch = self._mismatch()
+        if mismatch:
             if self._parts():
-                self.discarded = f"unfinished work in {self.folder}: {other}"
-            for path in self._held():
+                self.discarded = f"unfinished work in {self.folder}: {mismatch}"
+            for path in self._content():
                 path.unlink()
         else:
             self._take_up(columns)
         self._note()
         return self.progress
 
-    def _other(self) -> str:
-        """Why what is in the folder is not ours to go on with, or nothing."""
+    def _mismatch(self) -> str:
+        """Why the content of the folder cannot be resumed; empty where it can."""
         try:
-            known = folders.read_manifest(self.folder / _MANIFEST, FORMAT, VERSION)
+            manifest = folders.read_manifest(self.folder / _MANIFEST, FORMAT, VERSION)
         except InvalidInput as error:
             return str(error)
-        differs = [name for name, value in self._identity.items() if known["identity"].get(name) != value]
+        differs = [name for name, value in self._identity.items() if manifest["identity"].get(name) != value]
         if differs:
             return f"another {' and '.join(differs)}"
-        self.progress.rows_at_once = min(known["rows_at_once"], self.progress.rows_at_once)
-        self.progress.counts = known["counts"]
+        self.progress.rows_at_once = min(manifest["rows_at_once"], self.progress.rows_at_once)
+        self.progress.counts = manifest["counts"]
         return ""
 
     def _take_up(self, columns: list[str]) -> None:
-        """Count the parts; from the first that is not as it was left, all are thrown away."""
+        """Count the parts; a damaged part and all after it are deleted."""
         parts, progress = self._parts(), self.progress
         for number, path in enumerate(parts):
             rows = _rows_of(path, columns)
@@ -155,8 +155,8 @@ class Parts:
             progress.parts, progress.rows = number + 1, progress.rows + rows
 
     def _note(self) -> None:
-        known = {"rows_at_once": self.progress.rows_at_once, "counts": self.progress.counts}
-        content = {"format": FORMAT, "version": VERSION, "identity": self._identity, **known}
+        state = {"rows_at_once": self.progress.rows_at_once, "counts": self.progress.counts}
+        content = {"format": FORMAT, "version": VERSION, "identity": self._identity, **state}
         folders.write_manifest(self.folder / _MANIFEST, content)
 
     def add(self, table: Any, plain: Iterable[str]) -> None:
@@ -166,25 +166,25 @@ class Parts:
         self.progress.rows += len(table)
 
     def complete(self, counts: dict[str, int]) -> None:
-        """There are no more parts."""
+        """Note that all parts are written."""
         self.progress.counts = counts
         self._note()
 
     def publish(self, about: dict[str, Any], plain: Iterable[str], group: int, overwrite: bool) -> None:
-        """All parts as one file of row groups of `group` rows, which then takes its name; one group is in memory."""
+        """Join all parts to one file with row groups of `group` rows, of which one is in memory at a time."""
         parts = self._parts()
         schema = pq.read_schema(parts[0]).with_metadata({KEY: json.dumps(about).encode()})
         whole = self._write(_WHOLE, schema, _regrouped(parts, schema, group), plain)
         self.check_free(overwrite)
         whole.replace(self.final)
-        _sync(self.final.parent)
+        folders.sync(self.final.parent)
 
     def check_free(self, overwrite: bool) -> None:
         if self.final.exists() and not overwrite:
             raise InvalidParameter(f"{self.final} exists; give overwrite=True to replace it, or choose another output")
 
     def published(self) -> dict[str, Any]:
-        """What the file says about itself; nothing if there is none, or not of ours."""
+        """The metadata of the finished file; empty if there is no file, or gigagp did not write it."""
         try:
             about = json.loads(pq.read_schema(self.final).metadata[KEY])
         except (pa.ArrowException, OSError, ValueError, KeyError, TypeError):
@@ -206,7 +206,7 @@ class Parts:
 
     @contextmanager
     def disk_errors(self) -> Iterator[None]:
-        """Errors of the operating system in the user's words, with what they mean for what is done."""
+        """Turn errors of the operating system into messages that also say how many rows are done."""
         try:
             yield
         except pa.ArrowNotImplementedError as error:
@@ -222,7 +222,7 @@ class Parts:
             ) from error
 
     def standing(self) -> str:
-        """What is done, for an error."""
+        """How many rows are done, for an error message."""
         if not self.progress.rows:
             return "no part is done yet, and the call may be repeated"
         return f"{self.progress.rows} rows are done, and the same call on the same data goes on from there"
@@ -233,7 +233,7 @@ def _part(number: int) -> str:
 
 
 def _rows_of(path: Path, columns: list[str]) -> int:
-    """How many rows a part has; 0 if it is not one."""
+    """How many rows a part has; 0 if the file is not a valid part."""
     try:
         with pq.ParquetFile(path) as file:
             return int(file.metadata.num_rows) if file.schema_arrow.names == columns else 0
@@ -244,21 +244,21 @@ def _rows_of(path: Path, columns: list[str]) -> int:
 def _regrouped(parts: list[Path], schema: Any, size: int) -> Iterator[Any]:
     """The parts' rows in tables of `size` rows, the last one smaller."""
 
-    def joined(batches: list[Any]) -> Any:  # in one piece, else where pieces end would show in the file
+    def joined(batches: list[Any]) -> Any:  # in one chunk, otherwise the file would depend on where parts end
         return pa.Table.from_batches(batches).combine_chunks().replace_schema_metadata(schema.metadata)
 
-    held: list[Any] = []
+    pending: list[Any] = []
     count = 0
     for path in parts:
         for batch in _batches(path, size):
-            held.append(batch)
+            pending.append(batch)
             count += len(batch)
             if count >= size:
-                table = pa.Table.from_batches(held)
+                table = pa.Table.from_batches(pending)
                 yield joined(table.slice(0, size).to_batches())
-                held, count = table.slice(size).to_batches(), count - size
+                pending, count = table.slice(size).to_batches(), count - size
     if count:
-        yield joined(held)
+        yield joined(pending)
 
 
 def _batches(path: Path, size: int) -> Iterator[Any]:
@@ -269,11 +269,3 @@ def _batches(path: Path, size: int) -> Iterator[Any]:
         path.unlink(missing_ok=True)
         why = " ".join(str(error).split())
         raise InvalidInput(f"{path} was damaged ({why}), and has been removed; repeat the call") from error
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

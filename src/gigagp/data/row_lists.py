@@ -12,7 +12,7 @@ from gigagp.arrays import Array
 
 
 class RowLists(ABC):
-    """Lists of row numbers, one an expert. A row may stand in several."""
+    """Lists of row numbers, one per leaf. A row may be in several lists."""
 
     travels_once = True  # to each worker
 
@@ -29,7 +29,7 @@ class RowLists(ABC):
         return len(self.sizes)
 
     def rows(self, group: int) -> slice | Array:
-        """What to index the data with: a slice (no copy) where the rows are consecutive."""
+        """An index of the data: a slice, which copies nothing, where the rows are consecutive."""
         return self[group]
 
 

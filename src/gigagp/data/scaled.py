@@ -1,4 +1,4 @@
-"""Rows as experts see them: scaled, in the experts' precision, in the order of the data, a block at a time."""
+"""Scaled rows in the experts' precision, in the order of the data, one block at a time."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from gigagp.data.store import ExpertStore
 
 
 class ScaledRows(Protocol):
+    """Rows that can be read again and again."""
+
     rows: int
     columns: int
     dtype: np.dtype[Any]
 
     def blocks(self) -> Iterator[tuple[int, Array, Array]]:
-        """(number of the first row, inputs, targets), bounded in size."""
+        """(number of the first row, inputs, targets) of consecutive blocks of bounded size."""
 
 
 class ArrayRows:
@@ -53,7 +55,7 @@ class StreamedRows:
             self._say(block.first_row + len(y))
 
     def in_memory(self) -> ArrayRows:
-        """All of them."""
+        """Read all rows into memory."""
         X, y = np.empty((self.rows, self.columns), self.dtype), np.empty(self.rows, self.dtype)
         for first, inputs, targets in self.blocks():
             X[first : first + len(inputs)], y[first : first + len(targets)] = inputs, targets

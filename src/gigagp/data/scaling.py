@@ -1,4 +1,4 @@
-"""Standardisation: inputs and target to mean 0 and deviation 1, and answers back to the user's units."""
+"""Standardisation: inputs and target to mean 0 and deviation 1, and predictions back to the user's units."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The first pass over the data: how many rows, their moments, and a sample.
 
-The sample is the rows with the smallest of pseudo-random keys, so that it depends on the seed and the rows' numbers
-alone, not on where they come from or how many there will be.
+The sample consists of the rows with the smallest pseudo-random keys. It depends on the seed and the row numbers alone,
+not on the source or on the number of rows.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from gigagp.data.row_keys import row_keys
 from gigagp.data.scaling import Moments
 from gigagp.data.sources.rows import Block
 
-_SAMPLE_ROWS, _SAMPLE_BYTES = 1 << 17, 1 << 26
-_LEAST_SAMPLE = 4096
+_SAMPLE_ROWS = 1 << 17  # rows of the largest sample
+_SAMPLE_BYTES = 1 << 26  # bytes of the largest sample
+_LEAST_SAMPLE = 4096  # rows of the smallest sample, if the data have so many
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,18 +38,20 @@ class Sample:
 
 @dataclass(frozen=True, eq=False)
 class Scan:
+    """The result of the first pass over the data."""
+
     rows: int
     inputs: Moments
     target: Moments
     sample: Sample
-    dropped: int = 0  # rows left out for missing values
+    dropped: int = 0  # rows with missing values
 
 
 def scan(blocks: Iterable[Block], seed: int, say: Callable[[int], None] = lambda rows: None) -> Scan:
-    """Read everything once. `blocks` are of BLOCK rows; `say` hears how many rows have been read."""
+    """Read all rows once. `blocks` have BLOCK rows; `say` is called with the number of rows read so far."""
     inputs: Moments | None = None
     target: Moments | None = None
-    held: list[tuple[Array, Array, Array, Array]] = []
+    candidates: list[tuple[Array, Array, Array, Array]] = []
     most, rows, pending, limit = 0, 0, 0, np.uint64(np.iinfo(np.uint64).max)
     for block in blocks:
         assert block.y is not None
@@ -59,19 +62,19 @@ def scan(blocks: Iterable[Block], seed: int, say: Callable[[int], None] = lambda
         target.add(block.y[:, None])
         keys = row_keys(block.first_row, len(block.X), seed)
         small = np.flatnonzero(keys <= limit)
-        held.append((keys[small], block.first_row + small, block.X[small], block.y[small]))
+        candidates.append((keys[small], block.first_row + small, block.X[small], block.y[small]))
         pending += len(small)
         rows += len(block.X)
         if pending > 2 * most:
-            held = [_smallest(held, most)]
-            pending, limit = most, held[0][0][-1]
+            candidates = [_smallest(candidates, most)]
+            pending, limit = most, candidates[0][0][-1]
         say(rows)
     assert inputs is not None, "a source has at least one row"
     assert target is not None
-    return Scan(rows, inputs, target, Sample(*_smallest(held, most)))
+    return Scan(rows, inputs, target, Sample(*_smallest(candidates, most)))
 
 
-def _smallest(held: list[tuple[Array, Array, Array, Array]], count: int) -> tuple[Array, Array, Array, Array]:
-    keys, rows, X, y = (np.concatenate(parts) for parts in zip(*held, strict=True))
+def _smallest(candidates: list[tuple[Array, Array, Array, Array]], count: int) -> tuple[Array, Array, Array, Array]:
+    keys, rows, X, y = (np.concatenate(parts) for parts in zip(*candidates, strict=True))
     best = np.lexsort((rows, keys))[:count]
     return keys[best], rows[best], X[best], y[best]

@@ -21,17 +21,18 @@ from gigagp.data import folders
 from gigagp.data.array_files import ArrayFile, ArrayFiles, write_lists
 from gigagp.data.row_lists import RowLists
 
-FORMAT, VERSION = "gigagp-store", 1
+FORMAT = "gigagp-store"
+VERSION = 1
 DTYPES = ("float32", "float64")
 _MANIFEST = "manifest.json"
-_RELEASE = 256 << 20  # bytes mapped into memory before they are given back
-_BLOCK = 1 << 24  # bytes of rows handed on together
-_WINDOW = 1 << 21  # bytes the system may map around each place that is read
+_RELEASE = 256 << 20  # bytes of mapped pages after which they are released
+_BLOCK = 1 << 24  # bytes of rows per block
+_WINDOW = 1 << 21  # bytes that the system may map around each position that is read
 
 
 @dataclass(frozen=True)
 class MappedFile:
-    """Where a mapped array lies, so that other processes can map it too. A file that has changed is refused."""
+    """The file of a mapped array, so that other processes can map it too. A file that has changed is an error."""
 
     path: str
     offset: int
@@ -43,20 +44,20 @@ class MappedFile:
     @classmethod
     def of(cls, array: np.memmap[Any, Any]) -> MappedFile:
         path = os.path.abspath(str(array.filename))
-        seen = os.stat(path)
-        return cls(path, array.offset, array.shape, array.dtype.str, seen.st_size, seen.st_mtime_ns)
+        status = os.stat(path)
+        return cls(path, array.offset, array.shape, array.dtype.str, status.st_size, status.st_mtime_ns)
 
     def open(self) -> np.memmap[Any, Any]:
         self.check()
         return np.memmap(self.path, np.dtype(self.dtype), "r", self.offset, self.shape)
 
     def check(self) -> None:
-        """Refuse a file that is missing or has changed."""
+        """Raise DamagedFile if the file is missing or has changed."""
         try:
-            seen = os.stat(self.path)
+            status = os.stat(self.path)
         except OSError as error:
             raise folders.damaged(Path(self.path), f"it cannot be read here ({error.strerror})") from None
-        if (seen.st_size, seen.st_mtime_ns) != (self.bytes, self.changed):
+        if (status.st_size, status.st_mtime_ns) != (self.bytes, self.changed):
             raise folders.damaged(Path(self.path), "it has changed since it was opened")
 
 
@@ -67,7 +68,7 @@ class ExpertStore:
         self._maps = [m for a in (X, y) if isinstance(m := getattr(a, "_mmap", None), mmap.mmap)]
         self.files = tuple(MappedFile.of(a) for a in (X, y) if isinstance(a, np.memmap))
         self.X, self.y = frozen(np.asarray(X)), frozen(np.asarray(y))
-        self.keeper = keeper  # what must live as long as the store: its temporary folder
+        self.keeper = keeper  # an object that must exist as long as the store: its temporary folder
         self._limit, self._touched = release, 0
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -197,7 +198,7 @@ def open_store(folder: Path, verify: bool = True, keeper: Any = None) -> tuple[E
     manifest = folders.read_manifest(folder / _MANIFEST, FORMAT, VERSION)
     rows, columns, cells, dtype = (manifest.get(key) for key in ("rows", "columns", "cells", "dtype"))
     if not all(type(n) is int and n > 0 for n in (rows, columns, cells)) or dtype not in DTYPES:
-        raise folders.damaged(folder / _MANIFEST, "its counts or the type of its numbers are none")
+        raise folders.damaged(folder / _MANIFEST, "it has no valid counts or type of numbers")
     files = ArrayFiles(folder, manifest.get("files"))
     store = read_rows(files, rows, columns, dtype, verify, keeper)  # type: ignore[arg-type]
     return store, files.lists("cells", cells, rows, verify)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The border: what a user hands over is checked once, here, and the message says where it is wrong."""
+"""Checks of the user's arrays and tables; messages name the row and the column."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gigagp.errors import InvalidInput
 
 
 def check_columns(X: Any) -> None:
-    """Refuse frames with columns that are not numbers, by name, and arrays of objects that are not, by place."""
+    """Raise InvalidInput for columns of tables, or entries of object arrays, that are not numbers."""
     dtypes = getattr(X, "dtypes", None)
     if dtypes is not None and hasattr(X, "columns"):
         for column, dtype in zip(X.columns, list(dtypes), strict=True):
@@ -38,13 +38,13 @@ def _check_objects(X: Array) -> None:
 
 
 def check_target(y: Any) -> None:
-    """Refuse a target with NaN or infinity, naming the first place; its shape is scikit-learn's to check."""
+    """Raise InvalidInput for a target with NaN or infinity. Its shape is checked by scikit-learn."""
     values = np.asarray(y) if y is not None else np.empty(0)
     check_finite(values, "y")
 
 
 def check_finite(values: Array, name: str, feature_names: Array | None = None) -> None:
-    """Refuse NaN and infinity, naming the first place."""
+    """Raise InvalidInput for NaN and infinity, with the first row and column."""
     if values.dtype.kind != "f":
         return
     with np.errstate(over="ignore", invalid="ignore"):

@@ -1,6 +1,7 @@
-"""Processes of this machine. They map the same expert store, so that nothing is copied; made for kernels in Python.
+"""The processes engine: processes of this machine that map the same expert store, for kernels written in Python.
 
-Threads are as good for compiled kernels, and begin at once. A kernel written in Python holds the interpreter's lock.
+A kernel written in Python holds the interpreter's lock, so that threads do not run it in parallel. For compiled kernels
+threads are as fast, and start at once.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from gigagp.linalg.workspace import Workspace
 T = TypeVar("T")
 R = TypeVar("R")
 
-# One thread each; and a worker that has mapped a large store is not taken for one that leaks memory, and replaced.
+# One thread each. Without the second setting loky replaces a worker that has mapped a large store, as if it leaked.
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "LOKY_MAX_MEMORY_LEAK_SIZE": "1e18"}
-_AGAIN = 5  # times a task is given to a new worker before it is held to be what kills them
+_ATTEMPTS = 5  # how often tasks are given to new workers before we conclude that the tasks kill them
 
 
 @dataclass(eq=False)
-class _Sent:
-    """A batch of tasks, and what comes of it once a worker has it."""
+class _Batch:
+    """A batch of tasks, and its result once it is submitted."""
 
     content: Packed
     future: Future[list[Any]] | None = None
@@ -64,11 +65,11 @@ class ProcessesEngine(Engine):
     def map(self, function: Callable[[T, Workspace], R], tasks: Iterable[T], together: int = 1) -> Iterator[R]:
         depot = self._depot_in_use()
         packed, waiting = depot.pack(function), iter(tasks)
-        ahead: deque[_Sent] = deque()
+        ahead: deque[_Batch] = deque()
         try:
             while True:
                 while len(ahead) <= 2 * self.workers and (batch := list(islice(waiting, together))):
-                    ahead.append(_Sent(depot.pack(batch)))
+                    ahead.append(_Batch(depot.pack(batch)))
                 if not ahead:
                     return
                 yield from self._result(packed, ahead)
@@ -90,9 +91,9 @@ class ProcessesEngine(Engine):
             future: Future[list[Any]] = self._pool.submit(_run, packed.data, content.data)
         return future
 
-    def _result(self, packed: Packed, ahead: deque[_Sent]) -> list[Any]:
-        """The results of the first batch; where a worker died, the pool is made anew and all that is ahead repeated."""
-        for _ in range(_AGAIN):
+    def _result(self, packed: Packed, ahead: deque[_Batch]) -> list[Any]:
+        """The results of the first batch; where a worker died, a new pool repeats all batches that were submitted."""
+        for _ in range(_ATTEMPTS):
             try:
                 for sent in ahead:
                     if sent.future is None:
@@ -106,7 +107,7 @@ class ProcessesEngine(Engine):
                 for sent in ahead:
                     sent.future = None
         raise WorkerLost(
-            f"worker processes died {_AGAIN} times in a row over the same experts: most often the machine is out of "
+            f"worker processes died {_ATTEMPTS} times in a row over the same experts: most often the machine is out of "
             "memory; use fewer workers (n_jobs) or smaller leaves, or see the system's log"
         )
 
@@ -132,9 +133,9 @@ class ProcessesEngine(Engine):
 
 @contextmanager
 def _ctrl_c_is_ours() -> Iterator[None]:
-    """Processes that start meanwhile never hear of it.
+    """Processes that start in this context ignore Ctrl-C, which a terminal sends to all processes.
 
-    A terminal sends Ctrl-C to all. A worker would complain, or die with the lock of the queue, and all wait for ever.
+    A worker would print a traceback, or die while it holds the lock of the queue, and all would wait forever.
     """
     resource_tracker.ensure_running()  # where it starts it lets the signal through again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -145,7 +146,7 @@ def _ctrl_c_is_ours() -> Iterator[None]:
 
 
 def _begin() -> None:
-    """A worker's first act: one BLAS thread for good."""
+    """Initialise a worker: one BLAS thread."""
     one_blas_thread().__enter__()
 
 

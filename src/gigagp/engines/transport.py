@@ -1,7 +1,7 @@
-"""How work travels to other processes: functions as bytes, what is large once, through files that all of them see.
+"""Sending work to other processes: functions as bytes, and large values once, through files that all processes see.
 
-A mapped expert store travels as the place where it lies; an expert store in memory, and whatever else is large or says
-`travels_once`, is written to the depot's folder when it is first sent, and read once by each worker that meets it.
+Of a mapped expert store only the paths are sent. An expert store in memory, and every value that is large or has
+`travels_once`, is written to the depot's folder when it is first sent, and read once by each worker that needs it.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ import numpy as np
 from gigagp.data import folders
 from gigagp.data.store import ExpertStore, MappedFile
 
-_LARGE = 1 << 16  # bytes of an array that is not sent again and again
-_KEPT = 16  # values and functions a worker keeps at hand
+_LARGE = 1 << 16  # bytes of the largest array that is sent with every task
+_CACHED_VALUES = 16  # values and functions that a worker keeps
 
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """Bytes that `unpack` makes a value of, in any process that sees the depot, for as long as this is kept."""
+    """Bytes from which `unpack` restores a value, in any process that sees the depot, while this object exists."""
 
     data: bytes
-    needs: list[Any]  # what travels through the depot
+    needs: list[Any]  # values that are sent through the depot
 
 
 class Depot:
-    """A folder through which large values travel. What it has of a value goes when the value does."""
+    """A folder through which large values are sent. The files of a value are removed when the value is deleted."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -43,16 +43,16 @@ class Depot:
         self._count = 0
 
     def pack(self, value: Any, within: bool = False) -> Packed:
-        """`within`: the value itself, which is not to travel through the depot again."""
+        """The bytes of a value. With `within` the value itself is not sent through the depot."""
         out, needs = io.BytesIO(), []  # type: ignore[var-annotated]
         _Packer(out, self, needs, value if within else None).dump(value)
         return Packed(out.getvalue(), needs)
 
     def send(self, value: Any) -> Path:
-        """The folder of a value, written when it is first asked for."""
-        known = self._sent.get(id(value))
-        if known is not None and known[0]() is value:
-            return known[1]
+        """The folder of a value, which is written at the first call."""
+        sent = self._sent.get(id(value))
+        if sent is not None and sent[0]() is value:
+            return sent[1]
         path, key = self.folder / f"{self._count:06d}", id(value)
         self._count += 1
         path.mkdir()
@@ -68,11 +68,11 @@ class Depot:
         return path
 
     def files(self, store: ExpertStore) -> tuple[MappedFile, ...]:
-        """Where the rows of a store lie, so that any worker can map them."""
+        """The files of a store's rows, so that any worker can map them."""
         if store.files:
             return store.files
         folder = self.send(store)
-        if folder not in self._files:  # as they were written: one that changes later is refused
+        if folder not in self._files:  # their state is kept: a file that changes later is refused
             self._files[folder] = tuple(MappedFile.of(np.load(folder / f"{n}.npy", mmap_mode="r")) for n in ("X", "y"))
         return self._files[folder]
 
@@ -109,20 +109,20 @@ def unpack(data: bytes) -> Any:
     return _Unpacker(io.BytesIO(data)).load()
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_CACHED_VALUES)
 def unpack_once(data: bytes) -> Any:
-    """The same object for the same bytes: a function that many tasks use is made once."""
+    """The value of the bytes, restored once: many tasks use the same function."""
     return unpack(data)
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_CACHED_VALUES)
 def mapped_store(files: tuple[MappedFile, ...]) -> ExpertStore:
-    """The expert store that lies there, mapped into this process."""
+    """The expert store in these files, mapped into this process."""
     X, y = (file.open() for file in files)
     return ExpertStore(X, y)
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_CACHED_VALUES)
 def _fetch(path: str) -> Any:
     try:
         data = (Path(path) / "value").read_bytes()
@@ -130,5 +130,5 @@ def _fetch(path: str) -> Any:
         raise folders.damaged(Path(path), f"it cannot be read here ({error.strerror})") from None
     value = unpack(data)
     if isinstance(value, np.ndarray):
-        value.flags.writeable = False  # every task sees the same
+        value.flags.writeable = False  # all tasks share it
     return value

@@ -79,12 +79,12 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
             Called with a gigagp.progress.Event for each block of rows and each evaluation of the evidence.
 
         """
-        given = self._settings()
-        partitioner(given.partition)
-        settings.precision(given.dtype)
-        memory.budget(given.memory)
-        check_workers(given.n_jobs)
-        seed = settings.seed(given.random_state)
+        fit_settings = self._settings()
+        partitioner(fit_settings.partition)
+        settings.precision(fit_settings.dtype)
+        memory.budget(fit_settings.memory)
+        check_workers(fit_settings.n_jobs)
+        seed = settings.seed(fit_settings.random_state)
         if store is not None and checkpoint is not None:
             raise InvalidParameter("pass store= or checkpoint=, not both: a checkpoint contains its own store")
         tell = make_listener(self.verbose, progress)
@@ -98,14 +98,15 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
             else:
                 rows, encoding = array_rows(self, X, y, features, drop, categorical, missing, share), None
                 names = tuple(map(str, self.feature_names_in_)) if hasattr(self, "feature_names_in_") else None
-            kept = None
+            saved_progress = None
             if checkpoint is not None:
                 identity, entropy = self._identity(rows, seed), int(seed.entropy)  # type: ignore[arg-type]
-                kept = open_files.enter_context(closing(Checkpoint(Path(checkpoint), identity, entropy)))
-                seed = np.random.SeedSequence(kept.seed)
+                saved_progress = open_files.enter_context(closing(Checkpoint(Path(checkpoint), identity, entropy)))
+                seed = np.random.SeedSequence(saved_progress.seed)
             model = fit_model(
-                rows, given, seed, store=store, checkpoint=kept, encoding=encoding, feature_names=names, tell=tell
-            )
+                rows, fit_settings, seed, store=store, checkpoint=saved_progress, encoding=encoding,
+                feature_names=names, tell=tell,
+            )  # fmt: skip
             self._take(model)
         warn_user(model.report, model.units)
         return self
@@ -144,20 +145,20 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
     def predictor_(self) -> Predictor:
         """The fitted model with the current prediction settings, some of which may be changed after the fit."""
         check_is_fitted(self, "model_")
-        given, model = self._settings(), self.model_
-        if model.neighbourhood is None and given.method == "neighbourhood":
+        fit_settings, model = self._settings(), self.model_
+        if model.neighbourhood is None and fit_settings.method == "neighbourhood":
             raise InvalidParameter(
                 'this model was fitted without a neighbourhood; set method="neighbourhood" and fit again'
             )
-        k = settings.experts_per_query(given.experts_per_query)
+        k = settings.experts_per_query(fit_settings.experts_per_query)
         return Predictor.of(
             model,
-            by_committee=given.by_committee,
-            rule=rule(given.combine, model.defaults.rule),
+            by_committee=fit_settings.by_committee,
+            rule=rule(fit_settings.combine, model.defaults.rule),
             experts_per_query=model.defaults.experts_per_query if isinstance(k, str) else k,
-            calibrate=settings.switch("calibrate", given.calibrate),
-            place=given.engine,
-            n_jobs=given.n_jobs,
+            calibrate=settings.switch("calibrate", fit_settings.calibrate),
+            place=fit_settings.engine,
+            n_jobs=fit_settings.n_jobs,
         )
 
     @property
@@ -346,13 +347,13 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
             False to load faster, without comparing the rows with their checksums.
 
         """
-        model, given = load_model(folder, kernels=kernels, verify=verify)
-        unknown = ", ".join(sorted(set(given) - set(cls._get_param_names())))
+        model, parameters = load_model(folder, kernels=kernels, verify=verify)
+        unknown = ", ".join(sorted(set(parameters) - set(cls._get_param_names())))
         if unknown:
             raise InvalidInput(
                 f"the model in {folder} has settings that this version does not know ({unknown}); upgrade gigagp"
             )
-        estimator = cls(**given)
+        estimator = cls(**parameters)
         estimator._take(model)
         return estimator
 

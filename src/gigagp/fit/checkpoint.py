@@ -1,7 +1,7 @@
-"""Fits that survive: what has been found so far is kept in a folder, and the same call goes on from there.
+"""Checkpoints: intermediate results of a fit are kept in a folder, and the same call resumes from there.
 
-The optimiser is not saved: it is deterministic, so it is run again over the recorded evaluations, which costs nothing,
-and from the last one on over new ones. Theta and predictions come out the same to the bit.
+The state of the optimiser is not saved. It is deterministic, so it is run again over the recorded evaluations, which
+costs nothing, and continues with new ones. Theta and predictions are the same to the bit.
 """
 
 from __future__ import annotations
@@ -31,18 +31,22 @@ from gigagp.expert import Evidence
 from gigagp.fit.training import Objective
 from gigagp.model.fingerprint import described
 
-FORMAT, VERSION = "gigagp-checkpoint", 1
-_MANIFEST, _EVALUATIONS, _SCAN, _STORE = "manifest.json", "evaluations.log", "scan.npz", "store"
-_BUCKETS = ".buckets"  # rows on their way into the store
+FORMAT = "gigagp-checkpoint"
+VERSION = 1
+_MANIFEST = "manifest.json"
+_EVALUATIONS = "evaluations.log"
+_SCAN = "scan.npz"
+_STORE = "store"  # folder
+_BUCKETS = ".buckets"  # folder of rows that are being sorted into the store
 _RECORD = struct.Struct("<II")  # length and CRC of what follows
-_SYNC_SECONDS = 1.0  # of work that a machine that dies may lose
+_SYNC_SECONDS = 1.0  # seconds of work that may be lost if the machine crashes
 
 
 class Checkpoint:
-    """A folder that belongs to one fit: these data, these settings, this version; locked until `close`.
+    """The folder of one fit: certain data, settings and versions; locked until `close`.
 
-    `identity` says what the fit is of; a folder of another fit is refused. `seed` is kept, so that a fit without
-    random_state goes on with its own numbers.
+    `identity` describes the fit; the folder of another fit is refused. `seed` is kept, so that a fit without
+    random_state continues with the same random numbers.
     """
 
     def __init__(self, folder: Path, identity: dict[str, str], seed: int) -> None:
@@ -60,9 +64,9 @@ class Checkpoint:
     def _open(self, identity: dict[str, str], seed: int) -> None:
         folder, manifest = self.folder, self.folder / _MANIFEST
         if manifest.exists():
-            known = folders.read_manifest(manifest, FORMAT, VERSION)
-            _check_same(folder, known.get("identity"), identity)
-            self.seed = int(known["seed"])
+            content = folders.read_manifest(manifest, FORMAT, VERSION)
+            _check_same(folder, content.get("identity"), identity)
+            self.seed = int(content["seed"])
         else:
             if any(p.name not in (f"{_MANIFEST}.partial", LOCK) for p in folder.iterdir()):
                 raise InvalidInput(f"{folder} is neither empty nor a checkpoint of gigagp; choose another folder")
@@ -76,7 +80,7 @@ class Checkpoint:
             self.log = EvaluationLog(folder / _EVALUATIONS, described([sorted(identity.items()), self.seed]))
 
     def scanned(self, scan: Callable[[], Scan]) -> Scan:
-        """The first pass over the data, from the folder if it has been made."""
+        """The result of the first pass over the data, from the folder where it is complete."""
         path = self.folder / _SCAN
         saved = _read_scan(path)
         if saved is not None:
@@ -95,14 +99,14 @@ class Checkpoint:
 
 
 class EvaluationLog:
-    """Evaluations of the evidence in the order in which they were asked for; a torn last one is dropped.
+    """Evaluations of the evidence in the order of the calls; an incomplete last one is dropped.
 
-    `fit` says whose evaluations they are: those of another fit are not taken for its own.
+    `fit` identifies the fit, so that evaluations of another fit are not used.
     """
 
     def __init__(self, path: Path, fit: str) -> None:
         self._path, self._fit, self._functions = path, fit, 0
-        self._known: list[bytes] = []
+        self._records: list[bytes] = []
         self._at, self._synced = 0, time.monotonic()
         whole = 0
         if path.exists():
@@ -112,34 +116,34 @@ class EvaluationLog:
                 record = raw[whole + _RECORD.size : whole + _RECORD.size + length]
                 if len(record) < length or zlib.crc32(record) != crc:
                     break
-                self._known.append(record)
+                self._records.append(record)
                 whole += _RECORD.size + length
         self._file: IO[bytes] = path.open("r+b" if path.exists() else "w+b")
         self._cut(whole)
 
     def recorded(self, evidence: Objective) -> Objective:
-        """The same function, looked up where it has been evaluated before in this order."""
+        """The same function, whose recorded values are used as long as the calls come in the recorded order."""
         function = f"{self._fit} {self._functions}".encode()
         self._functions += 1
 
-        def remembered(theta: Array, leaves: Array | None) -> Evidence:
-            asked = _asked(function, theta, leaves)
-            if self._at < len(self._known):
-                known = self._known[self._at]
-                if known.startswith(asked):
+        def evaluate(theta: Array, leaves: Array | None) -> Evidence:
+            arguments = _digest(function, theta, leaves)
+            if self._at < len(self._records):
+                record = self._records[self._at]
+                if record.startswith(arguments):
                     self._at += 1
-                    sums = np.frombuffer(known, dtype=float, offset=len(asked))
+                    sums = np.frombuffer(record, dtype=float, offset=len(arguments))
                     return Evidence(sums[:-1].copy(), float(sums[-1]))
-                self._forget()  # another path was taken then: what follows belongs to it
-            seen = evidence(theta, leaves)
-            self._append(asked + np.append(seen.sums, seen.jitter).tobytes())
-            return seen
+                self._forget()  # the optimiser took another path then, to which the following records belong
+            result = evidence(theta, leaves)
+            self._append(arguments + np.append(result.sums, result.jitter).tobytes())
+            return result
 
-        return remembered
+        return evaluate
 
     def _forget(self) -> None:
-        del self._known[self._at :]
-        self._cut(sum(_RECORD.size + len(record) for record in self._known))
+        del self._records[self._at :]
+        self._cut(sum(_RECORD.size + len(record) for record in self._records))
 
     def _cut(self, size: int) -> None:
         self._file.truncate(size)
@@ -152,30 +156,31 @@ class EvaluationLog:
             if time.monotonic() - self._synced > _SYNC_SECONDS:
                 os.fsync(self._file.fileno())
                 self._synced = time.monotonic()
-        self._known.append(record)
+        self._records.append(record)
         self._at += 1
 
     def close(self) -> None:
         self._file.close()
 
 
-def _asked(function: bytes, theta: Array, leaves: Array | None) -> bytes:
+def _digest(function: bytes, theta: Array, leaves: Array | None) -> bytes:
     which = b"all" if leaves is None else np.asarray(leaves, np.int64).tobytes()
     return hashlib.blake2b(function + np.asarray(theta, float).tobytes() + which, digest_size=16).digest()
 
 
 def _versions() -> dict[str, str]:
-    """What the bits of a fit depend on."""
+    """Versions on which the bits of a fit depend."""
     names = ("gigagp", "numpy", "scipy", "numba", "llvmlite")
     return {**{name: metadata.version(name) for name in names}, "machine": platform.machine()}
 
 
-def _check_same(folder: Path, known: Any, wanted: dict[str, str]) -> None:
-    known = known if isinstance(known, dict) else {}
+def _check_same(folder: Path, content: Any, identity: dict[str, str]) -> None:
+    """Raise InvalidInput if a folder belongs to another fit."""
+    saved = content if isinstance(content, dict) else {}
     differences = [
-        f"{name}: {known.get(name)} there, {wanted.get(name)} here"
-        for name in sorted({*known, *wanted})
-        if known.get(name) != wanted.get(name)
+        f"{name}: {saved.get(name)} there, {identity.get(name)} here"
+        for name in sorted({*saved, *identity})
+        if saved.get(name) != identity.get(name)
     ]
     if differences:
         raise InvalidInput(
@@ -185,24 +190,24 @@ def _check_same(folder: Path, known: Any, wanted: dict[str, str]) -> None:
 
 
 def _read_scan(path: Path) -> Scan | None:
-    """The scan in that file; None if there is none, or only what is left of one: it is soon made again."""
+    """The scan in that file; None if the file is missing or damaged, since a scan is quickly repeated."""
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
-            return _scan_from({name: held[name] for name in held.files})
-    except Exception:  # whatever zipfile and NumPy say of a damaged file
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return _scan_from({name: arrays[name] for name in arrays.files})
+    except Exception:  # of many kinds, raised by zipfile and NumPy for a damaged file
         return None
 
 
-def _scan_arrays(found: Scan) -> dict[str, Array]:
-    sample = found.sample
+def _scan_arrays(scan: Scan) -> dict[str, Array]:
+    sample = scan.sample
     arrays = {"keys": sample.keys, "rows": sample.rows, "X": sample.X, "y": sample.y}
-    arrays["dropped"] = np.array(found.dropped)
-    for name, moments in (("inputs", found.inputs), ("target", found.target)):
+    arrays["dropped"] = np.array(scan.dropped)
+    for name, moments in (("inputs", scan.inputs), ("target", scan.target)):
         arrays[name] = moments.state()
     return arrays
 
 
-def _scan_from(held: dict[str, Array]) -> Scan:
-    inputs, target = Moments.from_state(held["inputs"]), Moments.from_state(held["target"])
-    sample = Sample(held["keys"], held["rows"], held["X"], held["y"])
-    return Scan(inputs.count, inputs, target, sample, int(held["dropped"]))
+def _scan_from(arrays: dict[str, Array]) -> Scan:
+    inputs, target = Moments.from_state(arrays["inputs"]), Moments.from_state(arrays["target"])
+    sample = Sample(arrays["keys"], arrays["rows"], arrays["X"], arrays["y"])
+    return Scan(inputs.count, inputs, target, sample, int(arrays["dropped"]))

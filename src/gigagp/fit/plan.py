@@ -1,4 +1,4 @@
-"""What a fit is asked to do, the random numbers it may use, and what it may remember."""
+"""The plan of a fit: what it does, its random numbers, and the log of its evaluations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gigagp.partition import Partitioner, Shape
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """A family of kernels to choose from, and how its length-scales compare with the squared exponential's."""
+    """A candidate kernel family. Its length-scales are about `stretch` times those of the squared exponential."""
 
     kernel: Kernel
     stretch: float = 1.0
@@ -39,7 +39,7 @@ class Family:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What a fit is asked to do, all names resolved."""
+    """What a fit does, with all names resolved to objects."""
 
     kernel: Kernel  # bound to the number of columns; its values are where training starts
     noise_start: float
@@ -49,7 +49,7 @@ class Plan:
     training: str
     precision: Precision
     restarts: int = 0
-    student: bool = False  # whether each expert has a scale of its own
+    student: bool = False  # whether each expert has its own scale
     rule: CombinationRule | None = None  # None: to be chosen
     nearest: int | str | None = "auto"
     calibrate: bool = True
@@ -66,7 +66,7 @@ class Plan:
 
     @property
     def dof(self) -> float:
-        """By how many degrees of freedom the scale of an expert is known; infinite where all have one."""
+        """Degrees of freedom of the scale of one expert; infinite where all experts have the same scale."""
         return expert.STUDENT_DOF if self.student else np.inf
 
     @property
@@ -78,7 +78,7 @@ class Plan:
         return (*self.kernel.names, "noise_variance")
 
     def metric(self, theta: Array, n_features: int) -> Array:
-        """The kernel's metric at theta, or the plain one where it has none."""
+        """The kernel's metric at theta, or ones where it has none."""
         metric = self.kernel.metric(theta[:-1])
         return (
             np.ones(n_features)
@@ -89,7 +89,7 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Seeds:
-    """The random numbers of a fit: one stream for each use, so that no part disturbs another."""
+    """The random numbers of a fit: one independent stream per use."""
 
     keys: int
     partition: np.random.Generator
@@ -104,11 +104,13 @@ class Seeds:
 
 
 class Log(Protocol):
-    """Remembers evaluations, so that a fit can go on where it was stopped."""
+    """Records evaluations, so that an interrupted fit can be resumed."""
 
     def recorded(self, evidence: Objective) -> Objective: ...
 
 
 class NoLog:
+    """Records nothing."""
+
     def recorded(self, evidence: Objective) -> Objective:
         return evidence

@@ -19,11 +19,11 @@ from gigagp.combine import RULES, CombinationRule
 from gigagp.data.row_lists import RowLists
 from gigagp.engines import Engine
 from gigagp.model import neighbourhood
-from gigagp.model.answers import Answers
 from gigagp.model.calibration import LEAST_ROWS, Calibration, Setting
 from gigagp.model.committee import Committee
 from gigagp.model.fit_report import Candidate
 from gigagp.model.held_out import Rows, by_committee, by_own_expert
+from gigagp.model.latent import LatentPrediction
 from gigagp.model.neighbourhood import Neighbourhood
 
 AUTO_RULE = "healed_blend"
@@ -62,13 +62,13 @@ class Scored:
 
     rows: Array
     y: Array
-    answers: Answers
+    prediction: LatentPrediction
     calibration: Calibration
 
     @cached_property
     def losses(self) -> Array:
         """The CRPS of each row."""
-        return self.calibration.crps(self.answers, self.y)
+        return self.calibration.crps(self.prediction, self.y)
 
     @property
     def score(self) -> float:
@@ -138,10 +138,9 @@ class Scorer:
         if len(rows) == 0:
             return known
         X, y = model.store.gather(rows)
-        answers = neighbourhood.predict(model, np.ascontiguousarray(X), self.engine, held_out=rows)
-        return self.calibrated(
-            np.append(known.rows, rows), np.append(known.y, y), Answers.joined([known.answers, answers]), model
-        )
+        prediction = neighbourhood.predict(model, np.ascontiguousarray(X), self.engine, held_out=rows)
+        joined = LatentPrediction.joined([known.prediction, prediction])
+        return self.calibrated(np.append(known.rows, rows), np.append(known.y, y), joined, model)
 
     def compared(self, model: Neighbourhood, usual: Neighbourhood, known: Scored) -> tuple[Scored, Scored]:
         """Held-out predictions of two models, of as many rows as it takes to tell whether the first gains.
@@ -160,17 +159,19 @@ class Scorer:
     def scored_by(self, model: Neighbourhood, rows: Array) -> Scored:
         """Held-out predictions of these rows from their neighbours."""
         X, y = model.store.gather(rows)
-        answers = neighbourhood.predict(model, np.ascontiguousarray(X), self.engine, held_out=rows)
-        return self.calibrated(rows, y, answers, model)
+        prediction = neighbourhood.predict(model, np.ascontiguousarray(X), self.engine, held_out=rows)
+        return self.calibrated(rows, y, prediction, model)
 
     def gain_over(self, committee: Scored, model: Neighbourhood) -> Gain:
         """By how much a committee predicts its held-out rows better than their neighbours do."""
         return Gain.of(committee, self.scored_by(model, committee.rows[: self._affordable(model)]))
 
-    def calibrated(self, rows: Array, y: Array, answers: Answers, model: Neighbourhood | Committee) -> Scored:
+    def calibrated(
+        self, rows: Array, y: Array, prediction: LatentPrediction, model: Neighbourhood | Committee
+    ) -> Scored:
         """With the calibration that these held-out predictions give."""
         y = y.astype(float)
-        return Scored(rows, y, answers, Calibration.learnt(answers, y, setting(model, self.target)))
+        return Scored(rows, y, prediction, Calibration.learnt(prediction, y, setting(model, self.target)))
 
 
 def setting(model: Neighbourhood | Committee, target: float) -> Setting:
@@ -258,8 +259,8 @@ class CommitteeScorer:
         rows = self._rows(committee, k) if rows is None else rows
         if len(rows) < LEAST_ROWS:
             return None
-        answers = by_committee(committee, rows, rule, k, self.scorer.engine)
-        return self.scorer.calibrated(rows, committee.store.gather(rows)[1], answers, committee)
+        prediction = by_committee(committee, rows, rule, k, self.scorer.engine)
+        return self.scorer.calibrated(rows, committee.store.gather(rows)[1], prediction, committee)
 
     def may_gain(self, model: Neighbourhood, sharing: float, rule: CombinationRule, k: int) -> bool:
         """Whether a few rows leave it open that the committee predicts better than these neighbours.
@@ -295,19 +296,21 @@ class CommitteeScorer:
         before = self.score(first, rule, k, after.rows)
         assert before is not None
         known = cheap.calibration
-        sizes = [np.abs(each.y - each.answers.mean) / np.sqrt(known.variance(each.answers)) for each in (after, before)]
+        sizes = [
+            np.abs(each.y - each.prediction.mean) / np.sqrt(known.variance(each.prediction)) for each in (after, before)
+        ]
         shift = 2 * np.log(sizes[0].mean() / sizes[1].mean())
         known = replace(known, coefficients=known.coefficients + np.array([shift, 0.0, 0.0]))
-        known = replace(known, score=float(known.losses(after.answers, after.y).mean()))
+        known = replace(known, score=float(known.losses(after.prediction, after.y).mean()))
         return replace(after, calibration=known)
 
     def by_own_experts(self, sharing: float) -> Scored:
         """Rows of a few cells, predicted by the experts of these cells alone."""
         committee = self.shared(sharing)
         tasks = [Rows(cell, self._some(cell)) for cell in self.order[:_SHARING_CELLS].tolist()]
-        answers = Answers.joined(by_own_expert(committee, tasks, self.scorer.engine))
+        prediction = LatentPrediction.joined(by_own_expert(committee, tasks, self.scorer.engine))
         rows = np.concatenate([task.rows for task in tasks])
-        return self.scorer.calibrated(rows, committee.store.gather(rows)[1], answers, committee)
+        return self.scorer.calibrated(rows, committee.store.gather(rows)[1], prediction, committee)
 
     def _some(self, cell: int) -> Array:
         rows = self.cells[cell]

@@ -20,7 +20,7 @@ _STRETCHES = {Matern52: 1.1, Matern32: 1.3, Matern12: 3.0}
 
 @dataclass(frozen=True, eq=False)
 class FitSettings:
-    """The parameters of an estimator, as given; `estimators.regressor` documents them."""
+    """The parameters of an estimator as the user sets them; `estimators.regressor` documents them."""
 
     kernel: Any
     partition: Any
@@ -48,9 +48,9 @@ class FitSettings:
 
     @property
     def by_committee(self) -> bool:
-        """Whether the user asks for the committee, by name or by a setting of how it predicts."""
-        given = self.combine != "auto" or self.experts_per_query != "auto"
-        return bool(self.method == "committee" or (self.method == "auto" and given))
+        """Whether the user chose the committee, by name or by a setting of its prediction."""
+        committee_settings = self.combine != "auto" or self.experts_per_query != "auto"
+        return bool(self.method == "committee" or (self.method == "auto" and committee_settings))
 
 
 def families(kernel: Kernel) -> tuple[Family, ...]:
@@ -61,14 +61,14 @@ def families(kernel: Kernel) -> tuple[Family, ...]:
     return Family(kernel), *matern, Family(quadratic._with((*shared, quadratic.parameters[-1])))
 
 
-def levels(name: str, given: Any) -> Array:
+def levels(name: str, value: Any) -> Array:
     """Numbers between 0 and 1."""
     try:
-        levels = np.atleast_1d(np.asarray(given, dtype=float))
+        levels = np.atleast_1d(np.asarray(value, dtype=float))
     except (TypeError, ValueError):
         levels = np.full(1, np.nan)
     if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all():
-        raise InvalidParameter(f"{name} must be numbers between 0 and 1, both excluded; got {given!r}")
+        raise InvalidParameter(f"{name} must be numbers between 0 and 1, both excluded; got {value!r}")
     return levels
 
 
@@ -83,7 +83,7 @@ def noise_bounds(bounds: Any) -> tuple[float, float]:
 
 
 def variance(target: Moments) -> float:
-    """Of a target that is not to be standardised."""
+    """The variance of a target that is not standardised."""
     with np.errstate(over="ignore"):
         variance = max(float(np.square(target.deviation[0])), 1e-300)
     if not variance < 1e290:

@@ -183,10 +183,10 @@ def _weighed(
         if weight > 0
     )
     mixture = Mixture(members, store)
-    answers = mixed([family.predictions for family in families], weights, mixture.noise)
+    prediction = mixed([family.predictions for family in families], weights, mixture.noise)
     calibration = Calibration.none()
     if plan.calibrate:
-        calibration = Calibration.learnt(answers, y, Setting(mixture.noise, mixture.prior, plan.target_variance))
+        calibration = Calibration.learnt(prediction, y, Setting(mixture.noise, mixture.prior, plan.target_variance))
     order = [family for i, family in enumerate(families) if i != best] + [families[best]]
     for family in order:
         trace.add(family.mode.trace)
@@ -194,8 +194,8 @@ def _weighed(
     tried = {name: score for name, score in passed_over.items() if name not in names} | dict(
         zip(names, scores.tolist(), strict=True)
     )
-    assert answers.variance is not None
-    own = float(log_losses(y, answers.mean, answers.variance + mixture.noise).mean())
+    assert prediction.variance is not None
+    own = float(log_losses(y, prediction.mean, prediction.variance + mixture.noise).mean())
     shares = " + ".join(f"{w:.0%} {name}" for name, w in zip(names, weights, strict=True) if w > 0)
     candidates = (
         *(Candidate("kernel", name, score, name == names[best]) for name, score in tried.items()),

@@ -1,4 +1,4 @@
-"""What a kernel is: a gram matrix and its pullback, as functions of theta, the logarithms of its parameters."""
+"""Interface of the kernels: a gram matrix and its pullback, as functions of theta, the logarithms of the parameters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gigagp.arrays import Array
 from gigagp.errors import InvalidParameter
 from gigagp.linalg.leaf import Profile
 
-_BLOCK = 64
+_BLOCK = 64  # rows whose gram matrix is formed to read its diagonal
 
 
 @dataclass(frozen=True)
@@ -49,18 +49,18 @@ def parameter(
     values = tuple(float(v) for v in np.atleast_1d(np.asarray(value, dtype=float)))
     if len(values) != 1 and not per_feature:
         raise InvalidParameter(f"{name} takes one value here; got {len(values)}")
-    made = Parameter(name, values, (float(bounds[0]), float(bounds[1])), per_feature)
-    if not all(made.bounds[0] <= v <= made.bounds[1] for v in values):
-        raise InvalidParameter(f"{name}={value} starts outside its bounds {made.bounds}; widen them too")
-    return made
+    checked = Parameter(name, values, (float(bounds[0]), float(bounds[1])), per_feature)
+    if not all(checked.bounds[0] <= v <= checked.bounds[1] for v in values):
+        raise InvalidParameter(f"{name}={value} starts outside its bounds {checked.bounds}; widen them too")
+    return checked
 
 
 class Kernel(ABC):
     """A covariance function k(x, z).
 
     To write one, set `parameters` and give `gram` and `pullback`; `cross` and `diagonal` have slow defaults built
-    on `gram`. `gigagp.testing.check_kernel` tells whether all of them agree. Inputs and target are what the model
-    hands over: standardised, unless the model was told not to.
+    on `gram`. `gigagp.testing.check_kernel` checks that all of them agree. Inputs and target are those of the model:
+    standardised, unless standardize=False.
     """
 
     parameters: tuple[Parameter, ...] = ()
@@ -88,9 +88,9 @@ class Kernel(ABC):
         return np.concatenate(blocks) if blocks else np.empty(0, X.dtype)
 
     def metric(self, theta: Array) -> Array | None:
-        """Weights m such that |m * (x - z)| is the distance the kernel sees, or None where it sees none.
+        """Weights m such that |m * (x - z)| is the distance on which the kernel depends, or None.
 
-        A kernel without a metric is not stationary: partition="local" means nothing to it.
+        None means that the kernel is not stationary, and partition="local" has no meaning for it.
         """
         return None
 
@@ -101,9 +101,9 @@ class Kernel(ABC):
     def bind(self, n_features: int) -> Kernel:
         """The kernel with one value per column wherever a parameter is per feature."""
         bound = []
-        for given in self.parameters:
-            repeat = given.per_feature and len(given.values) == 1
-            p = replace(given, values=given.values * n_features) if repeat else given
+        for p in self.parameters:
+            if p.per_feature and len(p.values) == 1:
+                p = replace(p, values=p.values * n_features)  # noqa: PLW2901
             if p.per_feature and len(p.values) != n_features:
                 raise InvalidParameter(
                     f"{type(self).__name__} has {len(p.values)} values of {p.name} for {n_features} columns; "

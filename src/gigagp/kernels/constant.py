@@ -22,7 +22,7 @@ class Constant(Kernel):
         return np.full(len(X), np.exp(theta[0]), X.dtype)
 
     def metric(self, theta: Array) -> Array | None:
-        """No distance matters to it: what it is composed with decides."""
+        """Zero: it does not depend on distances; the kernel with which it is composed determines the metric."""
         return np.zeros(1)
 
     def pullback(self, theta: Array, X: Array, W: Array, K: Array) -> Array:

@@ -1,4 +1,4 @@
-"""The periodic kernel (MacKay 1998), one period and one length-scale a column."""
+"""The periodic kernel (MacKay 1998), with one period and one length-scale per column."""
 
 from collections.abc import Sequence
 

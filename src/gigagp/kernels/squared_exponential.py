@@ -5,6 +5,6 @@ from gigagp.linalg.stationary import SQUARED_EXPONENTIAL
 
 
 class SquaredExponential(Stationary):
-    """k = variance * exp(-r^2 / 2), with one length-scale a column (ARD) unless ard=False. Eq. 1."""
+    """k = variance * exp(-r^2 / 2), with one length-scale per column (ARD) unless ard=False. Eq. 1."""
 
     kind = SQUARED_EXPONENTIAL

@@ -1,4 +1,4 @@
-"""What the kernels of a scaled distance share; each of them only names its profile."""
+"""Kernels that depend on a scaled distance; each of them only names its profile."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Which cells are nearest to a query: by the distance to the box around a cell's points, which is zero inside.
+"""Search for the cells nearest to a query: by the distance to the box around a cell's points, which is zero inside.
 
-Centres would not do: where cells are long in the kernel's metric, a query may be nearer to the centres of many others
-than to that of the cell it lies in. Cells come in the order of the KD-tree that cut them, so neighbours in that order
-lie together; boxes around boxes of them make a tree, and a search sees few of its nodes.
+Distances to centres would not do: where cells are long in the kernel's metric, a query may be nearer to the centres of
+many other cells than to that of its own. Cells are in the order of the KD-tree that cut them, so neighbours in that
+order are close; boxes around groups of boxes form a tree, of which a search visits few nodes.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.linalg.compiled import compiled
 
-GROUP = 8  # cells below the lowest node
-BY_CENTRE = 1e-9  # of the squared distance to the centre, in widths of the box: decides where several hold a query
+GROUP = 8  # cells below each lowest node of the tree
+# Weight of the squared distance to the centre, in widths of the box: it decides between boxes that contain a query.
+BY_CENTRE = 1e-9
 
 
 @compiled
@@ -135,8 +136,8 @@ class Boxes:
         """The cells nearest to a cell, itself among them."""
         one = slice(cell, cell + 1)
         _, cells = self._nearest(self.lows[one], self.highs[one], self._centres[one], count)
-        found: Array = cells[0]
-        return found
+        nearest: Array = cells[0]
+        return nearest
 
     def _nearest(self, lows: Array, highs: Array, points: Array, count: int) -> tuple[Array, Array]:
         cells, squares = np.empty((len(points), count), np.int64), np.empty((len(points), count))

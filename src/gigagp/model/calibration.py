@@ -22,8 +22,8 @@ from scipy.special import digamma, gammaln
 from scipy.stats import chi2
 
 from gigagp.arrays import Array
-from gigagp.model.answers import Answers
 from gigagp.model.distribution import Shape
+from gigagp.model.latent import LatentPrediction
 
 LEAST_ROWS = 50  # held-out rows from which a calibration is learnt
 # Widths of the mixture's components, in deviations: narrow ones for targets that repeat exactly, and a few very wide
@@ -89,49 +89,49 @@ class Calibration:
         return cls(_COEFFICIENTS * 0, 0.0, Shape.gaussian(), None)
 
     @classmethod
-    def learnt(cls, answers: Answers, y: Array, setting: Setting) -> Calibration:
+    def learnt(cls, prediction: LatentPrediction, y: Array, setting: Setting) -> Calibration:
         """From held-out predictions and the targets of these rows."""
-        errors = y - answers.mean
+        errors = y - prediction.mean
         if len(y) < LEAST_ROWS or not (np.isfinite(errors).all() and errors.any()):
             return cls.none()
-        base, rho, F = _features(answers, setting)
+        base, rho, F = _features(prediction, setting)
         coefficients, floor, dof = _student(errors, base, rho, F, setting)
         known = cls(coefficients, floor, Shape.gaussian(), setting, len(y))
         heavy = _student_weights(_LEAST_PRIOR_DOF)
         prior = (1 - _HEAVY_SHARE) * _student_weights(max(dof, _LEAST_PRIOR_DOF)) + _HEAVY_SHARE * heavy
         for _ in range(_ROUNDS):  # a t with heavy tails says little of the variance: begin with that of the errors
-            known = known._scaled(float(np.mean(_bounded(errors / np.sqrt(known.variance(answers))) ** 2)))
-            weights = _mixture_weights(_bounded(errors / np.sqrt(known.variance(answers))), prior)
+            known = known._scaled(float(np.mean(_bounded(errors / np.sqrt(known.variance(prediction))) ** 2)))
+            weights = _mixture_weights(_bounded(errors / np.sqrt(known.variance(prediction))), prior)
             known = known._scaled(float(np.sum(weights * _WIDTHS**2)))  # since the shape is scaled to variance one
         kept = weights > _LEAST_WEIGHT
         known = replace(known, shape=Shape.of(weights[kept] / weights[kept].sum(), _WIDTHS[kept]))
-        return replace(known, score=float(known.losses(answers, y).mean()))
+        return replace(known, score=float(known.losses(prediction, y).mean()))
 
     def _scaled(self, factor: float) -> Calibration:
         """With variances that are so many times as large near the data."""
         shift = np.array([np.log(factor), 0.0, 0.0])
         return replace(self, coefficients=self.coefficients + shift, floor=self.floor * factor)
 
-    def variance(self, answers: Answers, latent: bool = False) -> Array:
+    def variance(self, prediction: LatentPrediction, latent: bool = False) -> Array:
         """The variance of y at each query, or with `latent` that of f."""
-        assert answers.variance is not None
-        assert answers.misfit is not None
+        assert prediction.variance is not None
+        assert prediction.misfit is not None
         assert self.setting is not None
-        base, rho, F = _features(answers, self.setting)
+        base, rho, F = _features(prediction, self.setting)
         total = base * np.exp((1 - rho) * (F * self.coefficients).sum(axis=1))  # not by BLAS: its bits depend on n
         if latent:
             return np.asarray(total * (base - self.setting.noise) / base)
         return np.asarray(total + (1 - rho) * self.floor)
 
-    def losses(self, answers: Answers, y: Array) -> Array:
+    def losses(self, prediction: LatentPrediction, y: Array) -> Array:
         """The negative log density of each target."""
-        deviation = np.sqrt(self.variance(answers))
-        return np.asarray(np.log(deviation) - self.shape.log_density((y - answers.mean) / deviation))
+        deviation = np.sqrt(self.variance(prediction))
+        return np.asarray(np.log(deviation) - self.shape.log_density((y - prediction.mean) / deviation))
 
-    def crps(self, answers: Answers, y: Array) -> Array:
+    def crps(self, prediction: LatentPrediction, y: Array) -> Array:
         """The continuous ranked probability score of each target."""
-        deviation = np.sqrt(self.variance(answers))
-        return np.asarray(deviation * self.shape.crps((y - answers.mean) / deviation))
+        deviation = np.sqrt(self.variance(prediction))
+        return np.asarray(deviation * self.shape.crps((y - prediction.mean) / deviation))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Calibration):
@@ -154,19 +154,19 @@ class Calibration:
         )
 
 
-def _features(answers: Answers, setting: Setting) -> tuple[Array, Array, Array]:
+def _features(prediction: LatentPrediction, setting: Setting) -> tuple[Array, Array, Array]:
     """v' + noise, rho and the columns that the coefficients multiply."""
-    assert answers.variance is not None
-    assert answers.misfit is not None
+    assert prediction.variance is not None
+    assert prediction.misfit is not None
     signal = setting.signal
     if setting.prior is None:
-        v, rho = answers.variance, np.zeros_like(answers.variance)
+        v, rho = prediction.variance, np.zeros_like(prediction.variance)
     else:
-        known = np.clip(answers.variance, _SMALLEST_VARIANCE * signal, setting.prior)
+        known = np.clip(prediction.variance, _SMALLEST_VARIANCE * signal, setting.prior)
         v = 1 / (1 / known + (1 / signal - 1 / setting.prior))
         rho = np.clip(v / signal, 0.0, 1.0)
     ratio = np.log(v / setting.noise + _LEAST_RATIO)
-    misfit = 2 * np.log(answers.misfit + _LEAST_MISFIT)
+    misfit = 2 * np.log(prediction.misfit + _LEAST_MISFIT)
     # Far away the variance is the target's: the noise is part of it.
     base = v + setting.noise + rho * (setting.target - setting.noise - signal)
     return base, rho, np.column_stack([np.ones_like(v), misfit, ratio])

@@ -15,9 +15,9 @@ from gigagp.arrays import Array
 from gigagp.combine import CombinationRule, Opinion, Rule
 from gigagp.engines import Engine
 from gigagp.linalg.workspace import Workspace
-from gigagp.model.answers import Answers
 from gigagp.model.committee import Committee, mean_scale
 from gigagp.model.committee_prediction import bounded
+from gigagp.model.latent import LatentPrediction
 from gigagp.model.routing import QueriesByExpert, first_expert
 
 
@@ -49,13 +49,13 @@ class _LeaveOut:
         return mean.astype(float), variance.astype(float), scale if c.student else np.ones(len(scale))
 
 
-def by_own_expert(committee: Committee, tasks: list[Rows], engine: Engine) -> list[Answers]:
+def by_own_expert(committee: Committee, tasks: list[Rows], engine: Engine) -> list[LatentPrediction]:
     """Each expert's held-out predictions of the rows of its task."""
     replies = engine.map(_LeaveOut(committee), tasks)
-    return [Answers(mean, variance, np.sqrt(scale)) for mean, variance, scale in replies]
+    return [LatentPrediction(mean, variance, np.sqrt(scale)) for mean, variance, scale in replies]
 
 
-def by_committee(committee: Committee, rows: Array, rule: CombinationRule, k: int, engine: Engine) -> Answers:
+def by_committee(committee: Committee, rows: Array, rule: CombinationRule, k: int, engine: Engine) -> LatentPrediction:
     """Held-out predictions of rows by their k nearest experts, combined by a rule."""
     assert isinstance(rule, Rule), "a joint rule has no held-out predictions in closed form"
     Z, _ = committee.store.gather(rows)
@@ -82,4 +82,4 @@ def by_committee(committee: Committee, rows: Array, rule: CombinationRule, k: in
     combined = bounded(rule.finish(total, prior, None), prior)
     assert combined.variance is not None
     of_f = combined.variance if rule.target == "f" else np.maximum(combined.variance - committee.noise, 0.0)
-    return Answers(combined.mean, of_f, np.sqrt(mean_scale(np.log(scale), route.closeness)))
+    return LatentPrediction(combined.mean, of_f, np.sqrt(mean_scale(np.log(scale), route.closeness)))

@@ -27,8 +27,8 @@ from gigagp.expert import QUERY_BLOCK, Factor
 from gigagp.kernels.base import Kernel
 from gigagp.linalg.tiny import tiny_is_zero
 from gigagp.linalg.workspace import Workspace
-from gigagp.model.answers import Answers
 from gigagp.model.factor_cache import FactorCache
+from gigagp.model.latent import LatentPrediction
 
 _PRIOR_ERRORS = 0.1  # errors of the expected size that every misfit counts besides those of rows: a in the formula
 _LARGEST_ERROR = 30.0  # in deviations: larger ones say no more
@@ -100,17 +100,17 @@ def log_losses(y: Array, mean: Array, variance: Array) -> Array:
     return np.asarray(0.5 * (y - mean) ** 2 / variance + 0.5 * np.log(2 * np.pi * variance))
 
 
-def predict(model: Mixture, Z: Array, engine: Engine, with_variance: bool = True) -> Answers:
+def predict(model: Mixture, Z: Array, engine: Engine, with_variance: bool = True) -> LatentPrediction:
     """Mean and variance of f and misfit at scaled queries Z; each depends on its own query alone."""
     Z, (X, y) = Z.astype(float), model.rows()
     model.cache.begin()
     indices = range(len(model.members))
     factors = list(engine.local.map(lambda i, work: _factor(model, i, X, y, work), indices))
     parts = [
-        _answers(model, factors, Z[start : start + _QUERIES_AT_ONCE], engine, with_variance)
+        _latent_prediction(model, factors, Z[start : start + _QUERIES_AT_ONCE], engine, with_variance)
         for start in range(0, max(1, len(Z)), _QUERIES_AT_ONCE)
     ]
-    return Answers.joined(parts)
+    return LatentPrediction.joined(parts)
 
 
 def _factor(model: Mixture, index: int, X: Array, y: Array, work: Workspace) -> Factor:
@@ -122,8 +122,10 @@ def _factor(model: Mixture, index: int, X: Array, y: Array, work: Workspace) -> 
     return known
 
 
-def _answers(model: Mixture, factors: list[Factor], Z: Array, engine: Engine, with_variance: bool) -> Answers:
-    """Answers of all members to some queries, averaged in the members' order."""
+def _latent_prediction(
+    model: Mixture, factors: list[Factor], Z: Array, engine: Engine, with_variance: bool
+) -> LatentPrediction:
+    """Predictions of all members at some queries, averaged in the members' order."""
     blocks = [Z[start : start + QUERY_BLOCK] for start in range(0, len(Z), QUERY_BLOCK)]
     tasks = ((member, factor, block) for member, factor in zip(model.members, factors, strict=True) for block in blocks)
 
@@ -143,8 +145,8 @@ def _answers(model: Mixture, factors: list[Factor], Z: Array, engine: Engine, wi
         variance += member.weight * v
         misfit += member.weight * h * h
     if not with_variance:
-        return Answers(mean, None, None)
-    return Answers(mean, variance + np.maximum(square - mean * mean, 0.0), np.sqrt(misfit))
+        return LatentPrediction(mean, None, None)
+    return LatentPrediction(mean, variance + np.maximum(square - mean * mean, 0.0), np.sqrt(misfit))
 
 
 def _joined(replies: Iterator[tuple[Array, Array, Array]], count: int) -> list[Array]:
@@ -244,17 +246,17 @@ def held_out(kernel: Kernel, theta: Array, X: Array, y: Array) -> HeldOut:
     return HeldOut(each.mean, each.variance, each.misfit(np.arange(len(y))), each.errors)
 
 
-def mixed(parts: list[HeldOut], weights: Array, noise: float) -> Answers:
+def mixed(parts: list[HeldOut], weights: Array, noise: float) -> LatentPrediction:
     """Held-out predictions of a mixture, by the law of total variance; `noise` is what f is freed of."""
     means, variances, misfits = (
         np.array([getattr(part, name) for part in parts]) for name in ("mean", "variance", "misfit")
     )
     mean = weights @ means
     variance = weights @ (variances + (means - mean) ** 2) - noise
-    return Answers(mean, np.maximum(variance, 0.0), np.sqrt(weights @ misfits**2))
+    return LatentPrediction(mean, np.maximum(variance, 0.0), np.sqrt(weights @ misfits**2))
 
 
-def predict_held_out(model: Mixture, engine: Engine) -> Answers:
+def predict_held_out(model: Mixture, engine: Engine) -> LatentPrediction:
     """Every row predicted by all others, theta and weights staying as they are."""
     X, y = model.rows()
     parts = engine.local.map(lambda each, work: held_out(each.kernel, each.theta, X, y), model.members)

@@ -23,7 +23,7 @@ from gigagp.linalg.compiled import compiled, read_only
 from gigagp.linalg.jitter import largest_jitter
 from gigagp.linalg.tiny import tiny_is_zero
 from gigagp.linalg.workspace import Workspace
-from gigagp.model.answers import Answers
+from gigagp.model.latent import LatentPrediction
 from gigagp.model.neighbour_search import NO_ROW, UNLIMITED, BlockTree, nearest, nearest_group, search_scratch
 from gigagp.model.routing import Router
 
@@ -91,18 +91,18 @@ class Neighbourhood:
 
 def predict(
     model: Neighbourhood, Z: Array, engine: Engine, with_variance: bool = True, held_out: Array | None = None
-) -> Answers:
+) -> LatentPrediction:
     """Mean, variance of f and misfit at scaled queries Z.
 
     held_out : for each query the row of the store that it is, which is then ignored
     """
     if len(Z) == 0:
         empty = np.empty(0)
-        return Answers(empty, empty if with_variance else None, empty if with_variance else None)
+        return LatentPrediction(empty, empty if with_variance else None, empty if with_variance else None)
     rows = np.full(len(Z), NO_ROW) if held_out is None else np.asarray(held_out, np.int64)
     if len(Z) * model.work <= _LITTLE_WORK:  # handing it to a worker would take longer
         results = _Answer(model, with_variance)((Z, rows), own_workspace())
-        return _answers(results, with_variance)
+        return _latent_prediction(results, with_variance)
     order = _by_place(model, Z) if len(Z) >= _SORT_FROM or model.store.mapped else np.arange(len(Z))
     size = int(np.clip(_CHUNK_WORK / model.work, 1, min(_LARGEST_CHUNK, -(-len(Z) // 8))))
     chunks = [order[i : i + size] for i in range(0, len(Z), size)]
@@ -110,12 +110,12 @@ def predict(
     results = np.empty((len(Z), neighbourhood.RESULTS))
     for chunk, part in zip(chunks, parts, strict=True):
         results[chunk] = part
-    return _answers(results, with_variance)
+    return _latent_prediction(results, with_variance)
 
 
-def _answers(results: Array, with_variance: bool) -> Answers:
+def _latent_prediction(results: Array, with_variance: bool) -> LatentPrediction:
     mean, variance, misfit = np.ascontiguousarray(results.T)
-    return Answers(mean, variance if with_variance else None, misfit if with_variance else None)
+    return LatentPrediction(mean, variance if with_variance else None, misfit if with_variance else None)
 
 
 def _by_place(model: Neighbourhood, Z: Array) -> Array:

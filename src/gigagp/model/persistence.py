@@ -313,7 +313,7 @@ def _read(folder: Path, registry: Registry, verify: bool) -> tuple[Model, dict[s
     with _blaming(folder / _MANIFEST):
         rows, columns, leaves = (count(manifest, name, 1) for name in ("rows", "columns", "leaves"))
         dtype = field(manifest, "dtype", str)
-        require(dtype in DTYPES, "its type of numbers is none")
+        require(dtype in DTYPES, "its type of numbers is not float32 or float64")
         settings = {name: from_plain(each, registry) for name, each in field(manifest, "settings", dict).items()}
         _check_settings(settings)
         kernel = _kernel(manifest, columns, registry)
@@ -370,9 +370,9 @@ def _check_settings(settings: dict[str, Any]) -> None:
 def _kernel(manifest: dict[str, Any], columns: int, registry: Registry) -> Kernel:
     kernel = from_plain(manifest.get("kernel"), registry)
     if not isinstance(kernel, Kernel):
-        raise ValueError("its kernel is none")
+        raise ValueError("it does not describe a valid kernel")
     sizes = {len(p.values) for p in kernel.parameters if p.per_feature}
-    require(sizes <= {columns}, "its kernel is not one of its columns")
+    require(sizes <= {columns}, "its kernel does not fit its number of columns")
     return kernel
 
 
@@ -380,7 +380,7 @@ def _columns(manifest: dict[str, Any], columns: int) -> tuple[Encoding | None, l
     """How columns of tables are read, and their names."""
     names, given = manifest.get("feature_names"), manifest.get("encoding")
     if names is not None:
-        require(isinstance(names, list) and len(names) == columns, "its names are not those of its columns")
+        require(isinstance(names, list) and len(names) == columns, "it does not have one name per column")
         require(all(isinstance(name, str) for name in names), "a name of its columns is not text")
     if given is None:
         return None, names
@@ -388,7 +388,7 @@ def _columns(manifest: dict[str, Any], columns: int) -> tuple[Encoding | None, l
         encoding = Encoding.from_dict(given)
     except InvalidInput as error:
         raise ValueError(str(error)) from None
-    require(len(encoding.feature_names) == columns, "its encoding is not one of its columns")
+    require(len(encoding.feature_names) == columns, "its encoding does not fit its number of columns")
     require(names in (None, encoding.feature_names), "its names are not those of its encoding")
     return encoding, names
 
@@ -401,7 +401,7 @@ def _target_name(manifest: dict[str, Any]) -> str | None:
 
 def _defaults(content: dict[str, Any]) -> CommitteeDefaults:
     name = field(content, "rule", str)
-    require(name in RULES, "its rule is none")
+    require(name in RULES, "it names no known combination rule")
     return CommitteeDefaults(name, count(content, "nearest") or None)
 
 
@@ -526,10 +526,10 @@ def _experts(
     if kind == "lists":
         return files.lists("experts", len(cells), rows, verify)
     if kind != "neighbourhoods" or not isinstance(cells, Runs):
-        raise ValueError("its experts are none")
+        raise ValueError("it does not describe valid experts")
     outside = files.read("outside", (len(cells),), "int64")
     if (outside < 0).any() or (outside > rows - cells.sizes).any():
-        raise damaged(files.path("outside"), "its numbers of points are not there")
+        raise damaged(files.path("outside"), "it asks for more points than there are")
     return Neighbourhoods(store, cells, router, outside)
 
 
@@ -539,7 +539,7 @@ def _communication(files: ArrayFiles, manifest: dict[str, Any], rows: int) -> Ar
         return None
     common = files.read("communication", (size,), "int64")
     if common[0] < 0 or common[-1] >= rows or (common[1:] <= common[:-1]).any():
-        raise damaged(files.path("communication"), "it names rows that are not there")
+        raise damaged(files.path("communication"), "it contains row numbers that do not exist")
     return common
 
 

@@ -1,4 +1,4 @@
-"""Predictions of files of any size into one Parquet file: in bounded memory, whole or not there, resumable."""
+"""Writes the predictions of files of any size to one Parquet file, with bounded memory; a call can be resumed."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from gigagp.model.fingerprint import fingerprint
 from gigagp.progress import Counter, Listener, silent
 
 ENDINGS = (".parquet", ".pq")
-_GROUP_BYTES = 1 << 27  # of a row group, which has fewer rows where kept columns are wide
-_SAMPLE = 1024  # rows by which the size of kept columns is judged
+_GROUP_BYTES = 1 << 27  # bytes of the largest row group; where kept columns are wide it has fewer rows
+_SAMPLE_ROWS = 1024  # rows from which the size of kept columns is estimated
 
 
 @dataclass(frozen=True)
@@ -35,19 +35,19 @@ class PredictionReport:
     """What `predict_file` did."""
 
     output: Path
-    rows: int  # predicted
-    dropped: int  # left out for missing values
+    rows: int  # rows predicted
+    dropped: int  # rows with missing values
     seconds: float
     resumed: int = 0  # rows that an interrupted call had predicted
-    discarded: str = ""  # what an interrupted call had left that was of no use, and why
+    discarded: str = ""  # what an interrupted call left that could not be used, and why
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What is to be predicted, and how. `model` is the fingerprint of all that shapes an answer."""
+    """What is to be predicted, and how. `model` is the fingerprint of everything that determines predictions."""
 
     rows: Rows
-    answer: Callable[[Array], tuple[Array, Array]]  # queries -> mean and standard deviation
+    predict: Callable[[Array], tuple[Array, Array]]  # queries -> mean and standard deviation
     quantile: Callable[[Array], Array]  # levels -> standard deviations from the mean
     quantiles: tuple[float, ...]
     latent: bool
@@ -73,7 +73,7 @@ class Task:
         return ["mean", "std", *(f"q{q!r}" for q in self.quantiles)]
 
     def identity(self) -> dict[str, str]:
-        """What the bits of the output depend on."""
+        """Everything that determines the content of the output."""
         options = [self.quantiles, self.latent, self.rows.keep, self.rows.missing]
         names = ("gigagp", "numpy", "scipy", "numba", "llvmlite", "pyarrow")
         versions = [*(metadata.version(name) for name in names), platform.machine()]
@@ -86,7 +86,7 @@ class Task:
 
     def table(self, X: Array, kept: Any) -> Any:
         """The output's rows for some queries."""
-        mean, deviation = self.answer(X)
+        mean, deviation = self.predict(X)
         places = self.quantile(np.array(self.quantiles))
         columns = [mean, deviation, *(mean + deviation * place for place in places)]
         table = pa.table(dict(zip(self.numbers, columns, strict=True)))
@@ -105,9 +105,9 @@ def predict_file(task: Task, data: Any, output: str | os.PathLike[str], overwrit
             parts.check_free(overwrite)
         identity = task.identity()
         with parts.claimed():
-            about = parts.published() if parts.found else {}
+            about = parts.published() if parts.existed else {}
             resumed = 0
-            if about.get("identity") != identity:  # else only tidying up was left undone
+            if about.get("identity") != identity:  # otherwise only the cleaning up was interrupted
                 parts.check_free(overwrite)
                 resumed = parts.resume(identity, [*task.rows.keep, *task.numbers], task.at_once).rows
                 about = _predict(task, identity, parts, overwrite)
@@ -117,14 +117,14 @@ def predict_file(task: Task, data: Any, output: str | os.PathLike[str], overwrit
 
 
 def _predict(task: Task, identity: dict[str, str], parts: Parts, overwrite: bool) -> dict[str, Any]:
-    """Predict what is not done yet, and make the parts one file."""
+    """Predict the remaining rows, and join the parts to one file."""
     progress, rows = parts.progress, task.rows
     if progress.counts.get("rows") != progress.rows:
-        known, size = rows.source.n_rows, progress.rows_at_once
-        if known is not None:
-            folders.check_space(parts.folder, 16 * (known - progress.rows) * len(task.numbers), "the prediction")
+        n_rows, size = rows.source.n_rows, progress.rows_at_once
+        if n_rows is not None:
+            folders.check_space(parts.folder, 16 * (n_rows - progress.rows) * len(task.numbers), "the prediction")
         blocks = rows.blocks(size, -(-progress.rows // size) * size)
-        count = Counter("prediction", known, task.tell)
+        count = Counter("prediction", n_rows, task.tell)
         while True:
             with _bad_data(parts):
                 block = next(blocks, None)
@@ -143,7 +143,7 @@ def _predict(task: Task, identity: dict[str, str], parts: Parts, overwrite: bool
 
 @contextmanager
 def _bad_data(parts: Parts) -> Iterator[None]:
-    """Data that cannot be used, with what that means for what is done."""
+    """Add to an error in the data how many rows are done."""
     try:
         yield
     except InvalidInput as error:
@@ -151,8 +151,8 @@ def _bad_data(parts: Parts) -> Iterator[None]:
 
 
 def bytes_of_kept(rows: Rows) -> int:
-    """Bytes of a row of the columns that are carried along, judged by the first rows."""
-    for batch in islice(rows.source.batches(rows.keep, _SAMPLE) if rows.keep else (), 1):
+    """Bytes per row of the columns that are copied to the output, estimated from the first rows."""
+    for batch in islice(rows.source.batches(rows.keep, _SAMPLE_ROWS) if rows.keep else (), 1):
         return int(batch.table(rows.keep).nbytes // max(1, batch.n_rows)) + 1
     return 0
 
@@ -167,10 +167,10 @@ def _path(output: str | os.PathLike[str]) -> Path:
 
 
 def _check_apart(final: Path, data: Any, rows: Rows) -> None:
-    """Refuse an output that would replace the data, or lie in the folder that is read."""
+    """Raise InvalidParameter for an output that would replace the data, or lie in the folder that is read."""
     if final.exists() and not final.is_file():
         raise InvalidParameter(f"{final} is not a file; choose another output")
-    read = [file.path for file in getattr(getattr(rows.source, "files", None), "found", ())]
+    read = [file.path for file in getattr(getattr(rows.source, "files", None), "files", ())]
     if isinstance(data, str | os.PathLike):
         read.append(os.path.expanduser(os.fspath(data).removeprefix("file://")))
     for path in map(Path, map(os.path.realpath, read)):

@@ -16,10 +16,10 @@ from gigagp.combine import CombinationRule
 from gigagp.engines import Engine, Place, one_blas_thread, open_engine
 from gigagp.errors import InvalidParameter
 from gigagp.model import committee_prediction, mixture, neighbourhood
-from gigagp.model.answers import Answers
 from gigagp.model.calibration import Calibration
 from gigagp.model.distribution import PredictiveDistribution
 from gigagp.model.fingerprint import described
+from gigagp.model.latent import LatentPrediction
 from gigagp.model.mixture import Mixture
 from gigagp.model.model import Model
 from gigagp.model.neighbourhood import Neighbourhood
@@ -78,7 +78,7 @@ class Predictor:
         self, X: Array, engine: Engine, with_variance: bool = True, latent: bool = False
     ) -> tuple[Array, Array | None]:
         """Mean and standard deviation of y, or with `latent` of f, at checked queries in the user's units."""
-        return self.in_units(self.answers(self.scaled(X), engine, with_variance), latent)
+        return self.in_units(self.latent_prediction(self.scaled(X), engine, with_variance), latent)
 
     def distribution(self, mean: Array, deviation: Array) -> PredictiveDistribution:
         """The distribution of y that belongs to a mean and a standard deviation of `predict`."""
@@ -88,7 +88,7 @@ class Predictor:
         """Queries in the model's units."""
         return self.model.inputs.apply(X, self.model.store.X.dtype)
 
-    def answers(self, Z: Array, engine: Engine, with_variance: bool = True) -> Answers:
+    def latent_prediction(self, Z: Array, engine: Engine, with_variance: bool = True) -> LatentPrediction:
         """Mean and variance of f at scaled queries, in the model's units."""
         if self.neighbourhood is not None:
             return neighbourhood.predict(self.neighbourhood, Z, engine, with_variance)
@@ -99,29 +99,29 @@ class Predictor:
             raise InvalidParameter(f"{self.rule!r} needs a communication expert; set combine before fit, and fit again")
         combined = committee_prediction.predict(experts, Z, self.rule, self.experts_per_query, engine, with_variance)
         if combined.variance is None:
-            return Answers(combined.mean, None, None)
+            return LatentPrediction(combined.mean, None, None)
         variance = combined.variance.astype(float)
         if self.rule.target == "y":  # negative where a product over y falls below the noise
             variance = variance - experts.noise
         misfit = np.ones(len(Z)) if combined.scale is None else np.sqrt(combined.scale)
-        return Answers(combined.mean, variance, misfit)
+        return LatentPrediction(combined.mean, variance, misfit)
 
-    def in_units(self, answers: Answers, latent: bool = False) -> tuple[Array, Array | None]:
+    def in_units(self, prediction: LatentPrediction, latent: bool = False) -> tuple[Array, Array | None]:
         """Mean and standard deviation of y, or with `latent` of f, in the user's units.
 
         This is the one place where noise, scale and calibration are applied.
         """
         target = self.model.target
-        mean = target.restore(answers.mean.astype(float)[:, None])[:, 0]
-        if answers.variance is None or answers.misfit is None:
+        mean = target.restore(prediction.mean.astype(float)[:, None])[:, 0]
+        if prediction.variance is None or prediction.misfit is None:
             return mean, None
         if self.calibration.rows:
-            variance = self.calibration.variance(answers, latent)
+            variance = self.calibration.variance(prediction, latent)
         else:
             noise = (self.mixture or self.model.committee).noise
-            variance = np.maximum(answers.variance, 0.0) if latent else answers.variance + noise
+            variance = np.maximum(prediction.variance, 0.0) if latent else prediction.variance + noise
             if self.neighbourhood is None and self.mixture is None:
-                variance = variance * answers.misfit**2
+                variance = variance * prediction.misfit**2
         return mean, np.sqrt(variance) * float(target.scale[0])
 
     def queries_at_once(self, budget: int, carried: int = 0) -> int:

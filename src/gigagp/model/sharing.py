@@ -1,7 +1,7 @@
 """Sharing among local experts: an expert predicts from its cell and from the outside points nearest to its box.
 
-They are found when an expert is asked, from the boxes the router knows: that costs a hundredth of the expert's
-factorisation, and no memory for the lists of row numbers.
+The outside points are searched when an expert is needed, with the router's boxes. That costs a hundredth of the
+expert's factorisation, and no memory for lists of row numbers.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from gigagp.linalg.compiled import compiled
 from gigagp.model.boxes import BY_CENTRE, apart, off_centre
 from gigagp.model.routing import Router
 
-# Outside points are looked for in the nearest cells: so many, and so many more for each cell's worth of points wanted.
-_NEAREST_CELLS, _MORE_CELLS = 24, 8
+_NEAREST_CELLS = 24  # cells in which outside points are searched
+_MORE_CELLS = 8  # further cells per cell size of outside points
 
 
 @compiled
@@ -36,12 +36,12 @@ def _distances(
 
 
 class Neighbourhoods(RowLists):
-    """Each cell and the outside points nearest to its box: `outside[c]` of them. Found when asked for."""
+    """Each cell and the outside points nearest to its box: `outside[c]` of them, searched when needed."""
 
     def __init__(self, store: ExpertStore, cells: Runs, router: Router, outside: Array) -> None:
         self._store, self._cells, self._router, self.outside = store, cells, router, outside
         sizes = cells.sizes
-        self._asked = min(len(cells), _NEAREST_CELLS + int(_MORE_CELLS * outside.max() / sizes.min()))
+        self._searched_cells = min(len(cells), _NEAREST_CELLS + int(_MORE_CELLS * outside.max() / sizes.min()))
 
     @property
     def sizes(self) -> Array:
@@ -49,22 +49,22 @@ class Neighbourhoods(RowLists):
 
     def __getitem__(self, cell: int) -> Array:
         boxes, centre = self._router.boxes, self._router.centres[cell]
-        near = boxes.beside(cell, self._asked)
-        others, wanted = near[near != cell], int(self.outside[cell])
+        near = boxes.beside(cell, self._searched_cells)
+        others, count = near[near != cell], int(self.outside[cell])
         starts = self._cells.starts
         rows = np.empty((starts[others + 1] - starts[others]).sum(), np.int64)
         squares = np.empty(len(rows))
         box = boxes.lows[cell], boxes.highs[cell], centre
         _distances(self._store.X, self._router.metric, *box, starts, others, rows, squares)
-        if wanted < len(rows):
-            rows = rows[np.argpartition(squares, wanted)[:wanted]]
+        if count < len(rows):
+            rows = rows[np.argpartition(squares, count)[:count]]
         return np.concatenate([self._cells[cell], np.sort(rows)])
 
 
 def share_nearest(store: ExpertStore, cells: Runs, router: Router, sharing: float) -> RowLists:
     """Each cell and the (sharing - 1) times its size outside points nearest to its box, by index.
 
-    The store holds the rows in storage order, so that a cell is a run of it; the router knows the cells' boxes.
+    The store has the rows in storage order, so that a cell is a run of it; the router has the boxes of the cells.
     """
     sizes = cells.sizes
     outside = np.minimum(np.round((sharing - 1) * sizes), sizes.sum() - sizes).astype(int)

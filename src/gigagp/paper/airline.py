@@ -27,7 +27,8 @@ from gigagp.progress import Listener, silent
 
 FILE = "airline2008_jan_apr"
 PAPER = {"SVGP (Hensman et al. 2013)": 33.00, "distributed SVGP (Gal et al. 2014)": 32.95, "HGP": 27.45}
-PAPER_MINUTES, PAPER_ITERATIONS = 35.6, 14
+PAPER_MINUTES = 35.6
+PAPER_ITERATIONS = 14
 RULES: dict[str, Rule] = {
     "PoE over y, as eq. 7": PoE(target="y"), "PoE over f": PoE(), "gPoE": GPoE(), "rBCM": RBCM(), "healed": Healed(),
 }  # fmt: skip

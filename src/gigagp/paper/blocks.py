@@ -19,7 +19,9 @@ from gigagp.paper.record import Record, Results
 from gigagp.partition import Partition, Partitioner, Shape, partitioner
 from gigagp.progress import Listener, silent
 
-POINTS, EXPERTS, LENGTH = 64, 4, 0.12
+POINTS = 64
+EXPERTS = 4
+LENGTH = 0.12  # length-scale; the points span 0 to 1
 WAYS = (
     ("stratified", 1, "a partition: each row in one expert"),
     ("stratified", 2, "sharing: each row in two experts"),
@@ -29,7 +31,7 @@ WAYS = (
 
 @dataclass(frozen=True)
 class Settings:
-    """Of the random choices."""
+    """The seed of the random partitions."""
 
     seed: int = 0
 
@@ -38,8 +40,8 @@ FULL = QUICK = Settings()
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
-    """One way to divide the rows, and what is left of K."""
+class Approximation:
+    """The covariances that one partition keeps of the full matrix K."""
 
     title: str
     blocks: list[Array]  # rows of each expert
@@ -54,27 +56,27 @@ class Kept:
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """The full GP's K of sorted points, and what is kept of it."""
+    """The covariance matrix of the full GP, and what each partition keeps of it."""
 
     K: Array
-    ways: list[Kept]
+    ways: list[Approximation]
 
-    def covariance(self, way: Kept) -> float:
+    def covariance(self, way: Approximation) -> float:
         """Share of the summed squared covariances between different rows that some expert sees."""
         off = ~np.eye(len(self.K), dtype=bool)
         return float(np.sum(way.in_data[off] ** 2) / np.sum(self.K[off] ** 2))
 
 
 def blocks(seed: int = 0) -> Blocks:
-    """Sorted points of one column under each way."""
+    """Compute the matrices for sorted points in one dimension."""
     x = np.linspace(0, 1, POINTS)[:, None]
     kernel = SquaredExponential(1.0, LENGTH).bind(1)
     K = kernel.cross(kernel.theta, x, x)
-    return Blocks(K, [_kept(K, x, partitioner(name), sharing, title, seed) for name, sharing, title in WAYS])
+    return Blocks(K, [_approximation(K, x, partitioner(name), sharing, title, seed) for name, sharing, title in WAYS])
 
 
 def run(record: Record, data: Path, settings: Settings, tell: Listener = silent) -> Blocks:
-    """Computed anew each time: it takes no time. The data folder is not used."""
+    """Computed at every call because it takes no time. The data folder is not used."""
     computed: list[Blocks] = []
 
     def work() -> Results:
@@ -102,20 +104,20 @@ def write(record: Record, results: Blocks, settings: Settings, paths: page.Paths
 
 
 def table(results: Blocks) -> list[tuple[str, float, float]]:
-    """Way, share of pairs that are seen, share of squared covariances."""
+    """Per partition: title, share of pairs in a common expert, share of squared covariances."""
     return [(way.title, way.pairs, results.covariance(way)) for way in results.ways]
 
 
-def _kept(K: Array, x: Array, how: Partitioner, sharing: int, title: str, seed: int) -> Kept:
+def _approximation(K: Array, x: Array, how: Partitioner, sharing: int, title: str, seed: int) -> Approximation:
     shape = Shape(levels=1, branching=EXPERTS, sharing=sharing)
     blocks = _rows(how.split(x, shape, np.random.default_rng(seed)))
     order = np.concatenate(blocks)
     expert = np.repeat(np.arange(len(blocks)), [len(b) for b in blocks])
     in_experts = np.where(expert[:, None] == expert[None], K[np.ix_(order, order)], 0.0)
-    seen = np.zeros(K.shape, bool)
+    same_expert = np.zeros(K.shape, bool)
     for block in blocks:
-        seen[np.ix_(block, block)] = True
-    return Kept(title, blocks, in_experts, np.where(seen, K, 0.0))
+        same_expert[np.ix_(block, block)] = True
+    return Approximation(title, blocks, in_experts, np.where(same_expert, K, 0.0))
 
 
 def _rows(parts: Partition) -> list[Array]:
@@ -124,7 +126,7 @@ def _rows(parts: Partition) -> list[Array]:
 
 
 def draw(results: Blocks, path: Path) -> None:
-    """On the left K, on the right a row for each way."""
+    """K on the left, and one row per partition on the right."""
     figure, axes = drawing.grid(len(results.ways), 3, (9.2, 8.6))
     full = axes[1, 0]
     _matrix(full, results.K)
@@ -147,6 +149,6 @@ def draw(results: Blocks, path: Path) -> None:
 
 def _matrix(ax: Axes, matrix: Array) -> None:
     ax.imshow(np.ma.masked_less_equal(matrix, 0), cmap="Blues", vmin=-0.15, vmax=1, interpolation="nearest")
-    ax.set_facecolor("#fbf3ea")  # pairs that nobody sees
+    ax.set_facecolor("#fbf3ea")  # pairs without a common expert
     ax.set_xticks([])
     ax.set_yticks([])

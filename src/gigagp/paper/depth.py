@@ -19,12 +19,14 @@ from gigagp.paper import drawing, page
 from gigagp.paper.record import Record, Results
 from gigagp.progress import Listener, silent
 
-NOISE, SPAN, EDGE = 0.2, 4.0, 4.6
+NOISE = 0.2  # standard deviation
+SPAN = 4.0  # points lie between -SPAN and SPAN
+EDGE = 4.6  # limit of the x axis
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Points and levels of each panel, three in a row."""
+    """Number of points and levels of each panel; three panels per row."""
 
     panels: tuple[tuple[int, int], ...] = ((200, 1), (200, 2), (200, 3), (400, 3), (800, 3), (1600, 3))
     seed: int = 0
@@ -36,7 +38,7 @@ QUICK = Settings(panels=((200, 1), (200, 2), (200, 3), (300, 3), (400, 3), (800,
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """One hierarchy beside the exact GP."""
+    """The predictions of one hierarchy and of the exact GP."""
 
     x: Array
     y: Array
@@ -52,12 +54,12 @@ class Panel:
 
     @property
     def points(self) -> int:
-        """Of an expert: each level deals every row to two of four children."""
+        """Rows per expert: each level assigns every row to two of four children."""
         return len(self.x) >> self.levels
 
 
 def data(points: int, seed: int = 0) -> tuple[Array, Array]:
-    """Points of one column, the fewer the first of the more."""
+    """The first `points` of a fixed sequence of points in one dimension."""
     rng = np.random.default_rng(seed)
     x, noise = rng.uniform(-SPAN, SPAN, 10_000), rng.standard_normal(10_000)
     y = np.sin(2 * x) + 0.7 * np.sin(7 * x) + NOISE * noise
@@ -65,7 +67,7 @@ def data(points: int, seed: int = 0) -> tuple[Array, Array]:
 
 
 def panel(points: int, levels: int, seed: int = 0) -> Panel:
-    """The paper's model on so many points, trained, and an exact GP, trained."""
+    """Train the paper's model and an exact GP on the same points."""
     x, y = data(points, seed)
     at = np.linspace(-EDGE, EDGE, 400)[:, None]
     exact = HGPRegressor(SquaredExponential(), partition="random", leaf_size=points, random_state=seed).fit(x, y)
@@ -85,12 +87,12 @@ def panel(points: int, levels: int, seed: int = 0) -> Panel:
 
 
 def panels(settings: Settings = FULL) -> list[Panel]:
-    """All of them, the top row first."""
+    """All panels, the top row first."""
     return [panel(points, levels, settings.seed) for points, levels in settings.panels]
 
 
 def run(record: Record, data: Path, settings: Settings, tell: Listener = silent) -> list[Panel]:
-    """Computed anew each time: it takes seconds. The data folder is not used."""
+    """Computed at every call because it takes seconds. The data folder is not used."""
     computed: list[Panel] = []
 
     def work() -> Results:

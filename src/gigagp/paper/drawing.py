@@ -8,7 +8,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-EXACT, OURS, GREY = "#c03a2b", "#1f5fa8", "#7d7d7d"
+EXACT = "#c03a2b"
+OURS = "#1f5fa8"
+GREY = "#7d7d7d"
 FAMILY = ("#1f5fa8", "#d1602a", "#3a8f4c", "#8450a0", "#b8912b", "#4aa0a8", "#a8475f", "#6b7a2f")
 
 

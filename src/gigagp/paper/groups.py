@@ -56,13 +56,13 @@ def draw(groups: Groups, path: Path) -> None:
     for unit in range(groups.units):
         ax.add_patch(Rectangle((unit + 0.04, -0.3), 0.92, tree.depth + 0.7, color="#e3edf7", zorder=0))
         ax.text(unit + 0.5, -0.4, f"unit {unit + 1}", ha="center", va="top", fontsize=9, color="#1f5fa8")
-    seen = 0
+    colour = 0
     for depth in range(tree.depth + 1):
         for index in range(tree.width(depth)):
             node = Node(tree, depth, index)
             if not node.is_leaf:
-                _node(ax, groups, node, drawing.FAMILY[seen % len(drawing.FAMILY)])
-                seen += 1
+                _node(ax, groups, node, drawing.FAMILY[colour % len(drawing.FAMILY)])
+                colour += 1
             else:
                 ax.plot(groups.place(node), 0, "o", color="black", markersize=7, zorder=3)
     ax.set_xlim(-0.1, groups.units + 0.1)

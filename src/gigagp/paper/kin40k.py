@@ -25,15 +25,18 @@ from gigagp.paper.likelihood_ratios import ExactGP
 from gigagp.paper.record import Record, Results
 from gigagp.progress import Listener, silent
 
-FILE, MASK = "uci_kin40k", "orig_test_mask"
-BRANCHING, SHARING = 4, 2
+FILE = "uci_kin40k"
+MASK = "orig_test_mask"
+BRANCHING = 4
+SHARING = 2
 PAPER_RATIO = {1: 0.992, 2: 0.978, 3: 0.956, 4: 0.909, 5: 0.875, 6: 0.834, 7: 0.815}
 PAPER_SECONDS = {0: 218.5, 1: 75.6, 2: 56.5, 3: 52.0, 4: 49.4, 5: 32.2, 6: 17.1, 7: 22.0}
 EQ7 = "paper: PoE over y (eq. 7)"
 RULES: dict[str, Rule] = {
     EQ7: PoE(target="y"), "PoE over f": PoE(), "gPoE": GPoE(), "rBCM": RBCM(), "healed": Healed(),
 }  # fmt: skip
-BLEND, DEFAULTS = "ours: local, blend", "ours: defaults"
+BLEND = "ours: local, blend"
+DEFAULTS = "ours: defaults"
 
 
 @dataclass(frozen=True)
@@ -114,10 +117,10 @@ def _exact(rows: Rows, settings: Settings, tell: Listener) -> Results:
     cells = HGPRegressor(SquaredExponential(), experts="gaussian", standardize=False, random_state=settings.seed)
     model = exact_model(settings, cells.fit(rows.X, rows.y).kernel_).fit(rows.X, rows.y, progress=tell)
     mean, std = model.predict(rows.Z, return_std=True)
-    seen = model.predict(rows.X[: settings.read], return_std=True)
+    at_rows = model.predict(rows.X[: settings.read], return_std=True)
     return {
         **_training(model), **_scored(rows.truth, mean, std), "mean": mean.tolist(), "std": std.tolist(),
-        "at_training_rows": {"mean": seen[0].tolist(), "std": seen[1].tolist()},
+        "at_training_rows": {"mean": at_rows[0].tolist(), "std": at_rows[1].tolist()},
     }  # fmt: skip
 
 

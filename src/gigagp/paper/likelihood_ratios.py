@@ -22,8 +22,11 @@ from gigagp.paper.record import Results
 from gigagp.progress import Listener
 
 _JITTER = 1e-9
-MEAN, LOG, PRODUCT = "mean over queries of exp(-KL)", "exp(-mean KL)", "product over queries of exp(-KL)"
-JOINT, JOINT_EACH = "joint KL of {m} queries, exp(-KL)", "joint KL of {m} queries, exp(-KL/{m})"
+MEAN = "mean over queries of exp(-KL)"
+LOG = "exp(-mean KL)"
+PRODUCT = "product over queries of exp(-KL)"
+JOINT = "joint KL of {m} queries, exp(-KL)"
+JOINT_EACH = "joint KL of {m} queries, exp(-KL/{m})"
 VANISHING = (PRODUCT, JOINT)
 TARGETS = "ratio of the densities of the test targets, geometric mean"
 

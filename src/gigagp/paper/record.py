@@ -16,7 +16,8 @@ from gigagp.errors import GigaGPError
 from gigagp.paper.provenance import machine
 
 Results = dict[str, Any]
-_FORMAT, _VERSION = "gigagp step", 1
+_FORMAT = "gigagp step"
+_VERSION = 1
 
 
 class Record:

@@ -32,8 +32,11 @@ from gigagp.tree import Tree
 D = 8
 BLOCK = 1 << 16
 THETA = np.concatenate([[0.0], np.full(D, np.log(1.5)), [np.log(0.01)]])
-CHANGE, LARGE, SMALL = 20, 512, 128  # leaves are large up to two to so many rows
-PAPER_SECONDS, PAPER_POWERS = 230, {"tree": 24, "full GP": 14, "FITC, 10% inducing": 15}
+CHANGE = 20  # leaves are large up to 2^CHANGE rows
+LARGE = 512  # rows per large leaf
+SMALL = 128  # rows per small leaf
+PAPER_SECONDS = 230
+PAPER_POWERS = {"tree": 24, "full GP": 14, "FITC, 10% inducing": 15}
 TREE, EXACT, SPARSE = PAPER_POWERS
 Opened = Callable[[int], AbstractContextManager[Callable[[], Any]]]  # for so many rows, an evaluation to be timed
 

@@ -25,5 +25,5 @@ def partitioner(partition: str | Partitioner) -> Partitioner:
     """The partition of that name, or the object itself."""
     if isinstance(partition, Partitioner):
         return partition
-    made: Partitioner = choose("partition", partition, PARTITIONS)()
-    return made
+    by_name: Partitioner = choose("partition", partition, PARTITIONS)()
+    return by_name

@@ -24,9 +24,9 @@ def score_held_out_rows(model: HGPRegressor, scores: ScoreCollector, seed: int) 
     near, exact = predictor.neighbourhood, predictor.mixture
     if exact is not None:
         with predictor.engine() as engine:
-            answers = mixture.predict_held_out(exact, engine)
+            prediction = mixture.predict_held_out(exact, engine)
         X, y = exact.store.X, exact.store.y
-        _add(model, scores, X, y, *predictor.in_units(answers), np.zeros(len(y), int))
+        _add(model, scores, X, y, *predictor.in_units(prediction), np.zeros(len(y), int))
         return " Each row is predicted from all others. For scores of new rows, pass data that the model has not seen."
     if near is None:
         return _score_by_own_experts(model, scores, rng)
@@ -35,9 +35,9 @@ def score_held_out_rows(model: HGPRegressor, scores: ScoreCollector, seed: int) 
     rows = np.sort(rng.choice(total, count, replace=False))
     X, y = near.store.gather(rows)
     with predictor.engine() as engine:
-        answers = neighbourhood.predict(near, np.ascontiguousarray(X), engine, held_out=rows)
+        prediction = neighbourhood.predict(near, np.ascontiguousarray(X), engine, held_out=rows)
     leaf = np.searchsorted(near.cells.starts, rows, side="right") - 1
-    _add(model, scores, X, y, *predictor.in_units(answers), leaf)
+    _add(model, scores, X, y, *predictor.in_units(prediction), leaf)
     return (
         " Each row is predicted from its neighbours without itself, as a new query would be. For scores of other kinds "
         "of rows, such as later ones, pass data that the model has not seen."
@@ -53,9 +53,9 @@ def _score_by_own_experts(model: HGPRegressor, scores: ScoreCollector, rng: np.r
     leaves = np.sort(order[: max(_MIN_EXPERTS, affordable)])
     tasks = [Rows(leaf, model.model_.cells[leaf]) for leaf in leaves.tolist()]
     with predictor.engine() as engine:
-        for task, answers in zip(tasks, by_own_expert(committee, tasks, engine), strict=True):
+        for task, prediction in zip(tasks, by_own_expert(committee, tasks, engine), strict=True):
             X, y = committee.store.gather(task.rows)
-            _add(model, scores, X, y, *predictor.in_units(answers), np.full(len(y), task.leaf))
+            _add(model, scores, X, y, *predictor.in_units(prediction), np.full(len(y), task.leaf))
     return (
         f" {len(leaves):,} of {model.n_leaves_:,} experts predict each of their rows from their other rows. For scores "
         "of the whole model, pass data that the model has not seen."

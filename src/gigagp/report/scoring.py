@@ -116,7 +116,7 @@ class ScoreCollector:
         model, committee = self._model, self._model.model_.committee
         Z = model.model_.inputs.apply(self.sample()[0][:_FAR_SAMPLE], committee.store.X.dtype)
         with model.predictor_.engine() as engine:
-            variance = model.predictor_.answers(Z, engine).variance
+            variance = model.predictor_.latent_prediction(Z, engine).variance
         assert variance is not None
         prior = committee.kernel.diagonal(committee.theta[:-1], Z)
         return round(self.rows * float(np.mean(variance >= _FAR_VARIANCE * prior)))

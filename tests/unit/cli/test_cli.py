@@ -27,7 +27,7 @@ from typer.testing import CliRunner
 
 import gigagp
 from gigagp import HGPRegressor, kernels
-from gigagp.cli import app, describing, display, options, running
+from gigagp.cli import app, descriptions, display, options, running
 from gigagp.cli.fit import _kernel
 from gigagp.datasets import robot_arm
 from gigagp.errors import InvalidParameter
@@ -244,7 +244,7 @@ def test_held_out_rows_are_seeded_not_trained_on_and_scored(made, here):
     assert first["rows"] + first["held_out"]["rows"] == ROWS
     assert first["held_out"]["rmse"] == second["held_out"]["rmse"] != other["held_out"]["rmse"]
     assert set(first["held_out"]["coverage"]) == {"0.5", "0.8", "0.95"}
-    assert "held out" in done(*words[:-1], "-o", "d").stdout
+    assert "held-out rows" in done(*words[:-1], "-o", "d").stdout
 
 
 def test_predictions_are_the_librarys(made, here):
@@ -301,7 +301,7 @@ def test_parameters_are_in_the_users_units():
     found = []
     for width, height in ((1.0, 1.0), (1e3, 10.0)):
         model = HGPRegressor(kernel, partition="random", leaf_size=100, random_state=0).fit(X * width, y * height)
-        found.append({each["name"]: each for each in describing.parameters(model)})
+        found.append({each["name"]: each for each in descriptions.parameters(model)})
     for name, factor in {
         "left.variance": 1e2, "left.lengthscale[x0]": 1e3, "right.variance[x2]": 1e2 / 1e6, "noise_variance": 1e2,
     }.items():  # fmt: skip
@@ -314,7 +314,7 @@ def test_what_has_no_unit_says_so():
     X, y = robot_arm(200)
     one = kernels.RationalQuadratic(ard=False) * kernels.Constant() + kernels.Periodic()
     model = HGPRegressor(one, partition="random", leaf_size=100, random_state=0).fit(X, y)
-    units = {each["name"]: each["unit"] for each in describing.parameters(model)}
+    units = {each["name"]: each["unit"] for each in descriptions.parameters(model)}
     assert units["left.left.variance"] == units["left.left.lengthscale"] == "standardised"
     assert units["right.period[x0]"] == "x0"
     assert units["right.lengthscale[x0]"] == ""
@@ -368,7 +368,7 @@ WRONG = {
     "fit: branching alone": ([*FIT, "m", "--branching", "2"], "needs --levels too"),
     "fit: experts": ([*FIT, "m", "--experts-per-query", "some"], "auto, all or a whole number"),
     "fit: no experts": ([*FIT, "m", "--experts-per-query", "0"], "positive whole number"),
-    "fit: noise": ([*FIT, "m", "--noise", "1,2,3"], "two separated by a comma"),
+    "fit: noise": ([*FIT, "m", "--noise", "1,2,3"], "two numbers separated by a comma"),
     "fit: negative noise": ([*FIT, "m", "--noise", "-1"], "--noise must be"),
     "fit: restarts": ([*FIT, "m", "--restarts", "-1"], "--restarts must be"),
     "predict: wrong file": (["predict", MODEL, "no.parquet", "-o", "p.parquet"], "no.parquet"),

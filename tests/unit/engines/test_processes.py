@@ -225,7 +225,7 @@ def test_a_worker_killed_while_idle():
 
 @pytest.mark.slow
 def test_tasks_that_kill_every_worker_are_given_up(tmp_path, monkeypatch):
-    monkeypatch.setattr("gigagp.engines.processes._AGAIN", 2)
+    monkeypatch.setattr("gigagp.engines.processes._ATTEMPTS", 2)
     for i in range(200):
         (tmp_path / str(i)).touch()
     with (

@@ -15,9 +15,9 @@ from gigagp.engines import SerialEngine
 from gigagp.errors import InvalidParameter
 from gigagp.fit.selection import Gain, Scored, Scorer, choose_inner, choose_sharing
 from gigagp.kernels import Linear, Matern32, Matern52, SquaredExponential
-from gigagp.model.answers import Answers
 from gigagp.model.calibration import Calibration, Setting
 from gigagp.model.fit_report import Candidate
+from gigagp.model.latent import LatentPrediction
 
 FAMILIES = {"SquaredExponential", "Matern52", "Matern32", "Matern12", "RationalQuadratic"}
 pytestmark = [
@@ -159,9 +159,9 @@ def test_the_nearest_answer_on_their_own_only_where_that_gains(neighbours, sizes
 
 
 def scored(errors, seed=0):
-    answers = Answers(np.zeros(len(errors)), np.full(len(errors), 0.5), np.ones(len(errors)))
+    prediction = LatentPrediction(np.zeros(len(errors)), np.full(len(errors), 0.5), np.ones(len(errors)))
     y = errors * np.random.default_rng(seed).standard_normal(len(errors))
-    return Scored(np.arange(len(y)), y, answers, Calibration.learnt(answers, y, Setting(0.1, 1.0)))
+    return Scored(np.arange(len(y)), y, prediction, Calibration.learnt(prediction, y, Setting(0.1, 1.0)))
 
 
 def test_a_gain_must_be_worth_while_and_not_chance():
@@ -192,8 +192,8 @@ def test_held_out_predictions_are_the_same_at_once_and_in_parts():
         whole = scorer.scored_by(model, scorer.order[:400])
     for ours, theirs in (
         (parts.rows, whole.rows),
-        (parts.answers.mean, whole.answers.mean),
-        (parts.answers.variance, whole.answers.variance),
+        (parts.prediction.mean, whole.prediction.mean),
+        (parts.prediction.variance, whole.prediction.variance),
         (parts.losses, whole.losses),
     ):
         assert np.array_equal(ours, theirs)

@@ -50,9 +50,9 @@ def test_one_member_is_scikit_learns_exact_gp():
     peer = GaussianProcessRegressor(kernel, optimizer=None).fit(X, y)
     mean, std = peer.predict(Z, return_std=True)
     model = of_members(X, y, THETA)
-    answers = mixture.predict(model, Z, SerialEngine())
-    np.testing.assert_allclose(answers.mean, mean, atol=1e-9)
-    np.testing.assert_allclose(answers.variance + model.noise, std**2, atol=1e-9)
+    prediction = mixture.predict(model, Z, SerialEngine())
+    np.testing.assert_allclose(prediction.mean, mean, atol=1e-9)
+    np.testing.assert_allclose(prediction.variance + model.noise, std**2, atol=1e-9)
 
 
 def test_held_out_rows_are_what_a_fit_without_them_says():

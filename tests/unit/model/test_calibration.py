@@ -3,20 +3,20 @@
 import numpy as np
 import pytest
 
-from gigagp.model.answers import Answers
 from gigagp.model.calibration import Calibration, Setting
+from gigagp.model.latent import LatentPrediction
 
 RNG = np.random.default_rng(0)
 SETTING = Setting(noise=0.01, prior=2.0)
 
 
 def held_out(n, errors, variance=0.02, misfit=1.0):
-    answers = Answers(np.zeros(n), np.broadcast_to(variance, n) * 1.0, np.broadcast_to(misfit, n) * 1.0)
-    return answers, errors
+    prediction = LatentPrediction(np.zeros(n), np.broadcast_to(variance, n) * 1.0, np.broadcast_to(misfit, n) * 1.0)
+    return prediction, errors
 
 
-def coverage(calibration, answers, y, level):
-    z = (y - answers.mean) / np.sqrt(calibration.variance(answers))
+def coverage(calibration, prediction, y, level):
+    z = (y - prediction.mean) / np.sqrt(calibration.variance(prediction))
     return np.mean(np.abs(2 * calibration.shape.cdf(z) - 1) < level)
 
 
@@ -34,11 +34,11 @@ def test_scale_and_tails_are_learnt(dof, scale):
 
 def test_errors_follow_the_misfit_near_the_query():
     misfit = np.exp(RNG.standard_normal(5000))
-    answers, y = held_out(5000, 0.1 * misfit * RNG.standard_normal(5000), misfit=misfit)
-    calibration = Calibration.learnt(answers, y, SETTING)
+    prediction, y = held_out(5000, 0.1 * misfit * RNG.standard_normal(5000), misfit=misfit)
+    calibration = Calibration.learnt(prediction, y, SETTING)
     wide, narrow = misfit > 2, misfit < 0.5
-    assert np.std(y[wide] / np.sqrt(calibration.variance(answers))[wide]) == pytest.approx(1, abs=0.1)
-    assert np.std(y[narrow] / np.sqrt(calibration.variance(answers))[narrow]) == pytest.approx(1, abs=0.1)
+    assert np.std(y[wide] / np.sqrt(calibration.variance(prediction))[wide]) == pytest.approx(1, abs=0.1)
+    assert np.std(y[narrow] / np.sqrt(calibration.variance(prediction))[narrow]) == pytest.approx(1, abs=0.1)
     assert calibration.coefficients[1] == pytest.approx(1, abs=0.1)
 
 
@@ -48,7 +48,7 @@ def test_far_from_data_the_variance_is_the_targets(scale, prior):
     setting = Setting(noise=0.01, prior=prior)
     calibration = Calibration.learnt(*held_out(500, scale * RNG.standard_normal(500), 1e-3, 3.0), setting)
     v = np.geomspace(1e-4 * prior, prior, 400)
-    far = Answers(np.zeros(400), v, np.full(400, 3.0))
+    far = LatentPrediction(np.zeros(400), v, np.full(400, 3.0))
     variance = calibration.variance(far)
     assert variance[-1] == pytest.approx(1.0, rel=1e-6)
     assert np.abs(np.diff(np.log(variance))).max() < 0.15 * np.ptp(np.log(variance)) + 0.05  # no jumps on the way
@@ -71,33 +71,33 @@ def test_a_few_dozen_rows_give_a_sane_distribution():
 
 
 def test_the_score_is_the_mean_loss_and_equal_calibrations_are_equal():
-    answers, y = held_out(300, RNG.standard_normal(300))
-    first, second = (Calibration.learnt(answers, y, SETTING) for _ in range(2))
+    prediction, y = held_out(300, RNG.standard_normal(300))
+    first, second = (Calibration.learnt(prediction, y, SETTING) for _ in range(2))
     assert first == second
     assert hash(first) == hash(second)
     assert first != Calibration.none()
-    assert first.score == pytest.approx(first.losses(answers, y).mean(), rel=1e-12)
+    assert first.score == pytest.approx(first.losses(prediction, y).mean(), rel=1e-12)
     assert "300 held-out rows" in repr(first)
 
 
 def test_the_learnt_coefficients_are_a_maximum():
     misfit = np.exp(0.5 * RNG.standard_normal(4000))
-    answers, y = held_out(4000, 0.3 * misfit * RNG.standard_t(6, 4000), RNG.uniform(0.001, 0.5, 4000), misfit)
-    calibration = Calibration.learnt(answers, y, SETTING)
+    prediction, y = held_out(4000, 0.3 * misfit * RNG.standard_t(6, 4000), RNG.uniform(0.001, 0.5, 4000), misfit)
+    calibration = Calibration.learnt(prediction, y, SETTING)
     for place in range(3):
         for step in (-0.1, 0.1):
             other = calibration.coefficients.copy()
             other[place] += step
             moved = Calibration(other, calibration.floor, calibration.shape, SETTING, calibration.rows)
-            assert moved.losses(answers, y).mean() > calibration.score - 1e-3
+            assert moved.losses(prediction, y).mean() > calibration.score - 1e-3
 
 
 def test_no_error_is_impossible():
     """A row that is unlike all its neighbours costs tens of nats, not millions."""
     rng = np.random.default_rng(0)
-    answers = Answers(np.zeros(2000), np.full(2000, 0.1), np.ones(2000))
-    known = Calibration.learnt(answers, 0.3 * rng.standard_normal(2000), Setting(0.05, 1.0))
-    far = Answers(np.zeros(1), np.full(1, 0.1), np.ones(1))
+    prediction = LatentPrediction(np.zeros(2000), np.full(2000, 0.1), np.ones(2000))
+    known = Calibration.learnt(prediction, 0.3 * rng.standard_normal(2000), Setting(0.05, 1.0))
+    far = LatentPrediction(np.zeros(1), np.full(1, 0.1), np.ones(1))
     for error in (1e2, 1e4, 1e6):
         assert known.losses(far, np.array([error]))[0] < 120
     assert np.sqrt(known.variance(far)[0]) == pytest.approx(0.3, rel=0.1)

@@ -40,13 +40,13 @@ def test_one_expert_predicts_as_without_the_row(family, theirs, kind, close):
     X, y = c.store.X, c.store.y
     kernel = ConstantKernel(1.3) * theirs([0.7, 1.1]) + WhiteKernel(0.2)
     tasks = [Rows(0, np.arange(0, 30, 2)), Rows(1, np.arange(30))]  # rows that it holds, and others
-    for each, answers in zip(tasks, by_own_expert(c, tasks, SerialEngine()), strict=True):
+    for each, prediction in zip(tasks, by_own_expert(c, tasks, SerialEngine()), strict=True):
         for i, row in enumerate(each.rows):
             others = EXPERTS[each.leaf][EXPERTS[each.leaf] != row]
             gp = GaussianProcessRegressor(kernel, optimizer=None, alpha=0.0).fit(X[others], y[others])
             mean, std = gp.predict(X[[row]], return_std=True)
-            assert answers.mean[i] == pytest.approx(mean[0], abs=close)
-            assert answers.variance[i] + 0.2 == pytest.approx(std[0] ** 2, rel=close)
+            assert prediction.mean[i] == pytest.approx(mean[0], abs=close)
+            assert prediction.variance[i] + 0.2 == pytest.approx(std[0] ** 2, rel=close)
 
 
 @pytest.mark.parametrize("name", ["blend", "healed", "healed_blend", "gpoe", "poe", "rbcm"])
@@ -55,11 +55,11 @@ def test_one_expert_predicts_as_without_the_row(family, theirs, kind, close):
 def test_the_committee_predicts_as_without_the_row(name, student, k):
     c, rule = committee(student=student), RULES[name]()
     rows = np.array([2, 9, 12, 19, 26])
-    answers = by_committee(c, rows, rule, k, SerialEngine())
+    prediction = by_committee(c, rows, rule, k, SerialEngine())
     for i, row in enumerate(rows):
         others = IndexLists.of([each[each != row] for each in EXPERTS])
         without = replace(c, experts=others, cache=FactorCache())
         wanted = committee_prediction.predict(without, c.store.X[[row]], rule, k, SerialEngine())
-        assert answers.mean[i] == pytest.approx(wanted.mean[0], abs=1e-9)
-        assert answers.variance[i] == pytest.approx(wanted.variance[0], rel=1e-9)
-        assert answers.misfit[i] == pytest.approx(np.sqrt(wanted.scale[0]) if student else 1.0, rel=1e-9)
+        assert prediction.mean[i] == pytest.approx(wanted.mean[0], abs=1e-9)
+        assert prediction.variance[i] == pytest.approx(wanted.variance[0], rel=1e-9)
+        assert prediction.misfit[i] == pytest.approx(np.sqrt(wanted.scale[0]) if student else 1.0, rel=1e-9)

@@ -65,15 +65,15 @@ def reference(near, theirs, z, without=()):
 def test_it_is_scikit_learns_gp_on_the_nearest_rows(name, neighbours):
     near = model(name, neighbours=neighbours)
     Z = np.random.default_rng(1).uniform(-3.5, 3.5, (12, 2))
-    answers = predict(near, Z, SerialEngine())
+    prediction = predict(near, Z, SerialEngine())
     only_means = predict(near, Z, SerialEngine(), with_variance=False)
     assert only_means.variance is None
-    np.testing.assert_allclose(only_means.mean, answers.mean, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(only_means.mean, prediction.mean, rtol=1e-9, atol=1e-9)
     for i, z in enumerate(Z):
         mean, variance, misfit = reference(near, THEIRS[name], z)
-        assert answers.mean[i] == pytest.approx(mean, abs=1e-8)
-        assert answers.variance[i] == pytest.approx(variance, rel=1e-6)
-        assert answers.misfit[i] == pytest.approx(misfit, rel=1e-6)
+        assert prediction.mean[i] == pytest.approx(mean, abs=1e-8)
+        assert prediction.variance[i] == pytest.approx(variance, rel=1e-6)
+        assert prediction.misfit[i] == pytest.approx(misfit, rel=1e-6)
 
 
 def test_the_rational_quadratic_and_composed_kernels_predict_too():
@@ -81,12 +81,12 @@ def test_the_rational_quadratic_and_composed_kernels_predict_too():
     near = model(quadratic, neighbours=25)
     composed = model(kernels.Matern32(0.7, LENGTHS) + kernels.SquaredExponential(1.0, 2 * LENGTHS), neighbours=25)
     Z = np.random.default_rng(1).uniform(-3, 3, (6, 2))
-    answers, both = predict(near, Z, SerialEngine()), predict(composed, Z, SerialEngine())
+    prediction, both = predict(near, Z, SerialEngine()), predict(composed, Z, SerialEngine())
     sums = ConstantKernel(0.7) * THEIRS["Matern32"] + ConstantKernel(1.0) * RBF(2 * LENGTHS)
     for i, z in enumerate(Z):
         mean, variance, _ = reference(near, RationalQuadratic(0.9, 2.0), z)
-        assert answers.mean[i] == pytest.approx(mean, abs=1e-8)
-        assert answers.variance[i] == pytest.approx(variance, rel=1e-6)
+        assert prediction.mean[i] == pytest.approx(mean, abs=1e-8)
+        assert prediction.variance[i] == pytest.approx(variance, rel=1e-6)
         rows, w = weights(composed, z)
         gp = GaussianProcessRegressor(sums, alpha=NOISE / w, optimizer=None)
         mean, std = gp.fit(composed.store.X[rows], composed.store.y[rows]).predict(z[None], return_std=True)
@@ -99,12 +99,12 @@ def test_the_rational_quadratic_and_composed_kernels_predict_too():
 def test_a_held_out_row_is_predicted_as_if_it_were_not_there():
     near = model(neighbours=20)
     rows = np.array([0, 17, 120, 199])
-    answers = predict(near, near.store.X[rows], SerialEngine(), held_out=rows)
+    prediction = predict(near, near.store.X[rows], SerialEngine(), held_out=rows)
     for i, row in enumerate(rows):
         mean, variance, misfit = reference(near, THEIRS["Matern32"], near.store.X[row], without={row})
-        assert answers.mean[i] == pytest.approx(mean, abs=1e-8)
-        assert answers.variance[i] == pytest.approx(variance, rel=1e-6)
-        assert answers.misfit[i] == pytest.approx(misfit, rel=1e-6)
+        assert prediction.mean[i] == pytest.approx(mean, abs=1e-8)
+        assert prediction.variance[i] == pytest.approx(variance, rel=1e-6)
+        assert prediction.misfit[i] == pytest.approx(misfit, rel=1e-6)
 
 
 @pytest.mark.parametrize("kernel", ["Matern32", kernels.Matern32(0.7, LENGTHS) + kernels.Matern12(0.5, LENGTHS)])
@@ -179,9 +179,9 @@ def test_float32_rows_are_predicted_in_double_precision():
     near = model(kind=np.float32)
     exact = replace(near, store=ExpertStore(near.store.X.astype(float), near.store.y.astype(float)))
     Z = np.random.default_rng(3).uniform(-3, 3, (20, 2)).astype(np.float32)
-    answers, wanted = predict(near, Z, SerialEngine()), predict(exact, Z.astype(float), SerialEngine())
-    np.testing.assert_allclose(answers.mean, wanted.mean, rtol=1e-9)
-    np.testing.assert_allclose(answers.variance, wanted.variance, rtol=1e-9)
+    prediction, wanted = predict(near, Z, SerialEngine()), predict(exact, Z.astype(float), SerialEngine())
+    np.testing.assert_allclose(prediction.mean, wanted.mean, rtol=1e-9)
+    np.testing.assert_allclose(prediction.variance, wanted.variance, rtol=1e-9)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

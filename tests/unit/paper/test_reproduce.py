@@ -244,7 +244,7 @@ def test_the_timing_figure_has_every_curve(tmp_path, monkeypatch):
     assert [p["power"] for p in found["curves"][timing.EXACT]] == [9, 10]
     timing.write(record, found, settings, paths)
     assert "2^10" in paths.page.read_text()
-    assert "The quick form" in paths.page.read_text()
+    assert "A quick run" in paths.page.read_text()
     assert "FITC was not run: torch is not installed" in paths.page.read_text()
 
 

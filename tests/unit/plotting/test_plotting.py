@@ -205,7 +205,7 @@ def test_relevance_orders_columns_and_says_length_scales_in_their_units(model, r
     said = {text.get_text() for text in ax.texts}
     known = model.units_.parameters(model.kernel_, model.noise_variance_)
     assert said == {f"{q.value:.3g}" for q in known if q.name.startswith("lengthscale")}
-    with pytest.raises(InvalidParameter, match="no relevance"):
+    with pytest.raises(InvalidParameter, match="relevance of columns is not defined"):
         plotting.relevance(random)
 
 

@@ -169,8 +169,8 @@ def test_held_out_rows_are_predicted_without_themselves(table):
     assert scored.rows == model.report_.rows
     near = model.predictor_.neighbourhood
     with model.predictor_.engine() as engine:
-        answers = neighbourhood.predict(near, near.store.X[7:8], engine, held_out=np.array([7]))
-    mean, std = model.predictor_.in_units(answers, latent=False)
+        prediction = neighbourhood.predict(near, near.store.X[7:8], engine, held_out=np.array([7]))
+    mean, std = model.predictor_.in_units(prediction, latent=False)
     _, ys, means, stds = scored.sample()
     scale, centre = model.units_.height, model.model_.target.centre[0]
     (at,) = np.flatnonzero(np.isclose(ys, near.store.y[7] * scale + centre))

@@ -1,4 +1,4 @@
-"""What every source of rows is: named columns of known kinds, batches in a fixed order, a fingerprint."""
+"""Interface of the sources of rows: named columns of known kinds, batches in a fixed order, a fingerprint."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ MEANING = {
 # Kinds that can be categories; floats because integers in an array of floats, or with gaps in pandas, are floats.
 ENCODABLE = {"text", "integer", "boolean", "float", "float32"}
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_HASHED = 65536  # rows at a time
-_ENDS = 65536  # bytes at either end of a file
+_HASHED_ROWS = 65536  # rows hashed at a time
+_ENDS = 65536  # bytes hashed at either end of a file
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Source(ABC):
         """A hash that changes with the data, and is the same in another process."""
 
     def check_unchanged(self) -> None:  # noqa: B027 what is in memory is the caller's to leave alone
-        """Refuse to go on when the files are not what they were at opening."""
+        """Raise InvalidInput if files have changed since they were opened."""
 
     def read_as(self, kinds: Mapping[str, str]) -> Source:
         """The same rows, where the source has no types of its own (CSV) read as a `Feature` of these kinds is."""
@@ -161,7 +161,7 @@ def content_fingerprint(source: Source) -> str:
     """A fingerprint by reading everything, as the model would see it."""
     content = hashlib.blake2b()
     n_rows = 0
-    for batch in source.batches(list(source.columns), _HASHED):
+    for batch in source.batches(list(source.columns), _HASHED_ROWS):
         n_rows += batch.n_rows
         for column in source.columns.values():
             number = column.kind in MEANING

@@ -36,8 +36,8 @@ class CsvSource(FileSource):
         self.files = files
         self._headers: dict[str, list[str]] = {}
         self._types: dict[str, Any] = {}
-        first, n_rows = files.found[0], 0
-        for file in files.found:
+        first, n_rows = files.files[0], 0
+        for file in files.files:
             with self._open(file) as reader:
                 self._headers[file.path] = reader.schema.names
                 if file is first:
@@ -76,7 +76,7 @@ class CsvSource(FileSource):
 
     def batches(self, columns: Sequence[str], rows: int, start: int = 0) -> Iterator[ArrowBatch]:
         skip = start
-        for file in self.files.found:
+        for file in self.files.files:
             first = 0
             with self._open(file, columns) as reader:
                 for part in reader:

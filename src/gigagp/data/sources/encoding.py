@@ -44,9 +44,9 @@ class Encoding:
         return {"named": self.named, "features": features}
 
     @classmethod
-    def from_dict(cls, given: object) -> Encoding:
+    def from_dict(cls, content: object) -> Encoding:
         """The encoding that `to_dict` described; anything else is refused."""
-        outer = _fields(given, {"named", "features"}, "the encoding")
+        outer = _fields(content, {"named", "features"}, "the encoding")
         _require(isinstance(outer["named"], bool), "'named' must be true or false")
         _require(isinstance(outer["features"], list) and bool(outer["features"]), "'features' must be a filled list")
         features = tuple(_feature(each) for each in outer["features"])
@@ -54,8 +54,8 @@ class Encoding:
         return cls(features, outer["named"])
 
 
-def _feature(given: object) -> Feature:
-    fields = _fields(given, {"column", "kind", "categories"}, "a feature")
+def _feature(content: object) -> Feature:
+    fields = _fields(content, {"column", "kind", "categories"}, "a feature")
     column, kind, categories = fields["column"], fields["kind"], fields["categories"]
     _require(isinstance(column, str), "'column' must be text")
     _require(isinstance(kind, str) and kind in {*MEANING.values(), "category"}, f"{kind!r} is not a kind of column")
@@ -72,10 +72,10 @@ def _feature(given: object) -> Feature:
     return Feature(column, kind, tuple(categories))
 
 
-def _fields(given: object, names: set[str], what: str) -> Mapping[str, Any]:
-    if not isinstance(given, Mapping) or set(given) != names:
+def _fields(content: object, names: set[str], what: str) -> Mapping[str, Any]:
+    if not isinstance(content, Mapping) or set(content) != names:
         raise InvalidInput(f"not an encoding of columns: {what} must have exactly the fields {sorted(names)}")
-    return given
+    return content
 
 
 def _require(holds: bool, message: str) -> None:

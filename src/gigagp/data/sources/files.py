@@ -41,8 +41,8 @@ class Files:
         self.name = _without_password(address)
         with self._listing():
             self.system, self._path = _locate(address, mark + query)
-            self.found = self._list()
-        formats = {_format(file.path) for file in self.found}
+            self.files = self._list()
+        formats = {_format(file.path) for file in self.files}
         if len(formats) > 1 or None in formats:
             what = "holds files of several formats" if len(formats) > 1 else "is of no known format"
             raise InvalidInput(f"{self.name} {what}; names must end in one of {', '.join(FORMATS)}, or .npy if local")
@@ -65,22 +65,22 @@ class Files:
             glob = posixpath.relpath(self._path, base)
         if not re.search(_WILD, glob):
             raise InvalidInput(f"no such file or folder: {self.name} (looked for {self._path})")
-        found = self._find(base, glob)
-        if not found:
+        matches = self._find(base, glob)
+        if not matches:
             raise InvalidInput(
                 f"no files match {self.name} (looked in {base} for names that end in one of {', '.join(FORMATS)} "
                 "and do not start with _ or .)"
             )
         return [
             File(path, inner, posixpath.join(shown, inner), info.size, info.mtime_ns)
-            for path, info in sorted(found.items())
+            for path, info in sorted(matches.items())
             for inner in [posixpath.relpath(path, base)]
         ]
 
     def _find(self, base: str, glob: str) -> dict[str, Any]:
         """Files whose names below `base` match, and those in folders whose names do."""
         pattern, deep = _compile(glob), "**" in glob
-        found: dict[str, Any] = {}
+        matches: dict[str, Any] = {}
         for info in self.system.get_file_info(
             fs.FileSelector(base, allow_not_found=True, recursive=deep or "/" in glob)
         ):
@@ -88,22 +88,22 @@ class Files:
             if not pattern.fullmatch(inner) or re.search(r"(^|/)[._]", inner):
                 continue
             if info.type == fs.FileType.Directory and not deep:
-                found |= self._find(info.path, "**")
+                matches |= self._find(info.path, "**")
             elif info.type == fs.FileType.File and _format(info.path):
-                found[info.path] = info
-        return found
+                matches[info.path] = info
+        return matches
 
     def check_unchanged(self) -> None:
         with self._listing():
             now = {file.inner: file for file in self._list()}
-        for file in self.found:
+        for file in self.files:
             if now.pop(file.inner, None) != file:
                 raise InvalidInput(f"{file.name} changed after it was opened; run again when nothing writes to it")
         if now:
             raise InvalidInput(f"{self.name} has files that were not there at opening: {', '.join(now)}; run again")
 
     def fingerprint(self) -> str:
-        return digest([[file.inner, file.size, file.mtime_ns, self._ends(file)] for file in self.found])
+        return digest([[file.inner, file.size, file.mtime_ns, self._ends(file)] for file in self.files])
 
     def _ends(self, file: File) -> str:
         with self.reading(file.name), self.system.open_input_file(file.path) as stream:

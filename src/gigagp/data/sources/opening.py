@@ -1,4 +1,4 @@
-"""From what the user hands over to a source. The libraries it may come from are imported only when it does."""
+"""Opens the user's data as a source. Libraries of tables and files are imported only where they are needed."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ class ParquetSource(FileSource):
     def __init__(self, files: Files) -> None:
         self.files = files
         self._groups: dict[str, list[int]] = {}  # rows of each row group
-        first = files.found[0]
-        for file in files.found:
+        first = files.files[0]
+        for file in files.files:
             with files.reading(file.name), self._open(file, _READ_AHEAD) as parquet:
                 metadata = parquet.metadata
                 self._groups[file.path] = [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)]
@@ -34,7 +34,7 @@ class ParquetSource(FileSource):
                 schema = own
             _check_same(schema, first, own, file)
         self._own = schema.names
-        self._keys = {name: key for name, key in _hive(files.found).items() if name not in schema.names}
+        self._keys = {name: key for name, key in _hive(files.files).items() if name not in schema.names}
         fields = [*schema, *(pa.field(name, key.type) for name, key in self._keys.items())]
         super().__init__(files.name, columns_of(fields), sum(map(sum, self._groups.values())))
 
@@ -49,7 +49,7 @@ class ParquetSource(FileSource):
 
     def batches(self, columns: Sequence[str], rows: int, start: int = 0) -> Iterator[ArrowBatch]:
         skip = start
-        for at, file in enumerate(self.files.found):
+        for at, file in enumerate(self.files.files):
             groups = self._groups[file.path]
             if skip >= sum(groups):
                 skip -= sum(groups)

@@ -50,11 +50,11 @@ def open_rows(
     source = open_source(data)
     if source.n_rows == 0:
         raise InvalidInput(f"{source.name} has no rows")
-    found = _target(source, target)
+    target_column = _target(source, target)
     kept, dropped, one_hot = (
-        _columns(source, given, role) for given, role in ((keep, "keep"), (drop, "drop"), (categorical, "categorical"))
+        _columns(source, names, role) for names, role in ((keep, "keep"), (drop, "drop"), (categorical, "categorical"))
     )
-    own = [found.column] if found and not found.beside else []
+    own = [target_column.column] if target_column and not target_column.beside else []
     spare = [name for name in source.columns if name not in {*own, *kept, *dropped}]
     if encoding is None:
         columns = spare if features is None else _columns(source, features, "features")
@@ -72,7 +72,7 @@ def open_rows(
     else:
         source = source.read_as(dict(zip(columns, (feature.kind for feature in encoding.features), strict=True)))
     _check_kinds(source, columns, encoding)
-    return Rows(source, columns, encoding, found, kept, missing, share)
+    return Rows(source, columns, encoding, target_column, kept, missing, share)
 
 
 def _target(source: Source, target: Any) -> Target | None:
@@ -82,23 +82,25 @@ def _target(source: Source, target: Any) -> Target | None:
         isinstance(target, str) and target not in source.columns and target.lower().endswith(".npy")
     )
     if not beside and isinstance(target, str | int | np.integer):
-        found = Target(source.find(target, "target"))
-        _check_number(source, found.column, f"the target, column {found.column!r} of {source.name},", "convert it")
-        return found
+        in_source = Target(source.find(target, "target"))
+        _check_number(
+            source, in_source.column, f"the target, column {in_source.column!r} of {source.name},", "convert it"
+        )
+        return in_source
     values = open_target(target)
-    found = Target(next(iter(values.columns)), values)
-    _check_number(values, found.column, values.name, "convert it")
+    beside_data = Target(next(iter(values.columns)), values)
+    _check_number(values, beside_data.column, values.name, "convert it")
     if source.n_rows is None:
         raise InvalidInput(f"how many rows {source.name} has is known only by reading it; name a column as the target")
     if values.n_rows != source.n_rows:
         raise InvalidInput(
-            f"{source.name} has {source.n_rows} rows and {values.name} has {values.n_rows}; give one target a row"
+            f"{source.name} has {source.n_rows} rows and {values.name} has {values.n_rows}; give one target per row"
         )
-    return found
+    return beside_data
 
 
-def _columns(source: Source, given: Iterable[str], role: str) -> list[str]:
-    names = [source.find(name, role) for name in ([given] if isinstance(given, str) else given)]
+def _columns(source: Source, columns: Iterable[str], role: str) -> list[str]:
+    names = [source.find(name, role) for name in ([columns] if isinstance(columns, str) else columns)]
     if len(set(names)) < len(names):
         raise InvalidParameter(f"{role} names a column twice: {listed(names)}")
     return names
@@ -155,19 +157,19 @@ def _collect(source: Source, names: Sequence[str]) -> dict[str, tuple[str, ...]]
     """The categories of each column, by reading them all."""
     for name in names:
         _check_encodable(source, name)
-    found: dict[str, set[str]] = {name: set() for name in names}
+    categories: dict[str, set[str]] = {name: set() for name in names}
     for batch in source.batches(names, BLOCK):
-        for name, texts in found.items():
+        for name, texts in categories.items():
             texts.update(text for text in batch.categories(name)[1] if text is not None)
             if len(texts) > MOST_CATEGORIES:
                 raise InvalidInput(
                     f"column {name!r} of {source.name} has more than {MOST_CATEGORIES} categories; "
                     f"leave it out with drop=[{name!r}], or merge rare ones"
                 )
-    for name, texts in found.items():
+    for name, texts in categories.items():
         if not texts:
             raise InvalidInput(f"column {name!r} of {source.name} is empty; leave it out with drop=[{name!r}]")
-    return {name: _in_order(texts) for name, texts in found.items()}
+    return {name: _in_order(texts) for name, texts in categories.items()}
 
 
 def _in_order(texts: set[str]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What a model says of the latent function at queries, before it becomes a distribution of y."""
+"""Predictions of the latent function f, before calibration turns them into distributions of y."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from gigagp.arrays import Array
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
+class LatentPrediction:
     """Mean and variance of f per query, and how large the errors near it are, in predicted deviations."""
 
     mean: Array
     variance: Array | None
     misfit: Array | None
 
-    def at(self, rows: Array) -> Answers:
-        """The answers of some queries."""
+    def at(self, rows: Array) -> LatentPrediction:
+        """The predictions at some queries."""
         variance, misfit = (None if a is None else a[rows] for a in (self.variance, self.misfit))
-        return Answers(self.mean[rows], variance, misfit)
+        return LatentPrediction(self.mean[rows], variance, misfit)
 
     @classmethod
-    def joined(cls, parts: list[Answers]) -> Answers:
-        """One after the other."""
+    def joined(cls, parts: list[LatentPrediction]) -> LatentPrediction:
+        """The predictions of several sets of queries as one."""
         mean = np.concatenate([p.mean for p in parts])
         if parts[0].variance is None:
             return cls(mean, None, None)
