@@ -28,8 +28,8 @@ def stamp(result: dict[str, Any]) -> str:
 
 def cost(result: dict[str, Any]) -> str:
     head = (
-        "training rows", "with variance", "mean only", "exact search", "nearest rows that are found",
-        "shift of the mean in deviations", "one row", "share of choosing in a default fit",
+        "training rows", "with variance", "mean only", "exact search", "share of the nearest rows found",
+        "shift of the mean in standard deviations", "one row", "share of choosing in a default fit",
     )  # fmt: skip
     body = [
         (
@@ -48,7 +48,7 @@ def cost(result: dict[str, Any]) -> str:
         )
     words = (
         "Robot arm, 8 columns, 64 neighbours, two threads, 20,000 scattered queries; times are per query. The default "
-        "search compares 64 rows per neighbour; an exact one goes on until no nearer row can exist."
+        "search compares 64 rows per neighbour; an exact search continues until no nearer row can exist."
     )
     return "\n\n".join(["## Cost of a query", stamp(result), words, table(head, body), "\n".join(lines)])
 
@@ -76,8 +76,9 @@ def accuracy(result: dict[str, Any]) -> str:
         ))  # fmt: skip
     commits = ", ".join(dict.fromkeys(str(row["commit"]) for row in rows))
     words = (
-        f"Commits {commits}, {rows[0]['date']}. Scores are means over splits, in units of the target's deviation; NLPD "
-        "is that of the predicted distribution. Times were taken on a machine that was busy with other work."
+        f"Commits {commits}, {rows[0]['date']}. Scores are means over splits, in units of the target's standard "
+        "deviation; NLPD is that of the predictive distribution. Times were taken on a machine that was "
+        "busy with other work."
     )
     return "\n\n".join(["## Accuracy with defaults", words, table(head, body)])
 

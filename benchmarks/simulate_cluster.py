@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 import render
-from gigagp.engines.dask import _MOST_SHARDS, _SHARDS_A_THREAD, _places
+from gigagp.engines.dask import _MOST_SHARDS, _SHARDS_PER_THREAD
+from gigagp.engines.dask_shards import _assign
 from gigagp.tree import Division, Node, Tree, divide
 from measure import RESULTS, arguments, machine
 from render import COLOURS, Axes, Found, FuncFormatter, table, time_of
@@ -146,10 +147,10 @@ class _Task:
 def dask_tasks(rows: int, threads: int, costs: Costs, shards: int | None = None, work: bool = True) -> list[_Task]:
     """The tasks of a step, as the engine submits them: shards, then sums from the bottom up."""
     experts = _experts(rows, costs.leaf_rows)
-    units = min(_SHARDS_A_THREAD * threads, _MOST_SHARDS, experts) if shards is None else shards
+    units = min(_SHARDS_PER_THREAD * threads, _MOST_SHARDS, experts) if shards is None else shards
     divided = division(experts if shards is None else units, units, False)
     share = shares(divided, units)
-    places = _places(share.tolist(), {str(worker): 1 for worker in range(threads)})
+    places = _assign(share.tolist(), {str(worker): 1 for worker in range(threads)})
     tasks = [_Task(share[unit] * experts * costs.leaf * work, int(places[unit])) for unit in range(units)]
     at: dict[tuple[int, int], _Task] = {_name(o.node): tasks[o.worker] for o in divided.owned}
     for inner in divided.sums:
@@ -279,8 +280,8 @@ def slower(costs: Costs) -> str:
     rows, workers = 10**9, 128
     times = [long_time(dask(rows, workers, costs, network)) for network in (ETHERNET, SLOW)]
     return (
-        f"The network hardly matters to the Dask engine: {power(rows)} rows on {workers} workers take {times[0]} a "
-        f"step, and {times[1]} if latency and bandwidth are ten times as bad."
+        f"The network hardly matters to the Dask engine: {power(rows)} rows on {workers} workers take {times[0]} "
+        f"per step, and {times[1]} if latency and bandwidth are ten times worse."
     )
 
 
@@ -293,7 +294,7 @@ def root_messages() -> str:
         return int(counts.max())
 
     shown = [w for w in SHOWN if w > 1]
-    head = ("messages a step received by", *(counted(w) for w in shown))
+    head = ("messages per step received by", *(counted(w) for w in shown))
     body = [
         ("the root of a star", *(f"{most(w, True):,}" for w in shown)),
         ("the busiest unit of a tree", *(f"{most(w, False):,}" for w in shown)),
@@ -393,7 +394,7 @@ def before_the_first_step(found: Found | None) -> str:
     times = ", ".join(f"{long_time(rows / rate)} for {power(rows)}" for rows in ROWS)
     return (
         f"Measured ({found['machine']['date']}, commit {found['machine']['commit']}): {last['rows']:,} rows from "
-        f"Parquet in {time_of(done)}, training left out. At that rate it takes {times} rows."
+        f"Parquet in {time_of(done)}, without training. At that rate it takes {times} rows."
     )
 
 
@@ -404,7 +405,7 @@ def page(found: Found, disk: Found | None) -> str:
         ("measured on this machine", ""),
         [
             (f"LML + gradient of an expert of {costs.leaf_rows} points, one thread, float64", time_of(costs.leaf)),
-            ("Dask's client and scheduler: processor time a step, and a task of it",
+            ("Dask's client and scheduler: processor time per step + per task",
              " + ".join(time_of(t) for t in costs.here)),
             ("Dask's worker: the same", " + ".join(time_of(t) for t in costs.there)),
             ("a message between two processes of Dask", time_of(costs.hop)),
@@ -415,22 +416,22 @@ def page(found: Found, disk: Found | None) -> str:
     assumed = table(
         ("assumed", ""),
         [
-            ("a message under way between any two machines", time_of(ETHERNET.latency)),
+            ("latency of a message between any two machines", time_of(ETHERNET.latency)),
             ("bandwidth of a link", f"{ETHERNET.bandwidth * 8 / 1e9:g} Gbit/s"),
-            ("workers", "one thread each, as fast as this machine's core; none is lost, none is slow"),
-            ("a task of Dask", "half of its cost at the scheduler before it runs, half after"),
+            ("workers", "one thread each, as fast as a core of this machine; no worker is lost or slow"),
+            ("a Dask task", "half of its cost at the scheduler before it runs, half afterwards"),
         ],
     )
     parts = [
         "# Scaling",
-        "Written by `benchmarks/simulate_cluster.py` from what `benchmarks/cluster.py --full` measured; do not edit.",
+        "Written by `benchmarks/simulate_cluster.py` from measurements of `benchmarks/cluster.py --full`; do not edit.",
         f"Measured {here['date']}, commit {here['commit']}: {render.origin(found)}. "
         f"Simulated {machine()['date']}, commit {machine()['commit']}.",
-        "**No cluster was used.** Times on one and two workers are measured, on one machine. Every other figure is "
-        "simulated from these and from a network that is assumed. A step is LML + gradient over all experts.",
+        "**No cluster was used.** Times on one and two workers were measured on one machine. All other figures are "
+        "simulated from these and from an assumed network. A step is LML + gradient over all experts.",
         "## Measured beside simulated",
-        "The simulation takes one thread's step without any cluster, and processor times of steps with nothing to do "
-        "in 1 and 512 shards; the rest of this table it has to find by itself.",
+        "The inputs of the simulation are the time of a step of one thread without a cluster, and the processor times "
+        "of empty steps with 1 and 512 shards. All other values in this table are predicted by it.",
         checks(found, costs),
         quietness(found),
         "## What goes in",
@@ -438,29 +439,31 @@ def page(found: Found, disk: Found | None) -> str:
         assumed,
         "## Star and tree",
         "The paper (section 3.4) divides compute units among subtrees because the master of a star receives a message "
-        f"from every worker. `gigagp.tree.divide`, with {FAN_IN} children a node, says who sends to whom:",
+        f"from every worker. `gigagp.tree.divide`, with {FAN_IN} children per node, determines the messages:",
         root_messages(),
         draw_overhead(costs),
-        "In a star and a tree workers pass plain messages, theta out and evidence back: nobody coordinates, nothing "
-        "survives the loss of a worker. The Dask engine adds up along the same tree, but its scheduler handles every "
-        f"task: {_SHARDS_A_THREAD} shards a thread and a sum for each {FAN_IN}, {_MOST_SHARDS:,} shards at most. That, "
-        "not the messages, is what its steps cost; and beyond so many threads, workers have nothing to do.",
+        "In a star and in a tree, workers exchange plain messages with theta and evidence; there is no coordinator, "
+        "and the loss of a worker ends the step. The Dask engine adds along the same tree, but its scheduler handles "
+        f"every task: {_SHARDS_PER_THREAD} shards per thread, one sum per {FAN_IN} of them, and at most "
+        f"{_MOST_SHARDS:,} shards. The tasks, not the messages, dominate the cost of its steps. With more "
+        "threads than shards, some workers have nothing to do.",
         "## Time of a step",
         draw_steps(costs),
         step_times(costs),
-        f"Workers of which more than half of a step is not work, the first of {', '.join(f'{w:,}' for w in WORKERS)}:",
+        "The smallest number of workers with which overhead takes more than half of a step, among "
+        f"{', '.join(f'{w:,}' for w in WORKERS)}:",
         dominated(costs),
-        "Uneven shares count as well: a subtree gets a whole number of units, and so some have more to do than others.",
+        "Overhead includes uneven shares: a subtree gets a whole number of units, so some have more work than others.",
         slower(costs),
         "## Memory",
-        f"A worker holds its shards: rows / workers x {columns + 1} numbers, for {columns} columns and the target. To "
-        "this add Python and its libraries, some 250 MB, and the expert being computed.",
+        f"A worker holds its shards: rows / workers x {columns + 1} numbers, for {columns} columns and the target. In "
+        "addition it needs some 250 MB for Python and its libraries, and memory for the expert being computed.",
         draw_memory(columns),
         memory(columns),
         "## Before the first step",
         "One process, the client, reads the source and writes the expert store; workers do not help. "
-        f"{before_the_first_step(disk)} So what is simulated above for the largest sizes is what a step would cost, "
-        "not what can be done in an afternoon.",
+        f"{before_the_first_step(disk)} For the largest sizes the table above therefore shows the cost of a step, but "
+        "preparing the data takes much longer.",
     ]
     return "\n\n".join(parts) + "\n"
 
