@@ -266,7 +266,7 @@ def test_memory_is_bounded(unnamed, tmp_path, monkeypatch):
     """24 MB of queries, 16 MB of answers; parts of 8,192."""
     n = 1_000_000
     np.save(tmp_path / "q.npy", np.random.default_rng(0).uniform(-1, 1, (n, 3)))
-    monkeypatch.setattr(HGPRegressor, "_answer", lambda self, X, *_: (X[:, 0].copy(), np.ones(len(X))))
+    monkeypatch.setattr(predictor.Predictor, "predict", lambda self, X, *_, **__: (X[:, 0].copy(), np.ones(len(X))))
     for whole in (unnamed.predict_file, unnamed.predict):
         output = [tmp_path / "o.parquet"] if whole == unnamed.predict_file else []
         before = pa.total_allocated_bytes()
@@ -288,15 +288,15 @@ class Stopped(BaseException):
 
 def counted(monkeypatch, stop=None):
     """How many queries are answered; after `stop` calls no more."""
-    answered, plain = [], HGPRegressor._answer
+    answered, plain = [], predictor.Predictor.predict
 
-    def answer(self, X, *rest):
+    def answer(self, X, *rest, **options):
         if len(answered) == stop:
             raise Stopped
         answered.append(len(X))
-        return plain(self, X, *rest)
+        return plain(self, X, *rest, **options)
 
-    monkeypatch.setattr(HGPRegressor, "_answer", answer)
+    monkeypatch.setattr(predictor.Predictor, "predict", answer)
     return answered
 
 
