@@ -475,7 +475,7 @@ def test_settings_that_do_not_change_answers_do_not_begin_anew(named, rows, quer
 
 def test_settings_that_change_answers_do(named, rows):
     def of(model):
-        return prediction_files.fingerprint(model._shape_of_answers())
+        return prediction_files.fingerprint(model.predictor_.state())
 
     y = rows["y"].to_numpy().copy()
     y[7] += 1e-9
