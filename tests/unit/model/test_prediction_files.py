@@ -267,7 +267,7 @@ def test_memory_is_bounded(unnamed, tmp_path, monkeypatch):
     """24 MB of queries, 16 MB of answers; parts of 8,192."""
     n = 1_000_000
     np.save(tmp_path / "q.npy", np.random.default_rng(0).uniform(-1, 1, (n, 3)))
-    monkeypatch.setattr(HGPRegressor, "_answer", lambda self, X, *_: (X[:, 0].copy(), np.ones(len(X))))
+    monkeypatch.setattr(predictor.Predictor, "predict", lambda self, X, *_, **__: (X[:, 0].copy(), np.ones(len(X))))
     for whole in (unnamed.predict_file, unnamed.predict):
         output = [tmp_path / "o.parquet"] if whole == unnamed.predict_file else []
         before = pa.total_allocated_bytes()
@@ -289,15 +289,15 @@ class Stopped(BaseException):
 
 def counted(monkeypatch, stop=None):
     """How many queries are answered; after `stop` calls no more."""
-    answered, plain = [], HGPRegressor._answer
+    answered, plain = [], predictor.Predictor.predict
 
-    def answer(self, X, *rest):
+    def answer(self, X, *rest, **options):
         if len(answered) == stop:
             raise Stopped
         answered.append(len(X))
-        return plain(self, X, *rest)
+        return plain(self, X, *rest, **options)
 
-    monkeypatch.setattr(HGPRegressor, "_answer", answer)
+    monkeypatch.setattr(predictor.Predictor, "predict", answer)
     return answered
 
 
@@ -476,7 +476,7 @@ def test_settings_that_do_not_change_answers_do_not_begin_anew(named, rows, quer
 
 def test_settings_that_change_answers_do(named, rows):
     def of(model):
-        return prediction_files.fingerprint(model._shape_of_answers())
+        return prediction_files.fingerprint(model.predictor_.state())
 
     y = rows["y"].to_numpy().copy()
     y[7] += 1e-9
