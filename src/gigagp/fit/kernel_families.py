@@ -8,9 +8,10 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.fit.groups import Groups
+from gigagp.fit.held_out_scores import Gain, HeldOutScore, Scorer
 from gigagp.fit.plan import Log, Plan
 from gigagp.fit.rough_theta import ROUGH
-from gigagp.fit.selection import DEFAULT_NEIGHBOURS, Gain, Scored, Scorer
+from gigagp.fit.selection import DEFAULT_NEIGHBOURS
 from gigagp.fit.training import Objective, Trace, maximise
 from gigagp.kernels.base import Kernel
 from gigagp.model.fit_report import Candidate, Stage
@@ -29,7 +30,7 @@ class Trial:
 
     kernel: Kernel
     theta: Array
-    scored: Scored
+    score: HeldOutScore
     candidate: Candidate
     stages: tuple[Stage, ...]
 
@@ -56,7 +57,7 @@ def try_kernels(
         for each in plan.families
     ]
     leader = min(trials, key=lambda trial: trial.candidate.score)
-    close = [trial for trial in trials if Gain.of(trial.scored, leader.scored).may_exceed(-_NEARLY_AS_GOOD)]
+    close = [trial for trial in trials if Gain.of(trial.score, leader.score).may_exceed(-_NEARLY_AS_GOOD)]
     if len(close) > 1:
         again = []
         for trial in close:

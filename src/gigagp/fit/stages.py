@@ -16,19 +16,13 @@ from gigagp.data.scaled import ArrayRows, ScaledRows, StoredRows
 from gigagp.data.scan import Sample
 from gigagp.engines import Engine
 from gigagp.fit.committee_assembly import committees
+from gigagp.fit.committee_scores import SHARING, CommitteeScorer
 from gigagp.fit.groups import Groups
+from gigagp.fit.held_out_scores import Scorer
 from gigagp.fit.kernel_families import Trial, try_kernels
 from gigagp.fit.plan import Log, Plan, Seeds
 from gigagp.fit.rough_theta import rough_theta
-from gigagp.fit.selection import (
-    DEFAULT_NEIGHBOURS,
-    SHARING,
-    Choice,
-    CommitteeScorer,
-    Scorer,
-    can_be_held_out,
-    choose_answer,
-)
+from gigagp.fit.selection import DEFAULT_NEIGHBOURS, Choice, can_be_held_out, choose_answer
 from gigagp.fit.small_tables import fit_mixture, is_small
 from gigagp.fit.starts import Start, find_starts
 from gigagp.fit.store_writer import Storage, write_store

@@ -14,9 +14,9 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.data.scan import Sample
 from gigagp.fit.groups import Groups
+from gigagp.fit.held_out_scores import Scorer
 from gigagp.fit.plan import Log, Plan
 from gigagp.fit.rough_theta import ROUGH
-from gigagp.fit.selection import Scorer
 from gigagp.fit.training import Trace, maximise
 from gigagp.model.fit_report import Candidate, Stage
 
