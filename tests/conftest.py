@@ -11,10 +11,11 @@ from gigagp import memory
 from gigagp.data import scaled, scaling, scan
 from gigagp.engines import one_blas_thread
 from gigagp.fit import (
+    committee_scores,
     fitting,
+    held_out_scores,
     kernel_families,
     rough_theta,
-    selection,
     small_tables,
     starts,
     store_writer,
@@ -80,12 +81,12 @@ def brief_choices_of_fixtures(request):
 
 BRIEF = {
     (rough_theta, "_ROWS"): 300,
-    (selection, "_MOST_ROWS"): 400,
-    (selection, "_TRIAL_ROWS"): 200,
-    (selection, "_FEWEST_ROWS"): 150,
-    (selection, "_WORK"): 1e8,
-    (selection, "_LEAST_CALIBRATION_ROWS"): 250,
-    (selection, "_COMMITTEE_ROWS"): 400,
+    (held_out_scores, "_MOST_ROWS"): 400,
+    (held_out_scores, "_TRIAL_ROWS"): 200,
+    (held_out_scores, "_FEWEST_ROWS"): 150,
+    (held_out_scores, "_WORK"): 1e8,
+    (held_out_scores, "_LEAST_CALIBRATION_ROWS"): 250,
+    (committee_scores, "_COMMITTEE_ROWS"): 400,
     (kernel_families, "_ITERATIONS"): 4,
     (kernel_families, "_FIRST_ROWS"): 200,
     (kernel_families, "_ROWS"): 200,

@@ -84,7 +84,7 @@ def _fit(
     """Fit, save, score the held-out rows and print the result."""
     from gigagp.data.sources import Share
     from gigagp.estimators.regressor import HGPRegressor
-    from gigagp.model.persistence import check_destination
+    from gigagp.model.saving import check_destination
 
     check_destination(output, overwrite)
     test_rows = None if test_fraction is None else Share(test_fraction, settings["random_state"])

@@ -31,9 +31,10 @@ from gigagp.model.distribution import Shape
 from gigagp.model.evaluation import Evaluation, Hearer, evaluate
 from gigagp.model.fingerprint import described, fingerprint
 from gigagp.model.fit_report import FitReport
+from gigagp.model.loading import load_model
 from gigagp.model.model import Model
-from gigagp.model.persistence import load_model, save_model
 from gigagp.model.predictor import Predictor
+from gigagp.model.saving import save_model
 from gigagp.model.summary import summary_html
 from gigagp.model.units import Units
 from gigagp.partition import partitioner

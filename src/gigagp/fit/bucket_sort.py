@@ -42,7 +42,7 @@ class FileBuckets(Buckets):
         unwritten: list[list[Array]] = [[] for _ in range(count)]
         unwritten_rows = np.zeros(count, np.int64)
         width = (data.columns + 1) * data.dtype.itemsize
-        most = max(1, memory // width)  # rows kept in memory until they are written
+        most = max(1, memory // width)  # rows in memory that are not yet written
 
         def deal(block: tuple[int, Array, Array], work: Workspace) -> tuple[Array, Array]:
             """The rows of a block bucket by bucket, and how many there are of each."""

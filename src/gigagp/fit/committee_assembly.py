@@ -1,4 +1,4 @@
-"""From leaves with their rows to committees: boxes to find experts by, and points shared among neighbours."""
+"""Makes committees of experts from leaves and their rows: bounding boxes of leaves, and points from outside a leaf."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from gigagp.model.sharing import share_nearest
 from gigagp.partition.base import StoredPartition, run_means
 from gigagp.partition.kdtree import block_starts
 
-_ROWS_TOGETHER = 1 << 16  # rows read at a time
+_ROWS_AT_ONCE = 1 << 16  # rows read at a time
 
 
 @dataclass(frozen=True, eq=False)
 class Extents:
-    """Of each leaf the mean, the least and the greatest of every column; the latter two also of the blocks of rows."""
+    """Mean, minimum and maximum of every column in each leaf; minimum and maximum also in each block of rows."""
 
     means: Array
     lows: Array
@@ -39,13 +39,13 @@ class Extents:
         if isinstance(lists, Runs):
             return cls._of_runs(store, lists)
         shape = (len(lists), store.X.shape[1])
-        found = cls(np.empty(shape), np.empty(shape), np.empty(shape))
+        result = cls(np.empty(shape), np.empty(shape), np.empty(shape))
         for leaf in range(len(lists)):
             X, _ = store.read(lists, leaf)
             whole = np.array([0, len(X)])
-            found.means[leaf] = run_means(X, whole)[0]
-            found.lows[leaf], found.highs[leaf] = (side[0] for side in extents(X, whole))
-        return found
+            result.means[leaf] = run_means(X, whole)[0]
+            result.lows[leaf], result.highs[leaf] = (side[0] for side in extents(X, whole))
+        return result
 
     @classmethod
     def _of_runs(cls, store: ExpertStore, cells: Runs) -> Extents:
@@ -53,7 +53,7 @@ class Extents:
         first = np.searchsorted(starts, cells.starts)  # block of each cell
         means = np.empty((len(cells), store.X.shape[1]))
         lows, highs = (np.empty((len(starts) - 1, store.X.shape[1])) for _ in range(2))
-        step = max(1, _ROWS_TOGETHER * len(cells) // len(store.y))
+        step = max(1, _ROWS_AT_ONCE * len(cells) // len(store.y))
         for begin in range(0, len(cells), step):
             here = slice(begin, min(begin + step, len(cells)))
             origin, end = cells.starts[here.start], cells.starts[here.stop]
@@ -73,7 +73,7 @@ class Extents:
         return BlockTree.of(self.block_starts, self.block_lows, self.block_highs)
 
     def router(self, metric: Array, local: bool) -> Router:
-        """By cells where experts have them."""
+        """The search for the nearest experts: by boxes of cells where experts are local."""
         if not local:
             return Router(self.means * metric, metric)
         blocks = None if self._blocks is None else self._blocks.scaled(metric)

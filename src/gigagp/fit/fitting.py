@@ -29,22 +29,22 @@ from gigagp.progress import Counter, Listener, silent
 
 
 def fit_model(
-    rows: Rows, given: FitSettings, seed: np.random.SeedSequence, *, store: str | os.PathLike[str] | None,
+    rows: Rows, options: FitSettings, seed: np.random.SeedSequence, *, store: str | os.PathLike[str] | None,
     checkpoint: Checkpoint | None, encoding: Encoding | None, feature_names: tuple[str, ...] | None, tell: Listener,
 ) -> Model:  # fmt: skip
     """Fit a model to the rows of a source.
 
     store : folder for the sorted rows where they exceed the memory budget; a temporary one where it is None
-    checkpoint : where progress is kept; its seed replaces the given one
+    checkpoint : where progress is kept; its seed replaces `seed`
     encoding : how the columns of a table or file become numbers; None for arrays
     """
     seeds = Seeds.of(seed)
-    dtype, budget = settings.precision(given.dtype), memory.budget(given.memory)
+    dtype, budget = settings.precision(options.dtype), memory.budget(options.memory)
     data = _scanned(rows, seeds, checkpoint, tell)
-    parts = partitioner(given.partition)
-    plan = make_plan(given, data, parts)
-    target = data.target.scaling() if given.standardize else Scaling.identity(1)
-    inputs = data.inputs.scaling() if given.standardize else Scaling.identity(rows.n_features)
+    parts = partitioner(options.partition)
+    plan = make_plan(options, data, parts)
+    target = data.target.scaling() if options.standardize else Scaling.identity(1)
+    inputs = data.inputs.scaling() if options.standardize else Scaling.identity(rows.n_features)
     sample = Sample(
         data.sample.keys,
         data.sample.rows,
@@ -56,27 +56,27 @@ def fit_model(
     storage: Storage = MemoryStorage()
     log = NoLog() if checkpoint is None else checkpoint.log
     try:
-        with one_blas_thread(), open_engine(given.engine, given.n_jobs) as engine:
+        with one_blas_thread(), open_engine(options.engine, options.n_jobs) as engine:
             if engine.reads_files or _bytes_in_memory(data.rows, rows.n_features, dtype) > budget:
                 storage = on_disk = _disk_storage(checkpoint, store, budget, rows, tell)
                 engine.use_folder(on_disk.folder)
             else:
                 scaled = streamed.in_memory()
-            fitted = stages.fit(scaled, sample, plan, engine, seeds, storage, log, tell)
+            result = stages.fit(scaled, sample, plan, engine, seeds, storage, log, tell, data.dropped)
     except BaseException:
-        storage.discard()  # at once: whoever keeps the traceback keeps everything it refers to
+        storage.discard()  # at once, since the traceback keeps everything that it refers to alive
         raise
-    mixture = fitted.mixture
+    mixture = result.mixture
     return Model(
-        committee=replace(fitted.committee, cache=FactorCache(budget // 4)),
-        neighbourhood=fitted.neighbourhood,
+        committee=replace(result.committee, cache=FactorCache(budget // 4)),
+        neighbourhood=result.neighbourhood,
         mixture=None if mixture is None else replace(mixture, cache=FactorCache(budget // 4)),
-        cells=fitted.cells,
+        cells=result.cells,
         local=parts.local,
         defaults=CommitteeDefaults.of(parts.local),
         inputs=inputs,
         target=target,
-        report=replace(fitted.report, dropped=data.dropped),
+        report=result.report,
         encoding=encoding,
         feature_names=feature_names,
         target_name=rows.target.column if rows.target and not rows.target.beside else None,
@@ -84,7 +84,7 @@ def fit_model(
 
 
 def _scanned(rows: Rows, seeds: Seeds, checkpoint: Checkpoint | None, tell: Listener) -> Scan:
-    """The first pass over the data, or what the checkpoint has kept of it."""
+    """The result of the first pass over the data, from the checkpoint where it is there."""
 
     def read() -> Scan:
         count = Counter("scan", rows.n_rows, tell)
@@ -97,7 +97,7 @@ def _scanned(rows: Rows, seeds: Seeds, checkpoint: Checkpoint | None, tell: List
 
 
 def _bytes_in_memory(rows: int, columns: int, dtype: np.dtype[Any]) -> int:
-    """What a fit in memory takes: the scaled rows, the same rows sorted, and row numbers."""
+    """Bytes that a fit in memory needs: the scaled rows, the same rows sorted, and row numbers."""
     return rows * (2 * (columns + 1) * dtype.itemsize + 32)
 
 

@@ -1,9 +1,9 @@
 """Groups of neighbouring rows, from which theta is learnt.
 
-A group is the rows nearest to a random row in the metric of the present theta: it shows the model what a query sees.
-The cells of the store are cut once, in the metric of a rough theta, and structure that this metric does not show stays
-hidden in them; groups are formed again whenever theta has changed, so that theta and the rows that it is learnt from
-agree at the end.
+A group consists of the rows nearest to a random row in the metric of the current theta, like the neighbourhood of a
+query. The cells of the store are cut once, in the metric of a rough theta, and structure that this metric does not show
+remains hidden in them. Groups are formed again whenever theta has changed, so that in the end theta and the groups that
+it is learnt from agree.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from gigagp.tree import Tree
 
 _EXACT_ROWS = 1 << 24  # rows up to which all may be compared with the centre of a group
 _LARGEST_GROUP = 512  # rows
-_MOST_TIMES = 8  # that a row may be in groups, on average
-_PROBES = 32  # queries that tell how well the search works
-_PROBE_NEIGHBOURS = 64
+_MOST_TIMES = 8  # number of groups that a row may be in, on average
+_PROBES = 32  # queries by which the search through the cells is checked
+_PROBE_NEIGHBOURS = 64  # of each such query
 _COMPARED_ROWS = 512  # held-out rows that are compared with their nearest row
-_MISSED = 1.3  # ratio of errors to differences of nearest rows from which structure has been missed
+_MISSED = 1.3  # ratio of errors to differences of nearest rows that indicates missed structure
 _NEGLIGIBLE_ERROR = 0.01  # share of the target's mean absolute deviation
-_ENOUGH_FOUND = 0.97  # share of the nearest rows that the limited search must find
+_LEAST_RECALL = 0.97  # share of the nearest rows that the limited search must find
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,11 +68,11 @@ class Groups:
 
     @property
     def exact(self) -> bool:
-        """Whether the nearest rows are found for certain, also where cells were cut in a very different metric."""
+        """Whether the search for nearest rows is exact, also where cells were cut in a very different metric."""
         return self.rows <= _EXACT_ROWS
 
     def model(self, kernel: Kernel, theta: Array, neighbours: int) -> Neighbourhood:
-        """The model of a kernel and theta that predicts from so many neighbours."""
+        """The neighbourhood model of a kernel and theta with this number of neighbours."""
         return self._model(kernel, theta, replace(self.plan, kernel=kernel).metric(theta, self.columns), neighbours)
 
     def around(self, metric: Array, count: int) -> tuple[ExpertStore, Runs]:
@@ -99,9 +99,9 @@ class Groups:
         return log.recorded(summed_evidence(kernel, store, cells, tree, self.engine, self.plan.dof))
 
     def well_cut(self, kernel: Kernel, theta: Array) -> bool:
-        """Whether the cells lead the search in the metric of theta to nearly all of the nearest rows.
+        """Whether the search through the cells finds nearly all of the nearest rows in the metric of theta.
 
-        Of more rows than can all be compared this is not checked.
+        This is not checked where rows are too many for an exact search.
         """
         limited = self.model(kernel, theta, min(_PROBE_NEIGHBOURS, self.rows))
         exact = replace(limited, exact=self.exact)
@@ -111,10 +111,10 @@ class Groups:
             z = self.stored.store.X[row]
             return float(np.isin(nearest_rows(exact, z), nearest_rows(limited, z)).mean())
 
-        return float(np.mean(list(self.engine.local.map(share, rows.tolist())))) >= _ENOUGH_FOUND
+        return float(np.mean(list(self.engine.local.map(share, rows.tolist())))) >= _LEAST_RECALL
 
     def missed(self, kernel: Kernel, theta: Array) -> MissedStructure | None:
-        """A warning where held-out errors are larger than what nearest rows differ by, the noise of both allowed for.
+        """A warning where held-out errors exceed the differences between nearest rows, after allowing for their noise.
 
         Where the model is right, a row differs from its nearest one by at least the noise of both, so that the
         differences are about sqrt(2) times the model's errors, or more.

@@ -31,7 +31,7 @@ class Family:
         return np.append(own, noise)
 
     def plain(self, theta: Array) -> Array:
-        """The theta of the squared exponential that this family would start from at theta, where it has no others."""
+        """The theta of the squared exponential from which `start` gives this theta."""
         plain = theta.copy()
         plain[1:-1] -= np.log(self.stretch)
         return plain
@@ -39,7 +39,7 @@ class Family:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What a fit does, with all names resolved to objects."""
+    """What a fit does: the user's settings, with all names resolved to objects."""
 
     kernel: Kernel  # bound to the number of columns; its values are where training starts
     noise_start: float

@@ -1,4 +1,4 @@
-"""From the settings that a user has given and a scan of the data to the plan of a fit."""
+"""Makes the plan of a fit from the user's settings and a scan of the data."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from gigagp.model.model import CommitteeDefaults
 from gigagp.partition import Partitioner, Shape
 
 _START_NOISE = 0.1  # share of the target's variance
-_STACK_LEVEL = 4  # of the caller of an estimator's fit, which plans through `fitting.fit_model`
+_STACK_LEVEL = 4  # frames up to the caller of an estimator's fit, which plans through `fitting.fit_model`
 
 
-def make_plan(given: FitSettings, data: Scan, partitioner: Partitioner) -> Plan:
-    """Every setting resolved and checked."""
-    shape = Shape(given.levels, given.branching, given.leaf_size, given.sharing)
+def make_plan(options: FitSettings, data: Scan, partitioner: Partitioner) -> Plan:
+    """The plan of a fit, with every setting checked and resolved."""
+    shape = Shape(options.levels, options.branching, options.leaf_size, options.sharing)
     partitioner.check(data.rows, shape)
-    combination = rule(given.combine, CommitteeDefaults.of(partitioner.local).rule)
-    nearest = settings.experts_per_query(given.experts_per_query)
-    student = choose("experts", given.experts, {"auto": partitioner.local, "gaussian": False, "student": True})
-    calibrate = settings.switch("calibrate", given.calibrate)
-    method = _method(given, partitioner)
-    choose("training", given.training, dict.fromkeys(("auto", "full", "progressive")))
-    restarts = settings.count("n_restarts", given.n_restarts)
-    variance = 1.0 if settings.switch("standardize", given.standardize) else settings.variance(data.target)
-    low, high = (bound * variance for bound in settings.noise_bounds(given.noise_bounds))
+    combination = rule(options.combine, CommitteeDefaults.of(partitioner.local).rule)
+    nearest = settings.experts_per_query(options.experts_per_query)
+    student = choose("experts", options.experts, {"auto": partitioner.local, "gaussian": False, "student": True})
+    calibrate = settings.switch("calibrate", options.calibrate)
+    method = _method(options, partitioner)
+    choose("training", options.training, dict.fromkeys(("auto", "full", "progressive")))
+    restarts = settings.count("n_restarts", options.n_restarts)
+    variance = 1.0 if settings.switch("standardize", options.standardize) else settings.variance(data.target)
+    low, high = (bound * variance for bound in settings.noise_bounds(options.noise_bounds))
     varies = not data.target.constant[0]
-    kernel = _start_kernel(given, data.inputs, variance)
+    kernel = _start_kernel(options, data.inputs, variance)
     if partitioner.local and kernel.metric(kernel.theta) is None:
         warnings.warn(
             f'{kernel!r} has no metric, so partition="local" divides the rows in plain standardised units; '
@@ -49,44 +49,44 @@ def make_plan(given: FitSettings, data: Scan, partitioner: Partitioner) -> Plan:
         noise_bounds=(low, high),
         partitioner=partitioner,
         shape=shape,
-        training=given.training,
-        precision=Precision.of(settings.precision(given.dtype).name),
+        training=options.training,
+        precision=Precision.of(settings.precision(options.dtype).name),
         restarts=restarts,
         student=student,
-        rule=None if isinstance(given.combine, str) and given.combine == "auto" else combination,
+        rule=None if isinstance(options.combine, str) and options.combine == "auto" else combination,
         nearest=nearest,
         calibrate=calibrate,
-        families=settings.families(kernel) if given.kernel is None and partitioner.local else (),
+        families=settings.families(kernel) if options.kernel is None and partitioner.local else (),
         method=method,
-        neighbours=settings.neighbours(given.neighbours),
-        exact_search=settings.switch("exact_neighbours", given.exact_neighbours),
+        neighbours=settings.neighbours(options.neighbours),
+        exact_search=settings.switch("exact_neighbours", options.exact_neighbours),
         target_variance=variance,
         train=varies,
     )
 
 
-def _method(given: FitSettings, partitioner: Partitioner) -> str:
-    """How queries are answered: settings of the committee ask for it."""
-    choose("method", given.method, dict.fromkeys(("auto", "neighbourhood", "committee")))
-    if given.method == "auto":
-        committee = given.by_committee or given.sharing is not None or not partitioner.local
+def _method(options: FitSettings, partitioner: Partitioner) -> str:
+    """How queries are answered; a setting that only a committee has selects the committee."""
+    choose("method", options.method, dict.fromkeys(("auto", "neighbourhood", "committee")))
+    if options.method == "auto":
+        committee = options.by_committee or options.sharing is not None or not partitioner.local
         return "committee" if committee else "auto"
-    if given.method == "neighbourhood" and not partitioner.local:
+    if options.method == "neighbourhood" and not partitioner.local:
         raise InvalidParameter('method="neighbourhood" needs partition="local", which keeps neighbours together')
-    return str(given.method)
+    return str(options.method)
 
 
-def _start_kernel(given: FitSettings, inputs: Moments, variance: float) -> Kernel:
+def _start_kernel(options: FitSettings, inputs: Moments, variance: float) -> Kernel:
     """The user's kernel, or a squared exponential of the target's variance whose length-scales span the data."""
     D = len(inputs.low)
-    if given.kernel is None:
-        if given.standardize:
+    if options.kernel is None:
+        if options.standardize:
             return SquaredExponential(1.0, [D**0.5] * D)
         width = np.where(inputs.deviation > 0, inputs.deviation, 1.0)
         return SquaredExponential(
             variance, D**0.5 * width, variance_bounds=(1e-4 * variance, 1e4 * variance),
             lengthscale_bounds=(1e-3 * float(width.min()), 1e3 * float(width.max())),
         )  # fmt: skip
-    if not isinstance(given.kernel, Kernel):
-        raise InvalidParameter(f"kernel must be a gigagp.kernels.Kernel or None; got {given.kernel!r}")
-    return given.kernel.bind(D)
+    if not isinstance(options.kernel, Kernel):
+        raise InvalidParameter(f"kernel must be a gigagp.kernels.Kernel or None; got {options.kernel!r}")
+    return options.kernel.bind(D)

@@ -1,4 +1,4 @@
-"""A first theta, from a sample of the rows: good enough to cut cells by."""
+"""A first estimate of theta from a sample of the rows, in whose metric the rows are divided into cells."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ from gigagp.kernels.base import Kernel
 from gigagp.tree import Tree
 
 ROUGH = Precision(change=1e-5, slope=1e-3)
-_ROWS, _ITERATIONS = 1000, 30  # of the sample, for the very first
-_NOTHING = 0.01  # nats a row by which a model must beat plain noise to have found anything
-_SHORTER = (0.3, 0.1, 0.03, 0.01)  # times the length-scales that training starts from, for another look
+_ROWS = 1000  # of the sample
+_ITERATIONS = 30  # of L-BFGS
+_LEAST_GAIN = 0.01  # nats per row by which a model must exceed the evidence of plain noise
+_SHORTER = (0.3, 0.1, 0.03, 0.01)  # factors of the length-scales at further starts
 
 
 def rough_theta(plan: Plan, sample: Sample, engine: Engine, log: Log, trace: Trace) -> list[Optimum]:
-    """From a few rows, with more starts where all seems noise."""
+    """Optimisations on a few rows, the best one last; with more starts where the first finds only noise."""
     X, y = sample.first(_ROWS)
     evidence = log.recorded(_one_expert(plan.kernel, frozen(X), frozen(y), engine))
     climbs = [maximise("rough theta", evidence, None, plan.start, plan.bounds, trace, ROUGH, _ITERATIONS)]
-    if _nothing(climbs[-1], y):
+    if _is_noise(climbs[-1], y):
         starts = [plan.start + np.log(s) * np.array(["lengthscale" in name for name in plan.names]) for s in _SHORTER]
         climbs += (maximise("rough theta", evidence, None, s, plan.bounds, trace, ROUGH, _ITERATIONS) for s in starts)
         climbs.sort(key=lambda climb: climb.stage.evidence_per_point)
     return climbs
 
 
-def _nothing(found: Optimum, y: Array) -> bool:
-    """Whether the evidence is no better than that of noise alone, of the best variance."""
+def _is_noise(optimum: Optimum, y: Array) -> bool:
+    """Whether the evidence is no better than that of noise alone, with its variance fitted."""
     variance = max(float(np.mean(np.square(y.astype(float)))), float(np.finfo(float).tiny))
-    return bool(found.stage.evidence_per_point < -0.5 * np.log(2 * np.pi * np.e * variance) + _NOTHING)
+    return bool(optimum.stage.evidence_per_point < -0.5 * np.log(2 * np.pi * np.e * variance) + _LEAST_GAIN)
 
 
 def _one_expert(kernel: Kernel, X: Array, y: Array, engine: Engine) -> Objective:

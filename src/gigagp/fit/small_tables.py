@@ -1,7 +1,7 @@
 """Tables of few rows: a mixture of exact GPs on all rows, whose weights and calibration come from held-out predictions.
 
 Every family of kernels is trained under a weak prior of theta: one from several starts, the others from its mode and
-from a start of their own. How well a family predicts is judged by leave-one-out predictions of all rows, in closed
+from a start of their own. How well a family predicts is cross_fits by leave-one-out predictions of all rows, in closed
 form. Where rows are few, theta has adapted to each of them; the predictions of a row are then made at a theta that was
 trained without the row's fold (cross-fitting), and each family is represented by samples of theta from a Laplace
 approximation of its posterior, instead of by its mode. Both corrections vanish as rows grow. The weights maximise the
@@ -27,24 +27,24 @@ from gigagp.model.fit_report import Candidate, Stage
 from gigagp.model.mixture import HeldOut, Member, Mixture, held_out, log_losses, mixed
 
 _EVALUATION_WORK = 8.1e9  # cube of the rows up to which exact GPs are trained on all of them: some 2,000
-_FEW_ROWS = 512  # up to which theta is cross-fitted and sampled; of more rows, so many train every family first
-_FOLDS = 6
-_LEADER = 1  # number of the family that climbs from several starts: Matern 5/2, neither the smoothest nor the roughest
-_LEADERS_STARTS = 2  # of the starts, the first ones, are climbed from by that family alone
+_FEW_ROWS = 512  # rows up to which theta is cross-fitted and sampled; of more, this many train every family first
+_FOLDS = 6  # of the cross-fit
+_LEADER = 1  # index of the family that climbs from several starts: Matern 5/2, neither the smoothest nor the roughest
+_LEADERS_STARTS = 2  # number of starts, the first ones, that only this family is trained from
 _GAIN = 0.01  # nats of log density that another step must promise when a family is trained from nearby
-_PRIOR_WEIGHT = 5.0  # rows that all families together count in the weights, equally
-_LEAST_WEIGHT = 0.02  # families of less do not predict
+_PRIOR_WEIGHT = 5.0  # rows that the uniform prior of the weights counts as
+_LEAST_WEIGHT = 0.02  # families of smaller weight do not predict
 _FAMILIES_WORK = 6e9  # sum of the cubes of the rows over families that are trained on all rows, where these are many
-_LEAST_FAMILIES = 2
-_CLEAR_WEIGHT = 0.1  # which such a family must have
+_LEAST_FAMILIES = 2  # that are trained on all rows, if their weight is clear
+_CLEAR_WEIGHT = 0.1  # least weight of a family that is trained on all rows
 _SAMPLE_ROWS = 600  # rows times pairs of samples of theta, on average over families
-_MOST_PAIRS = 3  # of samples of theta, on average over families
-_STACKING_STEPS = 300
+_MOST_PAIRS = 3  # pairs of samples of theta, on average over families
+_STACKING_STEPS = 300  # of expectation maximisation
 
 
 @dataclass(frozen=True, eq=False)
-class Fitted:
-    """The mixture, the distribution of its errors, its most important family at its mode, and how it was found."""
+class MixtureFit:
+    """The mixture, its calibration, its best family with the mode of theta, and what happened during the fit."""
 
     mixture: Mixture
     calibration: Calibration
@@ -55,7 +55,7 @@ class Fitted:
 
 
 def is_small(plan: Plan, rows: int) -> bool:
-    """Whether a mixture of exact GPs on all rows is affordable, and the user has asked for nothing else."""
+    """Whether a mixture of exact GPs on all rows is affordable, and no setting of the user excludes it."""
     shape = plan.shape
     open_shape = all(each is None for each in (shape.levels, shape.branching, shape.leaf_size, shape.sharing))
     open_answer = plan.method == "auto" and plan.rule is None and plan.nearest == "auto"
@@ -65,8 +65,8 @@ def is_small(plan: Plan, rows: int) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class _Represented:
-    """A family, its held-out predictions, and the thetas that stand for it with their own held-out predictions."""
+class _FamilyFit:
+    """A family, its held-out predictions, and the thetas that represent it with their held-out errors."""
 
     mode: Mode
     predictions: HeldOut
@@ -74,31 +74,31 @@ class _Represented:
     errors: list[Array]
 
 
-def fit_mixture(plan: Plan, store: ExpertStore, engine: Engine, trace: Trace, rng: np.random.Generator) -> Fitted:
+def fit_mixture(plan: Plan, store: ExpertStore, engine: Engine, trace: Trace, rng: np.random.Generator) -> MixtureFit:
     """Train all families, weigh them by held-out predictions, and calibrate the mixture."""
     X, y = np.ascontiguousarray(store.X, float), np.ascontiguousarray(store.y, float)
     n, workers = len(y), engine.local
     some = np.sort(rng.permutation(n)[:_FEW_ROWS])
     modes = _modes(plan, np.ascontiguousarray(X[some]), y[some], workers, rng)
-    passed_over: dict[str, float] = {}  # scores of families that are not trained on all rows
+    other_scores: dict[str, float] = {}  # scores of families that are not trained on all rows
     if n <= _FEW_ROWS:
         folds = rng.permutation(n) % min(_FOLDS, n)
-        judged = list(workers.map(lambda mode, work: _judged(mode, X, y, folds, work), modes))
+        cross_fits = list(workers.map(lambda mode, work: _cross_fit(mode, X, y, folds, work), modes))
         draws = [
             rng.standard_normal((pairs, len(each.mode.theta)))
-            for each, pairs in zip(judged, _pairs_of_samples(judged, y), strict=True)
+            for each, pairs in zip(cross_fits, _pairs_of_samples(cross_fits, y), strict=True)
         ]
-        families = list(workers.map(lambda each, work: _sampled(*each, X, y), zip(judged, draws, strict=True)))
+        families = list(workers.map(lambda each, work: _sampled(*each, X, y), zip(cross_fits, draws, strict=True)))
     else:
-        losses = list(workers.map(lambda mode, work: mode.left_out(X, y).losses, modes))
+        losses = list(workers.map(lambda mode, work: mode.leave_one_out(X, y).losses, modes))
         promising = _most_promising(losses)
-        passed_over = {mode.posterior.name: float(loss.mean()) for mode, loss in zip(modes, losses, strict=True)}
+        other_scores = {mode.posterior.name: float(loss.mean()) for mode, loss in zip(modes, losses, strict=True)}
         families = list(workers.map(lambda i, work: _on_all_rows(modes[i], some, X, y, work), promising))
-    return _weighed(families, passed_over, plan, store, y, trace)
+    return _weighted_mixture(families, other_scores, plan, store, y, trace)
 
 
 def _modes(plan: Plan, X: Array, y: Array, workers: Engine, rng: np.random.Generator) -> list[Mode]:
-    """Every family at its mode, given some rows: one by climbs from all starts, the others from there and from some."""
+    """The mode of every family on some rows: of one from all starts, of the others from its mode and some starts."""
     posteriors = [Posterior.of(family, plan, rng) for family in plan.families]
     leader = posteriors[min(_LEADER, len(posteriors) - 1)]
     precision = plan.precision.no_finer(NEAR)
@@ -119,57 +119,59 @@ def _modes(plan: Plan, X: Array, y: Array, workers: Engine, rng: np.random.Gener
 
 
 def _most_promising(losses: list[Array]) -> list[int]:
-    """The few families that predict held-out rows best together, and the one that does so alone."""
+    """Indices of the few families that predict held-out rows best together, and of the best single one."""
     weights = stacking_weights(-np.column_stack(losses))
     count = max(_LEAST_FAMILIES, int(_FAMILIES_WORK / float(len(losses[0])) ** 3))
     best = {i for i in np.argsort(-weights, kind="stable")[:count].tolist() if weights[i] >= _CLEAR_WEIGHT}
     return sorted(best | {int(np.argmin([loss.mean() for loss in losses]))})
 
 
-def _on_all_rows(mode: Mode, some: Array, X: Array, y: Array, work: Workspace) -> _Represented:
-    """The family trained on all rows, from a theta of some of them."""
+def _on_all_rows(mode: Mode, some: Array, X: Array, y: Array, work: Workspace) -> _FamilyFit:
+    """A family trained on all rows, from the mode on some of them."""
     covariance = mode.laplace(np.ascontiguousarray(X[some]), y[some], work).covariance(len(y))
-    then = mode.posterior.mode_near(X, y, mode.theta, covariance, _GAIN, work)
-    predictions = held_out(mode.posterior.family.kernel, then.theta, X, y)
-    return _Represented(mode.followed_by(then), predictions, [then.theta], [predictions.errors])
+    new_mode = mode.posterior.mode_near(X, y, mode.theta, covariance, _GAIN, work)
+    predictions = held_out(mode.posterior.family.kernel, new_mode.theta, X, y)
+    return _FamilyFit(mode.followed_by(new_mode), predictions, [new_mode.theta], [predictions.errors])
 
 
 @dataclass(frozen=True, eq=False)
-class _Judged:
-    """A family at its mode, how theta varies there, and the predictions of each row without its fold."""
+class _CrossFit:
+    """A family at its mode, the covariance of theta there, and predictions of each row without its fold."""
 
     mode: Mode
     laplace: Laplace
     predictions: HeldOut
 
 
-def _judged(mode: Mode, X: Array, y: Array, folds: Array, work: Workspace) -> _Judged:
+def _cross_fit(mode: Mode, X: Array, y: Array, folds: Array, work: Workspace) -> _CrossFit:
     laplace = mode.laplace(X, y, work)
-    return _Judged(mode, laplace, mode.cross_fitted(X, y, folds, laplace, work))
+    return _CrossFit(mode, laplace, mode.cross_fitted(X, y, folds, laplace, work))
 
 
-def _pairs_of_samples(families: list[_Judged], y: Array) -> list[int]:
-    """By how many pairs of samples each family's theta is represented: as many as its weight is of all."""
+def _pairs_of_samples(families: list[_CrossFit], y: Array) -> list[int]:
+    """The number of pairs of samples of each family's theta, in proportion to its weight."""
     weights = stacking_weights(-np.column_stack([family.predictions.losses(y) for family in families]))
     average = float(np.clip(_SAMPLE_ROWS / len(y), 1, _MOST_PAIRS))
     return [max(1, round(average * len(families) * weight)) for weight in weights.tolist()]
 
 
-def _sampled(family: _Judged, draws: Array, X: Array, y: Array) -> _Represented:
-    """The family by samples of theta. Their spread widens held-out predictions as it widens those of queries."""
-    mode, crossed = family.mode, family.predictions
+def _sampled(family: _CrossFit, draws: Array, X: Array, y: Array) -> _FamilyFit:
+    """A family represented by samples of theta, whose spread widens held-out predictions as those of queries."""
+    mode, predictions = family.mode, family.predictions
     thetas = mode.samples(family.laplace, draws)
-    each = [mode.left_out(X, y, theta) for theta in thetas]
+    each = [mode.leave_one_out(X, y, theta) for theta in thetas]
     means, variances = (np.array([getattr(sample, name) for sample in each]) for name in ("mean", "variance"))
     total = variances.mean(axis=0) + means.var(axis=0)
-    widened = replace(crossed, variance=crossed.variance + np.maximum(total - mode.left_out(X, y).variance, 0.0))
-    return _Represented(mode, widened, thetas, [sample.errors for sample in each])
+    widened = replace(
+        predictions, variance=predictions.variance + np.maximum(total - mode.leave_one_out(X, y).variance, 0.0)
+    )
+    return _FamilyFit(mode, widened, thetas, [sample.errors for sample in each])
 
 
-def _weighed(
-    families: list[_Represented], passed_over: dict[str, float], plan: Plan, store: ExpertStore, y: Array, trace: Trace
-) -> Fitted:
-    """The mixture of families as held-out predictions weigh them, with its calibration."""
+def _weighted_mixture(
+    families: list[_FamilyFit], other_scores: dict[str, float], plan: Plan, store: ExpertStore, y: Array, trace: Trace
+) -> MixtureFit:
+    """The mixture of families, weighted by held-out predictions, with its calibration."""
     losses = np.column_stack([family.predictions.losses(y) for family in families])
     weights = stacking_weights(-losses)
     weights = np.where(weights < _LEAST_WEIGHT, 0.0, weights)
@@ -191,26 +193,26 @@ def _weighed(
     for family in order:
         trace.add(family.mode.trace)
     names = [family.mode.posterior.name for family in families]
-    tried = {name: score for name, score in passed_over.items() if name not in names} | dict(
+    family_scores = {name: score for name, score in other_scores.items() if name not in names} | dict(
         zip(names, scores.tolist(), strict=True)
     )
     assert prediction.variance is not None
     own = float(log_losses(y, prediction.mean, prediction.variance + mixture.noise).mean())
     shares = " + ".join(f"{w:.0%} {name}" for name, w in zip(names, weights, strict=True) if w > 0)
     candidates = (
-        *(Candidate("kernel", name, score, name == names[best]) for name, score in tried.items()),
+        *(Candidate("kernel", name, score, name == names[best]) for name, score in family_scores.items()),
         Candidate("prediction", f"exact GPs ({shares})", calibration.score if calibration.rows else own, chosen=True),
     )
     stages = tuple(stage for family in order for stage in family.mode.stages)
     mode = families[best].mode
-    return Fitted(mixture, calibration, mode.posterior.family, mode.theta, stages, candidates)
+    return MixtureFit(mixture, calibration, mode.posterior.family, mode.theta, stages, candidates)
 
 
 def stacking_weights(log_densities: Array) -> Array:
     """Weights of columns that maximise the mean log density of their mixture, rows being observations.
 
-    Found by expectation maximisation; a Dirichlet prior that counts as a few rows keeps weights equal where the rows
-    do not tell the columns apart.
+    Computed by expectation maximisation. A Dirichlet prior that counts as a few rows keeps weights equal where the
+    rows do not distinguish the columns.
     """
     columns = log_densities.shape[1]
     densities = np.exp(log_densities - log_densities.max(axis=1, keepdims=True))

@@ -1,4 +1,4 @@
-"""The stages of a fit, from scaled rows to a committee of experts with a shared theta."""
+"""The stages of a fit, from scaled rows to experts with a common theta."""
 
 from __future__ import annotations
 
@@ -16,19 +16,13 @@ from gigagp.data.scaled import ArrayRows, ScaledRows, StoredRows
 from gigagp.data.scan import Sample
 from gigagp.engines import Engine
 from gigagp.fit.committee_assembly import committees
+from gigagp.fit.committee_scores import SHARING, CommitteeScorer
 from gigagp.fit.groups import Groups
+from gigagp.fit.held_out_scores import Scorer
 from gigagp.fit.kernel_families import Trial, try_kernels
 from gigagp.fit.plan import Log, Plan, Seeds
 from gigagp.fit.rough_theta import rough_theta
-from gigagp.fit.selection import (
-    DEFAULT_NEIGHBOURS,
-    SHARING,
-    Choice,
-    CommitteeScorer,
-    Scorer,
-    can_be_held_out,
-    choose_answer,
-)
+from gigagp.fit.selection import DEFAULT_NEIGHBOURS, Choice, can_be_held_out, choose_answer
 from gigagp.fit.small_tables import fit_mixture, is_small
 from gigagp.fit.starts import Start, find_starts
 from gigagp.fit.store_writer import Storage, write_store
@@ -36,7 +30,7 @@ from gigagp.fit.training import (
     NEAR,
     Objective,
     Trace,
-    Trained,
+    TrainingResult,
     bound_warnings,
     maximise,
     summed_evidence,
@@ -54,9 +48,9 @@ from gigagp.partition.base import StoredPartition
 from gigagp.progress import Event, Listener
 
 _FULL_WORK = 5e9  # flops of one evaluation up to which "auto" trains on every expert every time
-_RESTART_EXPERTS = 16
-_ENOUGH_TO_CHOOSE = 100  # rows from which a family of kernels is chosen
-_JUDGING_NEIGHBOURS = 32  # of the held-out predictions that judge theta
+_RESTART_EXPERTS = 16  # experts or groups that restarts are compared on
+_ENOUGH_TO_CHOOSE = 100  # rows from which the kernel family and the prediction method are chosen
+_JUDGING_NEIGHBOURS = 32  # neighbours of the held-out predictions that judge theta
 _RESTART_SPREAD = 1.5  # standard deviation of restarts around the start, in log-parameters
 
 
@@ -70,10 +64,10 @@ class _Record:
     stages: list[Stage] = field(default_factory=list)
     choices: list[Candidate] = field(default_factory=list)
 
-    def add(self, tried: Sequence[Start] | Sequence[Trial]) -> None:
-        """The optimisations and scores of candidates."""
-        self.stages.extend(stage for each in tried for stage in each.stages)
-        self.choices.extend(each.candidate for each in tried)
+    def add(self, trials: Sequence[Start] | Sequence[Trial]) -> None:
+        """Record the optimisations and scores of candidates."""
+        self.stages.extend(stage for trial in trials for stage in trial.stages)
+        self.choices.extend(trial.candidate for trial in trials)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -85,8 +79,8 @@ class _Record:
 
 
 @dataclass(frozen=True, eq=False)
-class Fitted:
-    """The committee, how queries are answered, what happened, and the cells that the evidence is of."""
+class FitResult:
+    """The committee, how queries are answered, the report, and the cells whose evidence theta maximises."""
 
     committee: Committee
     neighbourhood: Neighbourhood | None  # None where the committee answers
@@ -97,9 +91,12 @@ class Fitted:
 
 def fit(
     data: ScaledRows, sample: Sample, plan: Plan, engine: Engine, seeds: Seeds, storage: Storage, log: Log,
-    tell: Listener,
-) -> Fitted:  # fmt: skip
-    """Rough theta, partition, store, choice of kernel, training, choice of prediction and calibration."""
+    tell: Listener, dropped: int = 0,
+) -> FitResult:  # fmt: skip
+    """Rough theta, partition, store, choice of kernel, training, choice of prediction and calibration.
+
+    dropped : rows with missing values that were left out, for the report
+    """
     record = _Record(tell, Trace(tell=tell))
     theta = plan.start
     small = is_small(plan, data.rows)
@@ -113,60 +110,74 @@ def fit(
     rows = data.rows
     with record.stage("partition and store"):
         stored = _store_rows(plan, data, theta, sample, engine, seeds, storage)
-        del data  # from here on the store is all there is
+        del data  # from here on only the store is used
     plan = replace(plan, student=plan.student and len(stored.cells) > 1)
     scorer = Scorer.drawn(rows, plan.target_variance, engine, seeds.choice)
     groups = Groups(plan, stored, engine, seeds.choice)
     if small:
-        learnt = _of_few_rows(plan, groups, record, seeds)
+        trained = _fit_few_rows(plan, groups, record, seeds)
     else:
-        learnt = _of_many_rows(plan, groups, theta, scorer, _Again(sample, engine, seeds, storage), log, record)
-    plan, theta, stored, choice = learnt.plan, learnt.theta, learnt.groups.stored, learnt.choice
-    shared = learnt.shared
-    committee, cells = shared(choice.sharing), stored.cells
-    experts = committee.experts
+        cutter = _CellCutter(sample, engine, seeds, storage)
+        trained = _fit_many_rows(plan, groups, theta, scorer, cutter, log, record)
+    plan, choice = trained.plan, trained.choice
+    committee = trained.committee_with(choice.sharing)
     if plan.rule is not None and plan.rule.needs_communication:
-        committee = replace(committee, communication=_communication_rows(experts, rows, seeds.batches))
-    warnings: list[FitWarning] = [*bound_warnings(theta, plan.bounds, plan.names)] if plan.train else []
-    if plan.train and not small and _free(plan) and learnt.groups.possible:
-        missed = learnt.groups.missed(plan.kernel, theta)
+        committee = replace(committee, communication=_communication_rows(committee.experts, rows, seeds.batches))
+    warnings = _warnings(trained, small) if plan.train else []
+    report = _report(trained, committee, record, warnings, dropped)
+    cells = trained.groups.stored.cells
+    return FitResult(committee, choice.neighbourhood, report, cells, trained.mixture)
+
+
+def _warnings(trained: _TrainedModel, small: bool) -> list[FitWarning]:
+    """What the user should know about the trained theta."""
+    plan, groups = trained.plan, trained.groups
+    warnings: list[FitWarning] = [*bound_warnings(trained.theta, plan.bounds, plan.names)]
+    if not small and _is_trainable(plan) and groups.possible:
+        missed = groups.missed(plan.kernel, trained.theta)
         warnings = warnings if missed is None else [missed, *warnings]
-    trace = record.trace
-    report = FitReport(
-        rows=rows,
+    return warnings
+
+
+def _report(
+    trained: _TrainedModel, committee: Committee, record: _Record, warnings: list[FitWarning], dropped: int
+) -> FitReport:
+    cells, experts, trace = trained.groups.stored.cells, committee.experts, record.trace
+    return FitReport(
+        rows=trained.groups.rows,
         leaves=len(cells),
         points_per_leaf=(int(cells.sizes.min()), int(cells.sizes.max())),
         points_per_expert=(int(experts.sizes.min()), int(experts.sizes.max())),
         stages=tuple(record.stages),
         seconds=record.seconds,
         evidence_trace=tuple(trace.evidence),
-        theta_trace=_same_length(trace.theta, len(theta)),
-        names=plan.names,
-        theta=theta,
+        theta_trace=_same_length(trace.theta, len(trained.theta)),
+        names=trained.plan.names,
+        theta=trained.theta,
         jitter=trace.jitter,
         jittered_experts=trace.jittered,
         warnings=tuple(warnings),
+        dropped=dropped,
         choices=tuple(record.choices),
-        calibration=choice.calibration,
+        calibration=trained.choice.calibration,
     )
-    return Fitted(committee, choice.neighbourhood, report, cells, learnt.mixture)
 
 
 @dataclass(frozen=True, eq=False)
-class _Learnt:
-    """The chosen kernel, theta, the rows, and how queries are answered."""
+class _TrainedModel:
+    """The plan with the chosen kernel, theta, the rows, committees of any sharing, and how queries are answered."""
 
     plan: Plan
     theta: Array
     groups: Groups
-    shared: Callable[[float], Committee]
+    committee_with: Callable[[float], Committee]
     choice: Choice
     mixture: Mixture | None = None
 
 
 @dataclass(eq=False)
-class _Again:
-    """What is needed to sort the rows into cells of another metric."""
+class _CellCutter:
+    """Sorts the rows into new cells where the metric has changed."""
 
     sample: Sample
     engine: Engine
@@ -174,7 +185,7 @@ class _Again:
     storage: Storage
 
     def cut(self, plan: Plan, groups: Groups, theta: Array) -> Groups:
-        """Cells in the metric of theta, where those of the store do not lead the search to the nearest rows in it."""
+        """The rows in cells of the metric of theta; the present cells where the search through them finds enough."""
         if groups.well_cut(plan.kernel, theta):
             return groups
         store = groups.stored.store
@@ -184,33 +195,33 @@ class _Again:
         return replace(groups, stored=stored)
 
 
-def _free(plan: Plan) -> bool:
-    """Whether any part of theta is left to be learnt."""
+def _is_trainable(plan: Plan) -> bool:
+    """Whether the bounds leave any part of theta to be learnt."""
     return bool((plan.bounds[:, 0] < plan.bounds[:, 1]).any())
 
 
-def _of_few_rows(plan: Plan, groups: Groups, record: _Record, seeds: Seeds) -> _Learnt:
-    """All rows are one leaf, and exact GPs of several families answer together."""
+def _fit_few_rows(plan: Plan, groups: Groups, record: _Record, seeds: Seeds) -> _TrainedModel:
+    """Fit a mixture of exact GPs of several kernel families, each on all rows."""
     with record.stage("training"):
         exact = fit_mixture(plan, groups.stored.store, groups.engine, record.trace, seeds.choice)
         record.stages.extend(exact.stages)
         record.choices.extend(exact.candidates)
     plan = replace(plan, kernel=exact.family.kernel)
-    shared = committees(plan, groups.stored, groups.extents, exact.theta)
-    return _Learnt(plan, exact.theta, groups, shared, Choice(None, 1.0, exact.calibration), exact.mixture)
+    committee_with = committees(plan, groups.stored, groups.extents, exact.theta)
+    return _TrainedModel(plan, exact.theta, groups, committee_with, Choice(None, 1.0, exact.calibration), exact.mixture)
 
 
-def _of_many_rows(
-    plan: Plan, groups: Groups, theta: Array, scorer: Scorer, again: _Again, log: Log, record: _Record
-) -> _Learnt:
-    """The start of training, the family of kernels, theta and the way to answer, in this order."""
-    rows, seeds = groups.rows, again.seeds
-    if plan.train and _free(plan) and groups.possible:
+def _fit_many_rows(
+    plan: Plan, groups: Groups, theta: Array, scorer: Scorer, cutter: _CellCutter, log: Log, record: _Record
+) -> _TrainedModel:
+    """Choose the start of training and the kernel family, train theta, and choose how queries are answered."""
+    rows, seeds = groups.rows, cutter.seeds
+    if plan.train and _is_trainable(plan) and groups.possible:
         with record.stage("start of training"):
-            starts = find_starts(plan, again.sample, theta, groups, scorer, log, record.trace)
+            starts = find_starts(plan, cutter.sample, theta, groups, scorer, log, record.trace)
             theta = next(start for start in starts if start.candidate.chosen).theta
             record.add(starts)
-            groups = again.cut(plan, groups, theta)
+            groups = cutter.cut(plan, groups, theta)
     if plan.train and plan.families and rows >= _ENOUGH_TO_CHOOSE:
         with record.stage("choice of kernel"):
             trials = try_kernels(plan, theta, groups, scorer, log, record.trace)
@@ -220,13 +231,13 @@ def _of_many_rows(
         groups = replace(groups, plan=plan)
     if plan.train:
         with record.stage("training"):
-            theta = _trained(plan, groups, theta, scorer, log, record, seeds)
+            theta = _trained_theta(plan, groups, theta, scorer, log, record, seeds)
             if groups.possible:
-                groups = again.cut(plan, groups, theta)
-    shared = committees(plan, groups.stored, groups.extents, theta)
+                groups = cutter.cut(plan, groups, theta)
+    committee_with = committees(plan, groups.stored, groups.extents, theta)
     near = partial(groups.model, plan.kernel, theta, plan.neighbours or DEFAULT_NEIGHBOURS)
-    choice = _choose(plan, groups.stored, near, shared, rows, scorer, record, seeds.choice)
-    return _Learnt(plan, theta, groups, shared, choice)
+    choice = _choose(plan, groups.stored, near, committee_with, rows, scorer, record, seeds.choice)
+    return _TrainedModel(plan, theta, groups, committee_with, choice)
 
 
 def _same_length(thetas: list[Array], length: int) -> Array:
@@ -246,10 +257,10 @@ def _store_rows(
     return write_store(plan.partitioner, data, plan.shape, metric, sample, seeds.keys, seeds.partition, storage, here)
 
 
-def _trained(
+def _trained_theta(
     plan: Plan, groups: Groups, theta: Array, scorer: Scorer, log: Log, record: _Record, seeds: Seeds
 ) -> Array:
-    """Theta from groups of neighbouring rows; from the cells where that is asked for, or where groups make no sense."""
+    """Theta, trained on groups of neighbouring rows; on cells where the user chose so or groups are impossible."""
     stored, trace = groups.stored, record.trace
     sizes = stored.cells.sizes
     if plan.training == "auto" and groups.possible:
@@ -257,32 +268,32 @@ def _trained(
         if plan.restarts:
             evidence = groups.evidence(plan.kernel, theta, _RESTART_EXPERTS, log)
             few = np.full(_RESTART_EXPERTS, groups.size)
-            climbed = _restart(plan, evidence, theta, few, trace, seeds.restarts)
-            record.stages.extend(climbed.stages)
-            start = climbed.theta
-        trained = train_on_groups(
+            best = _restart(plan, evidence, theta, few, trace, seeds.restarts)
+            record.stages.extend(best.stages)
+            start = best.theta
+        result = train_on_groups(
             lambda theta, count: groups.evidence(plan.kernel, theta, count, log),
             lambda theta: scorer.score(groups.model(plan.kernel, theta, _JUDGING_NEIGHBOURS)).score,
             start, plan.bounds, trace, plan.precision,
         )  # fmt: skip
-        record.stages.extend(trained.stages)
-        return trained.theta
+        record.stages.extend(result.stages)
+        return result.theta
     evidence = log.recorded(
         summed_evidence(plan.kernel, stored.store, stored.cells, stored.tree, groups.engine, plan.dof)
     )
     if plan.training == "auto":
         plan = _economical(plan, sizes)
-    climbed = _restart(plan, evidence, theta, sizes, trace, seeds.restarts)
-    trained = _train(plan, evidence, climbed.theta, sizes, trace, seeds.batches)
-    record.stages.extend((*climbed.stages, *trained.stages))
-    return trained.theta
+    best = _restart(plan, evidence, theta, sizes, trace, seeds.restarts)
+    result = _train(plan, evidence, best.theta, sizes, trace, seeds.batches)
+    record.stages.extend((*best.stages, *result.stages))
+    return result.theta
 
 
 def _choose(
-    plan: Plan, stored: StoredPartition, model: Callable[[], Neighbourhood], shared: Callable[[float], Committee],
-    rows: int, scorer: Scorer, record: _Record, rng: np.random.Generator,
+    plan: Plan, stored: StoredPartition, model: Callable[[], Neighbourhood],
+    committee_with: Callable[[float], Committee], rows: int, scorer: Scorer, record: _Record, rng: np.random.Generator,
 ) -> Choice:  # fmt: skip
-    """How queries are answered, and the distribution of errors."""
+    """Choose how queries are answered, and learn the distribution of errors."""
     open_choice = Choice(None, plan.shape.sharing or SHARING[1], Calibration.none())
     if not plan.partitioner.local:
         return open_choice
@@ -290,7 +301,7 @@ def _choose(
     if not plan.train or rows < _ENOUGH_TO_CHOOSE:
         return replace(open_choice, neighbourhood=near if plan.method == "neighbourhood" else None)
     with record.stage("choice of prediction"):
-        committees = CommitteeScorer.drawn(shared, stored.cells, scorer, rng)
+        committees = CommitteeScorer.drawn(committee_with, stored.cells, scorer, rng)
         allowed = plan.method != "neighbourhood" and can_be_held_out(plan.rule)
         if near is None and not allowed:
             return open_choice
@@ -303,12 +314,12 @@ def _choose(
 
 
 def _nearest(plan: Plan, cells: RowLists) -> int | None:
-    """How many experts answer; None where that is open."""
+    """How many experts answer a query; None where that is to be chosen."""
     return None if plan.nearest == "auto" else len(cells) if plan.nearest is None else int(plan.nearest)
 
 
 def _economical(plan: Plan, sizes: Array) -> Plan:
-    """What "auto" means: all experts every time as long as that is little work; one alone as exactly as can be."""
+    """What training="auto" means on cells: all experts as long as that is little work; one expert to full precision."""
     little = float((sizes.astype(float) ** 3).sum()) <= _FULL_WORK
     precision = plan.precision if len(sizes) == 1 else plan.precision.no_finer(NEAR)
     return replace(plan, training="full" if little else "progressive", precision=precision)
@@ -316,7 +327,7 @@ def _economical(plan: Plan, sizes: Array) -> Plan:
 
 def _train(
     plan: Plan, evidence: Objective, theta: Array, sizes: Array, trace: Trace, rng: np.random.Generator
-) -> Trained:
+) -> TrainingResult:
     if plan.training == "full":
         return train_full(evidence, theta, plan.bounds, trace, plan.precision)
     return train_progressive(evidence, theta, plan.bounds, trace, plan.precision, sizes, rng)
@@ -324,19 +335,19 @@ def _train(
 
 def _restart(
     plan: Plan, evidence: Objective, theta: Array, sizes: Array, trace: Trace, rng: np.random.Generator
-) -> Trained:
-    """Where training begins: `theta`, or the best end of climbs from it and from as many other starts as asked for.
+) -> TrainingResult:
+    """Where training begins: `theta`, or the best optimum reached from it and from `plan.restarts` other starts.
 
-    Full training climbs on all experts, progressive training on a few.
+    Full training uses all experts here, progressive training a few.
     """
     if plan.restarts == 0:
-        return Trained(theta, ())
+        return TrainingResult(theta, ())
     whole = plan.training == "full" or len(sizes) <= _RESTART_EXPERTS
     few = None if whole else np.sort(rng.permutation(len(sizes))[:_RESTART_EXPERTS])
     starts = [theta, *(theta + _RESTART_SPREAD * rng.standard_normal((plan.restarts, len(theta))))]
     climbs = [maximise("restart", evidence, few, s, plan.bounds, trace, plan.precision) for s in starts]
     best = max(climbs, key=lambda c: c.stage.evidence_per_point)
-    return Trained(best.theta, tuple(c.stage for c in climbs))
+    return TrainingResult(best.theta, tuple(c.stage for c in climbs))
 
 
 def _communication_rows(experts: RowLists, n: int, rng: np.random.Generator) -> Array:

@@ -1,8 +1,8 @@
 """Where training starts: theta at several scales, judged by held-out predictions.
 
 A thousand scattered rows show no structure that is shorter than the distance between them, and training from a theta
-that takes it for noise stays there. Two other starts look closer: at rows that are near each other in all columns, and
-at single columns, along which the target may vary much faster than scattered rows can show.
+that explains it as noise stays there. Two other starts use smaller distances: rows that are near each other in all
+columns, and single columns, along which the target may vary much faster than scattered rows can show.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.data.scan import Sample
 from gigagp.fit.groups import Groups
+from gigagp.fit.held_out_scores import Scorer
 from gigagp.fit.plan import Log, Plan
 from gigagp.fit.rough_theta import ROUGH
-from gigagp.fit.selection import Scorer
 from gigagp.fit.training import Trace, maximise
 from gigagp.model.fit_report import Candidate, Stage
 
-_GROUPS = 16
+_GROUPS = 16  # of neighbouring rows per round
 _ROUNDS = 2  # of forming groups and training on them
 _ITERATIONS = 20  # of L-BFGS per round
 _NEIGHBOURS = 32  # of the held-out predictions that compare the starts
 _NOISE_SHARE = 0.1  # of the variance within a group, where training starts
 _SPREADS = 2.0  # length-scales at the start, in standard deviations within a group
 _SHORTEST_SHARE = 1e-3  # of a column's standard deviation: the shortest length-scale at a start
-_VARIOGRAM_ROWS = 1 << 16
+_VARIOGRAM_ROWS = 1 << 16  # rows of the sample, at most, that variograms are formed of
 _LEAST_VARIOGRAM_ROWS = 4096  # rows from which variograms are formed
 _LONGEST_LAG = 4  # as one over a share of the rows
-_STANDARD_ERRORS = 5.0  # by which a variogram must rise to count
-_LEAST_RISE = 0.02  # as a share of its value
+_STANDARD_ERRORS = 5.0  # number of standard errors by which a variogram must rise
+_LEAST_RISE = 0.02  # of a variogram, as a share of its value at the longest lag
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,13 +102,13 @@ def _single_columns(plan: Plan, sample: Sample, theta: Array) -> Array | None:
         return None
     metric = plan.metric(theta, X.shape[1])
     scales = 1 / np.maximum(metric, 1e-300)
-    found = False
+    shorter = False
     for j in range(X.shape[1]):
         order = np.lexsort((sample.keys[: len(y)], X[:, j]))
         scale = _rise(X[order, j], y[order], len(y) // _LONGEST_LAG)
         if scale is not None and scale < scales[j] / 2:
-            scales[j], found = scale, True
-    return _with_lengthscales(plan, theta, scales) if found else None
+            scales[j], shorter = scale, True
+    return _with_lengthscales(plan, theta, scales) if shorter else None
 
 
 def _rise(x: Array, y: Array, lag: int) -> float | None:

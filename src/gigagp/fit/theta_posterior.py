@@ -67,38 +67,39 @@ class Posterior:
         """The evidence and the log prior together, as a function of theta."""
 
         def posterior(theta: Array, leaves: Array | None) -> Evidence:
-            seen = expert.evidence(self.family.kernel, theta, X, y, work)
-            value, gradient = seen.value + self.prior.log_density(theta), seen.gradient + self.prior.gradient(theta)
-            return Evidence.of(value, gradient, seen.points, seen.jitter)
+            total = expert.evidence(self.family.kernel, theta, X, y, work)
+            value = total.value + self.prior.log_density(theta)
+            gradient = total.gradient + self.prior.gradient(theta)
+            return Evidence.of(value, gradient, total.points, total.jitter)
 
         return posterior
 
     def after(self, other: Mode, covariance: Array) -> tuple[Array, Array]:
-        """Where this family's theta is to be expected when another's mode is known, and how it varies there.
+        """This family's theta and its covariance, as expected from the mode of another family.
 
-        Parameters that the other has not are as at the start, and vary as the prior says.
+        Parameters that the other family does not have are as at the start, with the covariance of the prior.
         """
         start = self.family.start(other.posterior.family.plain(other.theta))
-        shared = np.append(np.arange(len(other.theta) - 1), len(start) - 1)
+        common = np.append(np.arange(len(other.theta) - 1), len(start) - 1)
         expected = np.diag(self.prior.spread**2)
-        expected[np.ix_(shared, shared)] = covariance
+        expected[np.ix_(common, common)] = covariance
         return start, expected
 
     def mode(self, X: Array, y: Array, start: Array, precision: Precision, work: Workspace) -> Mode:
-        """The end of a climb by L-BFGS-B."""
+        """The mode that L-BFGS-B reaches from a start."""
         trace = Trace()
         end = maximise(self.name, self.log_density(X, y, work), None, start, self.bounds, trace, precision)
         return Mode(self, end.theta, (end.stage,), trace)
 
     def mode_near(self, X: Array, y: Array, start: Array, covariance: Array, gain: float, work: Workspace) -> Mode:
-        """The mode near a theta, given about how it varies around the mode; see `climb`.
+        """The mode near a theta, from an approximate covariance of theta there; see `climb`.
 
-        Where the posterior is too unlike a Gaussian for that, L-BFGS-B goes on.
+        Where the posterior is too unlike a Gaussian for that, L-BFGS-B continues.
         """
         trace = Trace()
         near = climb(self.name, self.log_density(X, y, work), start, covariance, self.bounds, trace, gain)
-        found = Mode(self, near.theta, (near.stage,), trace)
-        return found if near.stage.converged else found.followed_by(self.mode(X, y, near.theta, NEAR, work))
+        mode = Mode(self, near.theta, (near.stage,), trace)
+        return mode if near.stage.converged else mode.followed_by(self.mode(X, y, near.theta, NEAR, work))
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,13 +147,13 @@ class Mode:
         return first
 
     def followed_by(self, other: Mode) -> Mode:
-        """A mode that was found from this one, with the optimisations of both."""
+        """A mode that was reached from this one, with the optimisations of both."""
         trace = Trace()
         trace.add(self.trace)
         trace.add(other.trace)
         return replace(other, stages=self.stages + other.stages, trace=trace)
 
-    def left_out(self, X: Array, y: Array, theta: Array | None = None) -> LeaveOneOut:
+    def leave_one_out(self, X: Array, y: Array, theta: Array | None = None) -> LeaveOneOut:
         """Every row predicted by all others, at this theta or another."""
         return LeaveOneOut.of(self.posterior.family.kernel, self.theta if theta is None else theta, X, y)
 
@@ -174,9 +175,9 @@ class Mode:
             density = self.posterior.log_density(np.ascontiguousarray(X[rest]), y[rest], work)
             covariance = laplace.covariance(int(rest.sum()))
             end = climb("fold", density, self.theta, covariance, self.posterior.bounds, Trace(), _FOLD_GAIN)
-            here = self.left_out(X, y, end.theta)
+            here = self.leave_one_out(X, y, end.theta)
             mean[out], variance[out], misfit[out] = here.mean[out], here.variance[out], here.misfit(out)
-        return HeldOut(mean, variance, misfit, self.left_out(X, y).errors)
+        return HeldOut(mean, variance, misfit, self.leave_one_out(X, y).errors)
 
     def samples(self, laplace: Laplace, draws: Array) -> list[Array]:
         """Thetas around the mode, one on either side for each standard normal draw."""
@@ -199,11 +200,12 @@ def climb(
     """
     low, high = bounds.T
     theta = np.clip(start, low, high)
-    seen = density(theta, None)
-    trace.record(theta, seen)
+    total = density(theta, None)
+    trace.record(theta, total)
     C, steps, evaluations, message, done = covariance, 0, 1, "too many steps", False
     while steps < _MOST_STEPS:
-        slope = np.where((theta <= low) & (seen.gradient < 0) | (theta >= high) & (seen.gradient > 0), 0, seen.gradient)
+        gradient = total.gradient
+        slope = np.where((theta <= low) & (gradient < 0) | (theta >= high) & (gradient > 0), 0, gradient)
         step = np.where(slope == 0, 0.0, C @ slope)
         promise = float(slope @ step)
         if promise < 2 * gain:
@@ -212,18 +214,18 @@ def climb(
         step *= min(1.0, _LONGEST_STEP / float(np.abs(step).max()))
         for _ in range(_MOST_CUTS):
             following = np.clip(theta + step, low, high)
-            then = density(following, None)
-            trace.record(following, then)
+            next_total = density(following, None)
+            trace.record(following, next_total)
             evaluations += 1
-            if then.value > seen.value + _LEAST_ASCENT * float(slope @ (following - theta)):
+            if next_total.value > total.value + _LEAST_ASCENT * float(slope @ (following - theta)):
                 break
             step *= _CUT
         else:
             message = "the curvature is not as expected"
             break
-        C = _bfgs(C, following - theta, seen.gradient - then.gradient)
-        theta, seen, steps = following, then, steps + 1
-    stage = Stage(name, seen.experts, seen.points, steps, evaluations, seen.value / seen.points, message, done)
+        C = _bfgs(C, following - theta, total.gradient - next_total.gradient)
+        theta, total, steps = following, next_total, steps + 1
+    stage = Stage(name, total.experts, total.points, steps, evaluations, total.value / total.points, message, done)
     return Climb(theta, stage)
 
 

@@ -13,7 +13,9 @@ from gigagp.data.store import ExpertStore
 from gigagp.datasets import robot_arm
 from gigagp.engines import SerialEngine
 from gigagp.errors import InvalidParameter
-from gigagp.fit.selection import Gain, Scored, Scorer, choose_inner, choose_sharing
+from gigagp.fit.committee_scores import choose_sharing
+from gigagp.fit.held_out_scores import Gain, HeldOutScore, Scorer
+from gigagp.fit.selection import choose_inner
 from gigagp.kernels import Linear, Matern32, Matern52, SquaredExponential
 from gigagp.model.calibration import Calibration, Setting
 from gigagp.model.fit_report import Candidate
@@ -145,8 +147,8 @@ class Model:
 @pytest.mark.parametrize("error", [0.9, 1.0])
 def test_the_nearest_answer_on_their_own_only_where_that_gains(neighbours, sizes, error):
     class Same:
-        def score(self, model):
-            return scored(np.full(2000, error if model.inner else 1.0))
+        def compare(self, model, reference, previous):
+            return scored(np.full(2000, error if model.inner else 1.0)), previous
 
     model, before = Model(ExpertStore(np.zeros((3000, 1)), np.zeros(3000)), neighbours), scored(np.ones(2000))
     usual = Candidate("neighbours", str(neighbours), before.score, True)
@@ -161,7 +163,7 @@ def test_the_nearest_answer_on_their_own_only_where_that_gains(neighbours, sizes
 def scored(errors, seed=0):
     prediction = LatentPrediction(np.zeros(len(errors)), np.full(len(errors), 0.5), np.ones(len(errors)))
     y = errors * np.random.default_rng(seed).standard_normal(len(errors))
-    return Scored(np.arange(len(y)), y, prediction, Calibration.learnt(prediction, y, Setting(0.1, 1.0)))
+    return HeldOutScore(np.arange(len(y)), y, prediction, Calibration.learnt(prediction, y, Setting(0.1, 1.0)))
 
 
 def test_a_gain_must_be_worth_while_and_not_chance():
@@ -185,11 +187,13 @@ def test_a_gain_is_clear_where_more_rows_would_not_change_the_decision():
 def test_held_out_predictions_are_the_same_at_once_and_in_parts():
     """So that rows of a trial need not be predicted again for the calibration."""
     X, y = robot_arm(3000)
-    model = HGPRegressor(Matern32(), method="neighbourhood", neighbours=16, random_state=0).fit(X, y)._neighbourhood
+    model = (
+        HGPRegressor(Matern32(), method="neighbourhood", neighbours=16, random_state=0).fit(X, y).model_.neighbourhood
+    )
     with SerialEngine() as engine:
         scorer = Scorer.drawn(len(y), 1.0, engine, np.random.default_rng(0))
-        parts = scorer.extended(model, scorer.score(model, 150), 400)
-        whole = scorer.scored_by(model, scorer.order[:400])
+        parts = scorer.extend(model, scorer.score(model, 150), 400)
+        whole = scorer.score_rows(model, scorer.order[:400])
     for ours, theirs in (
         (parts.rows, whole.rows),
         (parts.prediction.mean, whole.prediction.mean),
@@ -201,11 +205,11 @@ def test_held_out_predictions_are_the_same_at_once_and_in_parts():
 
 def test_two_models_are_compared_by_as_few_rows_as_the_difference_needs():
     X, y = robot_arm(6000)
-    few = HGPRegressor(Matern52(), method="neighbourhood", neighbours=4, random_state=0).fit(X, y)._neighbourhood
+    few = HGPRegressor(Matern52(), method="neighbourhood", neighbours=4, random_state=0).fit(X, y).model_.neighbourhood
     with SerialEngine() as engine:
         scorer = Scorer.drawn(len(y), 1.0, engine, np.random.default_rng(0))
-        clear, known = scorer.compared(replace(few, neighbours=32), few, scorer.score(few, 512))
+        clear, known = scorer.compare(replace(few, neighbours=32), few, scorer.score(few, 512))
         assert len(clear.rows) == len(known.rows) == 512
-        unclear, known = scorer.compared(few, few, scorer.score(few, 512))
+        unclear, known = scorer.compare(few, few, scorer.score(few, 512))
     assert np.array_equal(unclear.rows, known.rows)
     assert Gain.of(unclear, known).value == 0.0

@@ -7,7 +7,8 @@ import pytest
 
 from gigagp import HGPRegressor, load
 from gigagp.model.fit_warnings import MissedStructure, ParameterAtBound
-from gigagp.model.persistence import _described_warning, _warning
+from gigagp.model.loading import read_warning
+from gigagp.model.saving import describe_warning
 from gigagp.model.units import Units
 
 UNITS = Units(("age", "id"), "price", (1.0, 1.0), 1.0)
@@ -45,7 +46,7 @@ def test_only_extreme_length_scales_are_interpreted():
 @pytest.mark.parametrize("warning", WARNINGS)
 def test_plain_values_give_the_warning_back(warning):
     names = ("lengthscale[0]", "left.lengthscale[1]", "variance", "noise_variance")
-    assert _warning(_described_warning(warning), names) == warning
+    assert read_warning(describe_warning(warning), names) == warning
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_plain_values_give_the_warning_back(warning):
 )
 def test_other_values_are_refused(change):
     with pytest.raises(ValueError, match=r"."):
-        _warning(_described_warning(WARNINGS[3]) | change, ("variance", "noise_variance"))
+        read_warning(describe_warning(WARNINGS[3]) | change, ("variance", "noise_variance"))
 
 
 def test_a_loaded_model_has_the_warnings_of_the_saved_one(tmp_path):

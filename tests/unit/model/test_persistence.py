@@ -386,7 +386,7 @@ def test_what_could_not_be_made_again_is_not_saved(data, model, tmp_path):
         HGPRegressor().save(tmp_path / "model")
     broken = copy.deepcopy(model)
     broken.model_.committee.router.centres[0, 0] = 1e200
-    with pytest.raises(InvalidParameter, match=r"could not be loaded again, and is not saved: .*centres"):
+    with pytest.raises(InvalidParameter, match=r"could not be loaded again and is not saved: .*centres"):
         broken.save(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
 
@@ -397,14 +397,14 @@ def test_what_could_not_be_made_again_is_not_saved(data, model, tmp_path):
 def test_only_a_model_is_replaced_and_only_when_told(model, random_model, data, tmp_path):
     folder = tmp_path / "a" / "b" / "model"
     model.save(folder)  # parents are made
-    with pytest.raises(InvalidParameter, match="holds a model; give overwrite=True"):
+    with pytest.raises(InvalidParameter, match="contains a model; pass overwrite=True"):
         model.save(folder)
     other = random_model
     other.save(str(folder), overwrite=True)
     assert_same(other, gigagp.load(str(folder)), data[0][:9])
     assert [path.name for path in folder.parent.iterdir()] == ["model"]
     (folder / "notes.txt").write_text("mine")
-    with pytest.raises(InvalidParameter, match=r"no model of gigagp \(notes.txt\); choose another"):
+    with pytest.raises(InvalidParameter, match=r"other than a gigagp model \(notes.txt\); choose another"):
         model.save(folder, overwrite=True)
     assert (folder / "notes.txt").read_text() == "mine"
     with pytest.raises(InvalidParameter, match="is a file"):
@@ -418,7 +418,7 @@ def test_only_a_model_is_replaced_and_only_when_told(model, random_model, data, 
         theirs = tmp_path / "theirs"
         theirs.mkdir(exist_ok=True)
         (theirs / "manifest.json").write_text(text)
-        with pytest.raises(InvalidParameter, match="no model of gigagp"):
+        with pytest.raises(InvalidParameter, match="other than a gigagp model"):
             model.save(theirs, overwrite=True)
         assert (theirs / "manifest.json").read_text() == text
 
@@ -474,7 +474,7 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
     model.save(beside / "[model]")
     assert {path.name for path in beside.iterdir()} == {"model", "[model]"}
     saved.rename(beside / ".model.old-3-4")  # killed between two renames
-    with pytest.raises(InvalidParameter, match="holds a model"):
+    with pytest.raises(InvalidParameter, match="contains a model"):
         model.save(saved)
     gigagp.load(saved)
 
@@ -556,7 +556,7 @@ def test_what_appears_there_while_we_write_is_not_lost(model, tmp_path, monkeypa
         (tmp_path / "model" / "thesis.tex").write_text("mine")
 
     monkeypatch.setattr(array_files.ArrayFile, "append", slowly)
-    with pytest.raises(InvalidParameter, match="no model of gigagp"):
+    with pytest.raises(InvalidParameter, match="other than a gigagp model"):
         model.save(tmp_path / "model", overwrite=overwrite)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
     assert (tmp_path / "model" / "thesis.tex").read_text() == "mine"
@@ -693,25 +693,25 @@ def put(value):
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("theta", put(800.0), "no logarithms of parameters"),
-        ("theta", put(-800.0), "no logarithms of parameters"),
+        ("theta", put(800.0), "cannot be logarithms of parameters"),
+        ("theta", put(-800.0), "cannot be logarithms of parameters"),
         ("theta", put(np.nan), "not finite"),
         ("theta", lambda theta: theta[1:], "does not hold what the manifest says, float64 of shape"),
         ("theta", lambda theta: theta.astype("float32"), "does not hold"),
-        ("centres", put(-1e200), "no distances"),
-        ("metric", put(-1.0), "no distances"),
-        ("metric", put(1e200), "no distances"),
+        ("centres", put(-1e200), "cannot be distances"),
+        ("metric", put(-1.0), "cannot be distances"),
+        ("metric", put(1e200), "cannot be distances"),
         ("inputs", put(0.0), "scales are not positive"),
         ("target", put(-1.0), "scales are not positive"),
         ("X", put(np.inf), "not finite"),
         ("y", put(np.nan), "not finite"),
         ("X", np.asfortranarray, "does not hold"),
-        ("outside", put(-1), "points are not there"),
-        ("outside", put(2**62), "points are not there"),
+        ("outside", put(-1), "more points than exist"),
+        ("outside", put(2**62), "more points than exist"),
         ("cells_starts", put(2**62), "it ends at 4611686018427387904, with 240 rows"),
         ("cells_starts", lambda starts: starts[::-1], "do not ascend from 0"),
-        ("tree", put(7), "it has 7 leaves, where 6 experts are"),
-        ("tree", put(-1), "not a tree"),
+        ("tree", put(7), "it has 7 leaves, but there are 6 experts"),
+        ("tree", put(-1), "not a valid tree"),
     ],
 )
 def test_what_arrays_say_is_checked_even_if_signed(saved, name, change, message):
@@ -732,9 +732,9 @@ def test_what_arrays_say_is_checked_even_if_signed(saved, name, change, message)
         ("columns", 2**50, "its kernel does not fit its number of columns"),
         ("leaves", 0, "leaves is 0"),
         ("leaves", 2**50, "does not hold|bytes"),
-        ("dtype", "object", "type of numbers"),
-        ("levels", [2] * 1000, "it has no tree"),
-        ("levels", [2**50], "it has no tree"),
+        ("dtype", "object", "neither float32 nor float64"),
+        ("levels", [2] * 1000, "it does not describe a valid tree"),
+        ("levels", [2**50], "it does not describe a valid tree"),
         ("experts", "all", "it does not describe valid experts"),
         ("experts", "lists", "experts_starts.npy is missing"),
         ("communication", 2**50, "communication.npy is missing"),
@@ -783,5 +783,5 @@ def test_boxes_that_end_before_they_begin_are_damage(saved):
     loaded = gigagp.load(saved)
     boxes = loaded.model_.committee.router.boxes
     boxes.lows, boxes.highs = boxes.highs, boxes.lows
-    with pytest.raises(InvalidParameter, match=r"lows\.npy is damaged: a cell ends before it begins"):
+    with pytest.raises(InvalidParameter, match=r"lows\.npy is damaged: a lower side of a box is above"):
         loaded.save(saved.parent / "upside_down")

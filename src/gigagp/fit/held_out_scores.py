@@ -1,0 +1,167 @@
+"""Scores of candidate models on held-out rows.
+
+A training row predicted from its neighbours without itself is what a query would get, so every candidate is judged by
+one score: the mean CRPS of held-out rows under its own calibrated distribution. (The log density would reward models
+that know repeated targets to many digits, whatever their other errors.) All candidates predict the same rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.engines import Engine
+from gigagp.model import neighbourhood
+from gigagp.model.calibration import Calibration, Setting
+from gigagp.model.committee import Committee
+from gigagp.model.latent import LatentPrediction
+from gigagp.model.neighbourhood import Neighbourhood
+
+NEGLIGIBLE_GAIN = 0.003  # relative gain of a committee below which neighbourhoods predict
+DOUBLING_GAIN = 0.005  # relative gain for which the number of neighbours, or sharing, is doubled
+_MOST_ROWS = 8192  # held-out rows that the model is calibrated by
+_LEAST_CALIBRATION_ROWS = 2048  # held-out rows, whatever they cost: 50% intervals are then known to about one point
+_TRIAL_ROWS = 2048  # held-out rows of one candidate
+_FEWEST_ROWS = 512  # held-out rows that candidates are first compared by
+_WORK = 1.2e10  # multiplications that held-out rows may cost, for one candidate or for the calibration
+_STANDARD_ERRORS = 1.0  # number of standard errors by which a gain must exceed zero
+_CLEAR_ERRORS = 2.0  # number of standard errors from a threshold at which more rows would not change the decision
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutScore:
+    """Held-out predictions of some rows, the calibration learnt from them, and their score."""
+
+    rows: Array
+    y: Array
+    prediction: LatentPrediction
+    calibration: Calibration
+
+    @cached_property
+    def losses(self) -> Array:
+        """The CRPS of each row."""
+        return self.calibration.crps(self.prediction, self.y)
+
+    @property
+    def score(self) -> float:
+        """The mean CRPS; infinite where there were too few rows, or no errors, to learn from."""
+        return float(self.losses.mean()) if self.calibration.rows else np.inf
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The relative reduction of the score from one model to another on the same rows, and its standard error."""
+
+    value: float
+    error: float
+
+    @classmethod
+    def of(cls, candidate: HeldOutScore, reference: HeldOutScore) -> Gain:
+        """The gain of a candidate over a reference, from the rows that both have predicted."""
+        if not (candidate.calibration.rows and reference.calibration.rows):
+            return cls(0.0, np.inf)
+        count = min(len(candidate.y), len(reference.y))
+        losses, reference_losses = candidate.losses[:count], reference.losses[:count]
+        mean = max(float(reference_losses.mean()), float(np.finfo(float).tiny))
+        difference = (reference_losses - losses) / mean
+        return cls(float(difference.mean()), float(difference.std() / np.sqrt(count)))
+
+    def exceeds(self, least: float) -> bool:
+        """Whether the gain is large enough and significant."""
+        return self.value > max(least, _STANDARD_ERRORS * self.error)
+
+    def may_exceed(self, least: float) -> bool:
+        """Whether these rows do not rule out that the gain is large enough."""
+        return self.value + _STANDARD_ERRORS * self.error > least
+
+    def is_clear(self, threshold: float) -> bool:
+        """Whether the gain is so far from a threshold that more rows would hardly change the side."""
+        return abs(self.value - threshold) > _CLEAR_ERRORS * self.error
+
+
+@dataclass(frozen=True, eq=False)
+class Scorer:
+    """Scores neighbourhoods on random rows in a fixed order; cheap models predict more of them than costly ones."""
+
+    order: Array
+    engine: Engine
+    target: float  # variance of the target, in the model's units
+
+    @classmethod
+    def drawn(cls, rows: int, target: float, engine: Engine, rng: np.random.Generator) -> Scorer:
+        """With a random order of the rows, or of some of them where they are many."""
+        few = min(rows, _MOST_ROWS)
+        order = rng.permutation(rows) if rows <= 4 * few else np.unique(rng.integers(rows, size=2 * few))
+        return cls(rng.permutation(order)[:few], engine, target)
+
+    def calibrate(self, model: Neighbourhood, previous: HeldOutScore | None = None) -> HeldOutScore:
+        """Held-out predictions of many rows, for the chosen model; previous predictions are not repeated."""
+        count = int(max(_LEAST_CALIBRATION_ROWS, min(_WORK / model.work, _MOST_ROWS)))
+        if previous is not None:
+            return self.extend(model, previous, count)
+        return self.score_rows(model, self.order[:count])
+
+    def score(self, model: Neighbourhood, rows: int = _TRIAL_ROWS) -> HeldOutScore:
+        """Held-out predictions of this number of rows, or of as many as the work allows."""
+        return self.score_rows(model, self.order[: min(rows, self._affordable(model))])
+
+    def score_few(self, model: Neighbourhood) -> HeldOutScore:
+        """Held-out predictions of the rows that candidates are first compared by."""
+        return self.score(model, _FEWEST_ROWS)
+
+    def _affordable(self, model: Neighbourhood) -> int:
+        return int(max(_FEWEST_ROWS, min(_WORK / model.work, _TRIAL_ROWS)))
+
+    def extend(self, model: Neighbourhood, previous: HeldOutScore, count: int) -> HeldOutScore:
+        """Held-out predictions of the first `count` rows, of which some have been predicted before."""
+        rows = self.order[len(previous.rows) : count]
+        if len(rows) == 0:
+            return previous
+        X, y = model.store.gather(rows)
+        prediction = neighbourhood.predict(model, np.ascontiguousarray(X), self.engine, held_out=rows)
+        joined = LatentPrediction.joined([previous.prediction, prediction])
+        return self.with_calibration(np.append(previous.rows, rows), np.append(previous.y, y), joined, model)
+
+    def compare(
+        self, model: Neighbourhood, reference: Neighbourhood, previous: HeldOutScore
+    ) -> tuple[HeldOutScore, HeldOutScore]:
+        """Held-out predictions of two models, of as many rows as are needed to decide whether the first is better.
+
+        previous : predictions of the reference
+        """
+        count, most = min(_FEWEST_ROWS, len(self.order)), min(self._affordable(model), len(self.order))
+        score = self.score(model, count)
+        while True:
+            previous = self.extend(reference, previous, count)
+            if count >= most or Gain.of(score, previous).is_clear(DOUBLING_GAIN):
+                return score, previous
+            count = min(2 * count, most)
+            score = self.extend(model, score, count)
+
+    def score_rows(self, model: Neighbourhood, rows: Array) -> HeldOutScore:
+        """Held-out predictions of these rows from their neighbours."""
+        X, y = model.store.gather(rows)
+        prediction = neighbourhood.predict(model, np.ascontiguousarray(X), self.engine, held_out=rows)
+        return self.with_calibration(rows, y, prediction, model)
+
+    def gain_over(self, committee: HeldOutScore, model: Neighbourhood) -> Gain:
+        """By how much a committee predicts its held-out rows better than their neighbours do."""
+        return Gain.of(committee, self.score_rows(model, committee.rows[: self._affordable(model)]))
+
+    def with_calibration(
+        self, rows: Array, y: Array, prediction: LatentPrediction, model: Neighbourhood | Committee
+    ) -> HeldOutScore:
+        """Held-out predictions with the calibration that is learnt from them."""
+        y = y.astype(float)
+        return HeldOutScore(rows, y, prediction, Calibration.learnt(prediction, y, setting(model, self.target)))
+
+
+def setting(model: Neighbourhood | Committee, target: float) -> Setting:
+    """Variances of noise, prior and target; a kernel that is not stationary has no one prior variance."""
+    theta = model.theta[:-1]
+    stationary = model.kernel.metric(theta) is not None
+    prior = float(model.kernel.diagonal(theta, model.store.X[:1])[0]) if stationary else None
+    return Setting(model.noise, prior, target)

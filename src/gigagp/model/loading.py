@@ -1,0 +1,377 @@
+"""Reads a fitted model from a folder; its rows are mapped into memory.
+
+Loading executes nothing from the folder and trusts none of its content. Whoever can write a folder can also write
+matching checksums, so the values of the arrays are checked even where all checksums are right.
+"""
+
+from __future__ import annotations
+
+import os
+import reprlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from gigagp import memory
+from gigagp.arrays import Array
+from gigagp.combine import RULES
+from gigagp.data import folders
+from gigagp.data.array_files import ArrayFiles
+from gigagp.data.folders import damaged
+from gigagp.data.row_lists import RowLists, Runs
+from gigagp.data.scaling import Scaling
+from gigagp.data.sources.encoding import Encoding
+from gigagp.data.store import DTYPES, ExpertStore, read_rows
+from gigagp.errors import InvalidInput
+from gigagp.kernels import Kernel
+from gigagp.model.calibration import Calibration, Setting
+from gigagp.model.committee import Committee
+from gigagp.model.distribution import Shape
+from gigagp.model.factor_cache import FactorCache
+from gigagp.model.fit_report import Candidate, FitReport, Stage
+from gigagp.model.fit_warnings import WARNINGS, FitWarning
+from gigagp.model.mixture import Member, Mixture
+from gigagp.model.model import CommitteeDefaults, Model
+from gigagp.model.model_format import (
+    BLOCK_SIDES,
+    FORMAT,
+    MANIFEST,
+    OLDEST_VERSION,
+    VERSION,
+    check_settings,
+    folder_path,
+)
+from gigagp.model.neighbour_search import BlockTree
+from gigagp.model.neighbourhood import Neighbourhood
+from gigagp.model.plain_values import Registry, count, field, from_plain, number, require
+from gigagp.model.routing import Router
+from gigagp.model.sharing import Neighbourhoods
+from gigagp.partition.kdtree import block_starts
+from gigagp.tree import Tree
+
+_Plain = TypeVar("_Plain")
+_NOT_DISTANCES = "its numbers cannot be distances"
+_DEEPEST = 200  # levels of a tree
+_FARTHEST = 1e140  # a distance whose square, in any number of columns, does not overflow
+_ATTEMPTS = 10  # at reading a model that is being replaced
+
+
+def load_model(
+    folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify: bool = True
+) -> tuple[Model, dict[str, Any]]:
+    """The model in a folder, its rows mapped into memory, and the parameters of its estimator.
+
+    kernels : classes of kernels, rules and partitioners that are not part of this package
+    verify : False to read the rows, and lists of rows, without comparing checksums
+    """
+    path, registry = folder_path(folder), Registry(kernels)
+    for _ in range(_ATTEMPTS):
+        before = _identity(path)
+        try:
+            model = read_model(path, registry, verify)
+        except InvalidInput:
+            if _identity(path) == before:
+                raise
+        else:
+            if _identity(path) == before:
+                return model
+        # Another model was put there during the reading. Files of both must not be mixed.
+    raise InvalidInput(f"{path} is being replaced again and again; load it when no process is saving to it")
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Device and inode of a folder, which change when it is replaced; None where it does not exist."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, dict[str, Any]]:
+    """The model in a folder that no other process replaces meanwhile, and the parameters of its estimator."""
+    manifest = folders.read_manifest(folder / MANIFEST, FORMAT, VERSION)
+    if manifest["version"] < OLDEST_VERSION:
+        raise InvalidInput(
+            f"{folder} was saved by gigagp 0.1, whose predictive distribution this version does not have; fit the "
+            "model again on its data, or load it with gigagp 0.1"
+        )
+    files = ArrayFiles(folder, manifest.get("files"))
+    with _as_damage(folder / MANIFEST):
+        rows, columns, leaves = (count(manifest, name, 1) for name in ("rows", "columns", "leaves"))
+        dtype = field(manifest, "dtype", str)
+        require(dtype in DTYPES, "its dtype is neither float32 nor float64")
+        settings = {name: from_plain(each, registry) for name, each in field(manifest, "settings", dict).items()}
+        check_settings(settings)
+        kernel = _kernel(manifest, columns, registry)
+        encoding, names = _columns(manifest, columns)
+        theta = _theta(files, kernel)
+        store = read_rows(files, rows, columns, dtype, verify)
+        cells = files.lists("cells", leaves, rows, verify)
+        router = _router(files, leaves, columns, cells)
+        experts = _experts(files, manifest, cells, store, router, verify)
+        near = _neighbourhood(manifest.get("neighbourhood"), kernel, theta, store, cells, router)
+        return Model(
+            committee=Committee(
+                kernel, theta, store, experts, _tree(files, manifest, leaves), router,
+                _communication(files, manifest, rows), field(manifest, "student", bool),
+                FactorCache(memory.budget(settings.get("memory")) // 4),
+            ),
+            neighbourhood=near,
+            mixture=_mixture(manifest.get("mixture"), files, store, registry, settings),
+            cells=cells,
+            local=field(manifest, "local", bool),
+            inputs=_scaling(files, "inputs", columns),
+            target=_scaling(files, "target", 1),
+            report=_report(files, manifest.get("report"), rows, kernel, theta, cells, experts),
+            encoding=encoding,
+            feature_names=None if names is None else tuple(names),
+            target_name=_target_name(manifest),
+            defaults=_defaults(field(manifest, "auto", dict)),
+        ), settings  # fmt: skip
+
+
+@contextmanager
+def _as_damage(manifest: Path) -> Iterator[None]:
+    """Report a ValueError about the manifest as damage to that file."""
+    try:
+        yield
+    except InvalidInput:  # its message states the remedy already
+        raise
+    except ValueError as error:
+        raise damaged(manifest, str(error)) from None
+
+
+def _kernel(manifest: dict[str, Any], columns: int, registry: Registry) -> Kernel:
+    kernel = from_plain(manifest.get("kernel"), registry)
+    if not isinstance(kernel, Kernel):
+        raise ValueError("it does not describe a valid kernel")
+    sizes = {len(p.values) for p in kernel.parameters if p.per_feature}
+    require(sizes <= {columns}, "its kernel does not fit its number of columns")
+    return kernel
+
+
+def _columns(manifest: dict[str, Any], columns: int) -> tuple[Encoding | None, list[str] | None]:
+    """How columns of tables are read, and their names."""
+    names, description = manifest.get("feature_names"), manifest.get("encoding")
+    if names is not None:
+        require(isinstance(names, list) and len(names) == columns, "it does not have one name per column")
+        require(all(isinstance(name, str) for name in names), "a column name is not text")
+    if description is None:
+        return None, names
+    try:
+        encoding = Encoding.from_dict(description)
+    except InvalidInput as error:
+        raise ValueError(str(error)) from None
+    require(len(encoding.feature_names) == columns, "its encoding does not fit its number of columns")
+    require(names in (None, encoding.feature_names), "its column names are not those of its encoding")
+    return encoding, names
+
+
+def _target_name(manifest: dict[str, Any]) -> str | None:
+    name = manifest.get("target_name")
+    require(name is None or isinstance(name, str), "the name of its target is not text")
+    return name
+
+
+def _defaults(content: dict[str, Any]) -> CommitteeDefaults:
+    name = field(content, "rule", str)
+    require(name in RULES, "it names an unknown combination rule")
+    return CommitteeDefaults(name, count(content, "nearest") or None)
+
+
+def _neighbourhood(
+    content: Any, kernel: Kernel, theta: Array, store: ExpertStore, cells: RowLists, router: Router
+) -> Neighbourhood | None:
+    if content is None:
+        return None
+    count_, exact = count(content, "neighbours", 1), field(content, "exact", bool)
+    require(isinstance(cells, Runs) and router.by_cells, "it predicts from neighbours, but its rows are not in cells")
+    assert isinstance(cells, Runs)
+    inner = count(content, "inner", 0) if "inner" in content else 0  # models of version 4 do not have it
+    return Neighbourhood(kernel, theta, store, cells, router, count_, exact, inner)
+
+
+def _mixture(
+    content: Any, files: ArrayFiles, store: ExpertStore, registry: Registry, settings: dict[str, Any]
+) -> Mixture | None:
+    if content is None:
+        return None
+    rows, columns = store.X.shape
+    require(isinstance(content, list) and bool(content), "its mixture has no members")
+    errors = files.read("held_out_errors", (len(content), rows), "float64")
+    members = []
+    for each, own in zip(content, errors, strict=True):
+        kernel, theta, weight = _kernel(each, columns, registry), _floats(each, "theta"), number(each, "weight")
+        require(len(theta) == len(kernel.theta) + 1 and 0 < weight <= 1, "a member of its mixture is not valid")
+        members.append(Member(kernel, theta, weight, np.array(own)))
+    return Mixture(tuple(members), store, FactorCache(memory.budget(settings.get("memory")) // 4))
+
+
+def _floats(content: dict[str, Any], name: str) -> Array:
+    values = field(content, name, list)
+    require(bool(values) and all(isinstance(v, float | int) for v in values), f"its {name} are not numbers")
+    array = np.array(values, float)
+    require(bool(np.isfinite(array).all()), f"its {name} are not finite")
+    return array
+
+
+def _calibration(content: dict[str, Any]) -> Calibration:
+    coefficients, weights, widths = (_floats(content, name) for name in ("coefficients", "weights", "widths"))
+    floor = number(content, "floor")
+    require(
+        len(coefficients) == len(Calibration.none().coefficients), "its calibration has a wrong number of coefficients"
+    )
+    require(len(weights) == len(widths) and 0 <= floor < np.inf, "its calibration is not valid")
+    require(bool((weights > 0).all() and (widths > 0).all()), "its calibration is not valid")
+    values = content.get("setting")
+    setting = None
+    if values is not None:
+        require(isinstance(values, list) and len(values) == 3, "its calibration is not valid")
+        noise, prior, target = values
+        for value in (noise, target, 1.0 if prior is None else prior):
+            require(isinstance(value, float | int) and 0 < value < np.inf, "its calibration is not valid")
+        setting = Setting(float(noise), None if prior is None else float(prior), float(target))
+    rows = count(content, "rows")
+    require((rows == 0) == (setting is None), "its calibration is not valid")
+    return Calibration(coefficients, floor, Shape(weights, widths), setting, rows, number(content, "score"))
+
+
+def _theta(files: ArrayFiles, kernel: Kernel) -> Array:
+    theta = files.read("theta", (len(kernel.theta) + 1,), "float64")
+    with np.errstate(over="ignore", under="ignore"):
+        values = np.exp(theta)
+    if not (np.isfinite(values) & (values > 0)).all():
+        raise damaged(files.path("theta"), "its numbers cannot be logarithms of parameters")
+    return theta
+
+
+def _tree(files: ArrayFiles, manifest: dict[str, Any], leaves: int) -> Tree:
+    sizes = field(manifest, "levels", list)
+    require(
+        0 < len(sizes) <= _DEEPEST and all(type(n) is int and 2 <= n <= leaves + 1 for n in sizes),
+        "it does not describe a valid tree",
+    )
+    whole = files.read("tree", (sum(sizes),), "int64")
+    levels = tuple(np.split(whole, np.cumsum(sizes)[:-1]))
+    width = 1
+    for level in levels:
+        if len(level) != width + 1 or level[0] != 0 or (level[1:] <= level[:-1]).any():
+            raise damaged(files.path("tree"), "it is not a valid tree")
+        width = int(level[-1])
+    if width != leaves:
+        raise damaged(files.path("tree"), f"it has {width} leaves, but there are {leaves} experts")
+    return Tree(levels)
+
+
+def _router(files: ArrayFiles, leaves: int, columns: int, cells: RowLists) -> Router:
+    """The search for experts: by boxes of cells, or by centres for partitions and earlier models without boxes."""
+    metric = files.read("metric", (columns,), "float64")
+    if not (metric.min() >= 0 and metric.max() <= _FARTHEST):
+        raise damaged(files.path("metric"), _NOT_DISTANCES)
+    (centres,) = _places(files, ("centres",), (leaves, columns))
+    if "lows" not in files:
+        return Router(centres, metric)
+    boxes = _boxes(files, ("lows", "highs"), (leaves, columns))
+    if not ("block_lows" in files and isinstance(cells, Runs)):
+        return Router(centres, metric, boxes)
+    starts = block_starts(cells.starts)
+    return Router(centres, metric, boxes, BlockTree.of(starts, *_boxes(files, BLOCK_SIDES, (len(starts) - 1, columns))))
+
+
+def _places(files: ArrayFiles, names: tuple[str, ...], shape: tuple[int, int]) -> list[Array]:
+    arrays = [files.read(name, shape, "float64") for name in names]
+    for name, array in zip(names, arrays, strict=True):
+        if not (np.isfinite(array).all() and np.abs(array).max() <= _FARTHEST):
+            raise damaged(files.path(name), _NOT_DISTANCES)
+    return arrays
+
+
+def _boxes(files: ArrayFiles, names: tuple[str, str], shape: tuple[int, int]) -> tuple[Array, Array]:
+    lows, highs = _places(files, names, shape)
+    if (lows > highs).any():
+        raise damaged(files.path(names[0]), "a lower side of a box is above its upper side")
+    return lows, highs
+
+
+def _experts(
+    files: ArrayFiles, manifest: dict[str, Any], cells: RowLists, store: ExpertStore, router: Router, verify: bool
+) -> RowLists:
+    """The rows each expert predicts from."""
+    kind, rows = field(manifest, "experts", str), len(store.y)
+    if kind == "cells":
+        return cells
+    if kind == "lists":
+        return files.lists("experts", len(cells), rows, verify)
+    if kind != "neighbourhoods" or not isinstance(cells, Runs):
+        raise ValueError("it does not describe valid experts")
+    outside = files.read("outside", (len(cells),), "int64")
+    if (outside < 0).any() or (outside > rows - cells.sizes).any():
+        raise damaged(files.path("outside"), "it asks for more points than exist")
+    return Neighbourhoods(store, cells, router, outside)
+
+
+def _communication(files: ArrayFiles, manifest: dict[str, Any], rows: int) -> Array | None:
+    size = count(manifest, "communication")
+    if size == 0:
+        return None
+    common = files.read("communication", (size,), "int64")
+    if common[0] < 0 or common[-1] >= rows or (common[1:] <= common[:-1]).any():
+        raise damaged(files.path("communication"), "it contains row numbers that do not exist")
+    return common
+
+
+def _scaling(files: ArrayFiles, name: str, columns: int) -> Scaling:
+    centre, scale = files.read(name, (2, columns), "float64")
+    if (scale <= 0).any():
+        raise damaged(files.path(name), "its scales are not positive")
+    return Scaling(centre, scale)
+
+
+def _report(
+    files: ArrayFiles, content: Any, rows: int, kernel: Kernel, theta: Array, cells: RowLists, experts: RowLists
+) -> FitReport:
+    evaluations, names = count(content, "evaluations"), (*kernel.names, "noise_variance")
+    return FitReport(
+        rows=rows,
+        leaves=len(cells),
+        points_per_leaf=(int(cells.sizes.min()), int(cells.sizes.max())),
+        points_per_expert=(int(experts.sizes.min()), int(experts.sizes.max())),
+        stages=tuple(_plain(Stage, each) for each in field(content, "stages", list)),
+        seconds={name: number(content["seconds"], name) for name in field(content, "seconds", dict)},
+        evidence_trace=tuple(files.read("evidence_trace", (evaluations,), "float64", finite=False).tolist()),
+        theta_trace=files.read("theta_trace", (evaluations, len(theta)), "float64", finite=False),
+        names=names,
+        theta=theta,
+        jitter=number(content, "jitter"),
+        jittered_experts=count(content, "jittered_experts"),
+        warnings=tuple(read_warning(each, names) for each in field(content, "warnings", list)),
+        dropped=count(content, "dropped"),
+        calibration=_calibration(field(content, "calibration", dict)),
+        choices=tuple(_plain(Candidate, each) for each in field(content, "choices", list)),
+    )
+
+
+def read_warning(content: Any, names: tuple[str, ...]) -> FitWarning:
+    kind = field(content, "kind", str)
+    require(kind in WARNINGS, f"a warning is of the unknown kind {reprlib.repr(kind)}")
+    warning = _plain(WARNINGS[kind], content)
+    require(getattr(warning, "parameter", names[0]) in names, "a warning names an unknown parameter")
+    return warning
+
+
+def _plain(kind: type[_Plain], content: Any) -> _Plain:
+    """An instance of a dataclass whose fields are plain values."""
+    return kind(**{f.name: _PLAIN_FIELDS[str(f.type)](content, f.name) for f in fields(kind)})  # type: ignore[arg-type]
+
+
+_PLAIN_FIELDS: dict[str, Callable[[Any, str], Any]] = {
+    "str": lambda content, name: field(content, name, str),
+    "bool": lambda content, name: field(content, name, bool),
+    "int": count,
+    "float": number,
+}

@@ -1,0 +1,49 @@
+"""The format of a saved model: the names of its files, its version, and checks that saving and loading share."""
+
+from __future__ import annotations
+
+import os
+import reprlib
+from pathlib import Path
+from typing import Any
+
+from gigagp import memory
+from gigagp.combine import CombinationRule
+from gigagp.errors import InvalidParameter
+from gigagp.kernels import Kernel
+from gigagp.partition import Partitioner
+
+FORMAT = "gigagp-model"
+VERSION = 5  # of the format that is written
+OLDEST_VERSION = 4  # of the format that can be read: it differs from version 5 in having no mixtures
+MANIFEST = "manifest.json"
+ARRAYS = (
+    "X", "y", "cells_starts", "cells_rows", "experts_starts", "experts_rows", "outside", "tree", "centres", "lows",
+    "highs", "block_lows", "block_highs", "metric", "communication", "theta", "inputs", "target", "evidence_trace",
+    "theta_trace", "held_out_errors",
+)  # fmt: skip
+BLOCK_SIDES = (
+    "block_lows",
+    "block_highs",
+)  # boxes of the blocks of `block_starts`; that division is part of the format
+FILE_NAMES = {MANIFEST, *(f"{name}.npy" for name in ARRAYS)}  # of all files that a model may have
+
+
+def folder_path(folder: str | os.PathLike[str]) -> Path:
+    """The path of a model's folder; InvalidParameter where the argument is not a path."""
+    name = os.fspath(folder) if isinstance(folder, str | os.PathLike) else None
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise InvalidParameter(f"folder must be a path; got {folder!r}")
+    return Path(name)
+
+
+def check_settings(settings: dict[str, Any]) -> None:
+    """Check the settings that prediction uses and those that are objects; `fit` checks the others."""
+    for name, kind in (("kernel", Kernel), ("partition", Partitioner), ("combine", CombinationRule)):
+        value = settings.get(name)
+        if not (value is None or isinstance(value, str | kind)):
+            raise InvalidParameter(f"{name} must be a name or a {kind.__name__}; got {reprlib.repr(value)}")
+    others = [each for name, each in settings.items() if name not in ("kernel", "partition", "combine")]
+    if any(isinstance(each, Kernel | CombinationRule | Partitioner) for each in others):
+        raise InvalidParameter("a setting that must be a plain value is an object")
+    memory.budget(settings.get("memory"))

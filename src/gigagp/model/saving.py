@@ -1,0 +1,226 @@
+"""Writes a fitted model to a folder: manifest.json and one .npy file per array.
+
+The manifest holds settings, kernel, encoding and report as plain values, and lists the arrays with their checksums. A
+folder is written under a temporary name, read back as a check, and then renamed, so that it is complete or absent.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gigagp.data import folders
+from gigagp.data.array_files import write_array, write_lists
+from gigagp.data.store import write_rows
+from gigagp.engines import Engine, SerialEngine, is_client
+from gigagp.errors import InvalidInput, InvalidParameter
+from gigagp.model.calibration import Calibration
+from gigagp.model.fit_warnings import FitWarning
+from gigagp.model.loading import read_model
+from gigagp.model.mixture import Mixture
+from gigagp.model.model import Model
+from gigagp.model.model_format import (
+    BLOCK_SIDES,
+    FILE_NAMES,
+    FORMAT,
+    MANIFEST,
+    VERSION,
+    check_settings,
+    folder_path,
+)
+from gigagp.model.neighbourhood import Neighbourhood
+from gigagp.model.plain_values import Registry, own_classes, to_number, to_plain
+from gigagp.model.sharing import Neighbourhoods
+from gigagp.partition import IndexLists
+
+
+def check_destination(folder: str | os.PathLike[str], overwrite: bool = False) -> None:
+    """Raise InvalidParameter, before any work, if `save_model` would not or could not put a model in a folder."""
+    final = Path(os.path.realpath(folder_path(folder)))
+    _check_free(final, overwrite)
+    above = next(parent for parent in final.parents if parent.exists())
+    try:  # permissions alone do not show whether writing works
+        os.rmdir(tempfile.mkdtemp(prefix=f".{final.name[:32]}.", dir=above))
+    except OSError as error:
+        raise InvalidParameter(
+            f"cannot write in {above}: {error.strerror}; choose another folder for the model"
+        ) from None
+
+
+def save_model(
+    model: Model, parameters: dict[str, Any], folder: str | os.PathLike[str], overwrite: bool = False
+) -> None:
+    """Write a model to a folder; with `overwrite` an existing model is replaced.
+
+    parameters : those of the estimator
+    """
+    final = Path(os.path.realpath(folder_path(folder)))
+    with folders.disk_errors("saving the model", final.parent):
+        folders.remove_leftovers(final)
+        _check_free(final, overwrite)
+        settings = {name: _setting(name, value) for name, value in parameters.items()}
+        check_settings(settings)
+        content = _content(model, settings)
+        own = own_classes([*settings.values(), model.committee.kernel])
+        with folders.writing(final, replace=overwrite) as partial:
+            folders.check_space(partial, _size(model), "the model")
+            folders.write_manifest(partial / MANIFEST, {**content, "files": _write_arrays(partial, model)})
+            try:
+                read_model(partial, Registry(own), verify=False)
+            except InvalidInput as error:
+                raise InvalidParameter(f"this model could not be loaded again and is not saved: {error}") from None
+            _check_free(final, overwrite)  # writing takes a while
+
+
+def _check_free(final: Path, overwrite: bool) -> None:
+    """Raise InvalidParameter if the folder must not be written to: only a model may be replaced."""
+    if not final.exists():
+        return
+    if not final.is_dir():
+        raise InvalidParameter(f"{final} is a file; choose another folder for the model")
+    names = {path.name for path in final.iterdir()}
+    if not names:
+        return
+    if not (names <= FILE_NAMES and folders.is_of_kind(final / MANIFEST, FORMAT)):
+        foreign = ", ".join(sorted(names - FILE_NAMES)[:3]) or MANIFEST
+        raise InvalidParameter(
+            f"{final} contains something other than a gigagp model ({foreign}); choose another folder"
+        )
+    if not overwrite:
+        raise InvalidParameter(f"{final} contains a model; pass overwrite=True, or choose another folder")
+
+
+def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
+    """The manifest without the list of files."""
+    c, report = model.committee, model.report
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "written_by": {name: metadata.version(name) for name in ("gigagp", "numpy")},
+        "settings": {name: to_plain(name, value) for name, value in settings.items()},
+        "rows": len(c.store.y),
+        "columns": c.store.X.shape[1],
+        "dtype": c.store.X.dtype.name,
+        "leaves": len(model.cells),
+        "levels": [len(level) for level in c.tree.levels],
+        "local": bool(model.local),
+        "student": bool(c.student),
+        "auto": {"rule": model.defaults.rule, "nearest": model.defaults.experts_per_query or 0},
+        "experts": _kind_of_experts(model),
+        "neighbourhood": _describe_neighbourhood(model.neighbourhood),
+        "mixture": _describe_mixture(model.mixture),
+        "communication": 0 if c.communication is None else len(c.communication),
+        "kernel": to_plain("kernel", c.kernel),
+        "encoding": None if model.encoding is None else model.encoding.to_dict(),
+        "feature_names": None if model.feature_names is None else list(model.feature_names),
+        "target_name": model.target_name,
+        "report": {
+            "stages": [{name: to_number(value) for name, value in asdict(stage).items()} for stage in report.stages],
+            "seconds": {name: to_number(value) for name, value in report.seconds.items()},
+            "evaluations": len(report.evidence_trace),
+            "jitter": to_number(report.jitter),
+            "jittered_experts": int(report.jittered_experts),
+            "warnings": [describe_warning(warning) for warning in report.warnings],
+            "dropped": int(report.dropped),
+            "calibration": _describe_calibration(report.calibration),
+            "choices": [{**asdict(choice), "score": to_number(choice.score)} for choice in report.choices],
+        },
+    }
+
+
+def describe_warning(warning: FitWarning) -> dict[str, Any]:
+    values = {name: to_number(value) for name, value in vars(warning).items()}
+    return {"kind": type(warning).__name__, **values}
+
+
+def _describe_calibration(calibration: Calibration) -> dict[str, Any]:
+    setting = calibration.setting
+    return {
+        "rows": int(calibration.rows),
+        "score": to_number(calibration.score),
+        "floor": to_number(calibration.floor),
+        "coefficients": calibration.coefficients.tolist(),
+        "weights": calibration.shape.weights.tolist(),
+        "widths": calibration.shape.widths.tolist(),
+        "setting": None if setting is None else [setting.noise, setting.prior, setting.target],
+    }
+
+
+def _describe_neighbourhood(model: Neighbourhood | None) -> dict[str, Any] | None:
+    if model is None:
+        return None
+    return {"neighbours": int(model.neighbours), "exact": bool(model.exact), "inner": int(model.inner)}
+
+
+def _describe_mixture(model: Mixture | None) -> list[dict[str, Any]] | None:
+    if model is None:
+        return None
+    return [
+        {"kernel": to_plain("kernel", each.kernel), "theta": each.theta.tolist(), "weight": float(each.weight)}
+        for each in model.members
+    ]
+
+
+def _setting(name: str, value: Any) -> Any:
+    """A setting as it is saved: without engines and random generators, which belong to this process."""
+    if isinstance(value, Engine):
+        return "serial" if isinstance(value, SerialEngine) else "threads"
+    if name == "engine" and (is_client(value) or "://" in str(value)):
+        return "threads"
+    if isinstance(value, np.random.Generator | np.random.RandomState | np.random.BitGenerator):
+        return None
+    if name == "dtype" and value in (np.float32, np.float64):
+        return np.dtype(value).name
+    return value
+
+
+def _kind_of_experts(model: Model) -> str:
+    experts = model.committee.experts
+    if experts is model.cells:
+        return "cells"
+    return "neighbourhoods" if isinstance(experts, Neighbourhoods) else "lists"
+
+
+def _write_arrays(folder: Path, model: Model) -> dict[str, Any]:
+    c, report = model.committee, model.report
+    files = write_rows(folder, c.store) | write_lists(folder, "cells", model.cells)
+    if isinstance(c.experts, Neighbourhoods):
+        files |= write_array(folder, "outside", np.asarray(c.experts.outside, np.int64))
+    elif c.experts is not model.cells:
+        files |= write_lists(folder, "experts", c.experts)
+    if c.communication is not None:
+        files |= write_array(folder, "communication", np.asarray(c.communication, np.int64))
+    files |= write_array(folder, "tree", np.concatenate(c.tree.levels).astype(np.int64))
+    boxes, blocks = c.router.boxes, c.router.blocks
+    numbers = {
+        "centres": c.router.centres,
+        **({"lows": boxes.lows, "highs": boxes.highs} if c.router.by_cells else {}),
+        **(dict(zip(BLOCK_SIDES, blocks.boxes(), strict=True)) if blocks is not None else {}),
+        "metric": c.router.metric,
+        "theta": c.theta,
+        "inputs": np.stack([model.inputs.centre, model.inputs.scale]),
+        "target": np.stack([model.target.centre, model.target.scale]),
+        "evidence_trace": np.array(report.evidence_trace, float),
+        "theta_trace": report.theta_trace,
+    }
+    if model.mixture is not None:
+        numbers["held_out_errors"] = np.stack([member.errors for member in model.mixture.members])
+    for name, array in numbers.items():
+        files |= write_array(folder, name, np.asarray(array, float))
+    return files
+
+
+def _size(model: Model) -> int:
+    """Approximate size of a model on disk, in bytes."""
+    c = model.committee
+    lists = {id(each): len(each.indices) for each in (model.cells, c.experts) if isinstance(each, IndexLists)}
+    leaves = (3 * c.router.centres.nbytes + 24 * len(model.cells)) + model.report.theta_trace.nbytes
+    if c.router.blocks is not None:
+        leaves += c.router.blocks.sides.nbytes
+    return int(c.store.X.nbytes + c.store.y.nbytes + 8 * sum(lists.values()) + leaves)
