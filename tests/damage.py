@@ -189,7 +189,7 @@ def signed(files, content):
         if name != MANIFEST and isinstance(listed, dict) and isinstance(listed.get(name), dict):
             listed[name] = {"bytes": len(raw), "checksum": digest(raw)}
     content.pop("checksum", None)
-    content["checksum"] = folders._of_content(content)
+    content["checksum"] = folders._checksum(content)
     return json.dumps(content).replace("Infinity", "1e999").encode()
 
 

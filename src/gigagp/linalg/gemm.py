@@ -26,6 +26,7 @@ ROWS = 8 if AVX512 else 4
 VECTORS = 3
 _K_BLOCK = 192 if AVX512 else 128  # rows of B whose strip stays in the first cache
 _M_BLOCK = 64 if AVX512 else 192  # rows of A that stay in the second cache
+IN_PLACE_ROWS = min(_K_BLOCK, _M_BLOCK)  # rows of a triangle that may be multiplied in place: one block holds them
 _PREFETCH_STEPS = 8  # along k, because rows are further apart than the processor prefetches on its own
 COPIES = not AVX512  # strips of B and blocks of A: there is no register for a mask, and loads with a mask are slow
 _COPY_ROWS = 8  # rows of C beyond which copying B pays
@@ -247,7 +248,7 @@ def multiply(  # noqa: PLR0912 (in functions of their own the branches cost a te
     op(A) is A, or A^T when `transposed`. Where beta is 0, C may hold anything. `shape` adds up: op(A) is lower or
     upper triangular, B is lower triangular, only the lower or upper triangle of C is wanted (some more is written: what
     the micro-kernels on the diagonal reach, which is also what must be zero of a triangular A or B). With a triangular
-    op(A) of no more than _M_BLOCK rows C may be B itself.
+    op(A) of no more than IN_PLACE_ROWS rows C may be B itself.
     """
     lda, ldb, ldc = A.shape[1], B.shape[1], C.shape[1]
     row_step, k_step = (1, lda) if transposed else (lda, 1)

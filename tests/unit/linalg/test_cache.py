@@ -56,11 +56,11 @@ def test_a_second_process_compiles_nothing(tmp_path):
 def test_large_functions_are_compiled_once_whether_arrays_may_be_written_to_or_not(wave):
     X, y = wave
     model = HGPRegressor(leaf_size=60, method="neighbourhood", random_state=0).fit(X, y)
-    queries = model._near().store.X[:9]
+    queries = model.predictor_.neighbourhood.store.X[:9]
     for Z in (queries.copy(), frozen(queries.copy())):
-        neighbourhood.predict(model._near(), Z, SerialEngine())
+        neighbourhood.predict(model.predictor_.neighbourhood, Z, SerialEngine())
     HGPRegressor(random_state=0).fit(X[:50], y[:50])
-    for function in (leaf._evidence, neighbourhood._answer_all):
+    for function in (leaf._evidences, neighbourhood._answer_all):
         kinds = [str(next(each for each in signature if each.ndim == 2).dtype) for signature in arrays(function)]
         assert kinds
         assert len(kinds) == len(set(kinds)), function.signatures

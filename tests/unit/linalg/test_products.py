@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from gigagp.linalg.gemm import (
     _K_BLOCK,
-    _M_BLOCK,
     FULL,
+    IN_PLACE_ROWS,
     LEFT_LOWER,
     LEFT_UPPER,
     LOWER_ONLY,
@@ -181,7 +181,7 @@ def test_products_of_blocks(sizes, corners, transposed, kind, beta):
 @pytest.mark.parametrize("shape", [LEFT_LOWER, LEFT_UPPER], ids=named)
 @pytest.mark.parametrize(("alpha", "beta"), [(1.0, 0.0), (-0.5, 1.0)])
 def test_a_triangle_may_multiply_in_place(kind, transposed, shape, alpha, beta):
-    for m in range(1, _M_BLOCK + 1):
+    for m in range(1, IN_PLACE_ROWS + 1):
         for n in (1, 17, 24, 50, 100):
             product = Product(m, n, m, kind, transposed, shape)
             product.into(product.B, alpha, beta, product.b)

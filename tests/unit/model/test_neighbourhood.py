@@ -206,7 +206,8 @@ def test_a_saved_model_keeps_the_neighbours_that_answer_on_their_own(tmp_path):
         kernels.Matern32(), method="neighbourhood", neighbours=32, leaf_size=60, random_state=0, training="full"
     ).fit(X, y)
     alone = fitted.predict(X[:20], return_std=True)
-    fitted._neighbourhood = replace(fitted._neighbourhood, inner=8)
+    near = replace(fitted.model_.neighbourhood, inner=8)
+    fitted.model_ = replace(fitted.model_, neighbourhood=near)
     together = fitted.predict(X[:20], return_std=True)
     assert not np.array_equal(alone[0], together[0])
     fitted.save(tmp_path / "model")
