@@ -68,5 +68,5 @@ def test_a_method_that_the_fit_did_not_choose_is_not_calibrated(fitted):
 def test_neighbourhoods_cannot_be_asked_of_a_model_without_them(fitted):
     without = HGPRegressor(**fitted.get_params())
     without._take(replace(fitted.model_, neighbourhood=None))
-    with pytest.raises(InvalidParameter, match="before fit"):
+    with pytest.raises(InvalidParameter, match="fit again"):
         _ = without.predictor_

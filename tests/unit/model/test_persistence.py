@@ -454,7 +454,7 @@ def test_a_folder_is_a_path(folder, model):
 
 
 def test_without_the_systems_swap_models_are_still_replaced(saved, random_model, monkeypatch):
-    monkeypatch.setattr(folders, "_swap", lambda *_: False)
+    monkeypatch.setattr(folders, "_exchange", lambda *_: False)
     random_model.save(saved, overwrite=True)
     assert gigagp.load(saved).partition == "random"
     assert [path.name for path in saved.parent.iterdir()] == ["model"]
