@@ -34,8 +34,8 @@ class Units:
     def parameters(self, kernel: Kernel, noise_variance: float) -> list[Quantity]:
         """Each trained parameter. The noise variance is in the user's units already.
 
-        Parameters without a meaning in the user's units (one length-scale for all columns, factors of a product) stay in
-        standardised units, and their unit says so.
+        Parameters without a meaning in the user's units (one length-scale for all columns, factors of a product) stay
+        in standardised units, and their unit says so.
         """
         noise = Quantity("noise_variance", noise_variance, f"{self.target}^2")
         return [*self._of_kernel(kernel, "", within_product=False), noise]
