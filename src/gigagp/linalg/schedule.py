@@ -26,7 +26,7 @@ from gigagp.linalg.gemm import FULL, LEFT_LOWER, LEFT_UPPER, LOWER_ONLY, RIGHT_L
 FACTOR_TILE, TILE_INVERSE, MULTIPLY = range(3)
 # Codes of matrices: the leaf's, two of scratch, the inverses of tiles, right-hand sides.
 A, T, S, D, B = range(5)
-ALL = -1  # a number of columns known only when the schedule is followed
+ALL = -1  # number of columns that is set only when the schedule is followed
 _LARGE = 1 << 24  # multiply-adds from which a product is divided among threads
 _STRIP = 48  # columns or rows of C: products are divided at multiples of it
 ROWS = 13  # position of the number of rows of a product in its operation
