@@ -195,7 +195,8 @@ def climb(
     """Quasi-Newton ascent to the mode of a density, from nearby.
 
     The covariance of theta there, which is minus the inverse of the curvature, is given approximately and is improved
-    on the way by BFGS. The ascent ends where the expected gain of another step, half of g^T C g, is below `gain`. Along a parameter at a bound theta does not move outwards.
+    on the way by BFGS. The ascent ends where the expected gain of another step, half of g^T C g, is below `gain`.
+    Along a parameter at a bound theta does not move outwards.
     """
     low, high = bounds.T
     theta = np.clip(start, low, high)
