@@ -18,11 +18,11 @@ from gigagp.linalg.tiny import tiny_is_zero
 from gigagp.linalg.vectors import multiply_add, whole_registers
 from gigagp.linalg.workspace import Workspace
 
-QUERY_BLOCK = 512  # queries answered together: enough to feed the processor, little memory
-_ROW = cholesky.stride(QUERY_BLOCK)
-STUDENT_DOF = 1024.0  # in training: a leaf's scale is held to be near one as if by so many points
-_OWN_DOF = 4.0  # in prediction, where it is learnt from the points
-_SMALLEST = 1e-12  # of the prior variance: what rounding leaves of a variance at a noise-free point
+QUERY_BLOCK = 512  # queries predicted together: enough work for the processor, little memory
+_ROW = cholesky.stride(QUERY_BLOCK)  # length of a row of covariances with queries
+STUDENT_DOF = 1024.0  # degrees of freedom in training: the prior of a leaf's scale counts as this many points
+_OWN_DOF = 4.0  # degrees of freedom in prediction, where a leaf's scale is learnt mainly from its points
+_SMALLEST = 1e-12  # smallest variance, as a share of the prior's: rounding may leave less at a noise-free point
 
 
 @compiled_brief
@@ -43,10 +43,10 @@ def _packed(results: Array, sizes: Array) -> Array:
 
 
 class Evidence:
-    """What a leaf sends up in training, and what a node adds: sums over experts.
+    """The evidence of one expert, or its sum over experts, with the gradient; nodes of the tree add them.
 
     value: log marginal likelihood (eq. 6, with its constant); gradient: d value / d theta; scatter: sum of the
-    experts' gradient outer products, from which training learns how far a batch of experts can be trusted.
+    experts' gradient outer products, from which training estimates the error of a batch of experts.
     """
 
     __slots__ = ("jitter", "sums")
@@ -77,7 +77,7 @@ class Evidence:
 
     @property
     def jittered(self) -> int:
-        """How many experts needed jitter; `jitter` is the largest of it."""
+        """How many experts needed jitter; `jitter` is the largest one."""
         return int(self.sums[3])
 
     @property
@@ -96,9 +96,9 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Factor:
-    """What prediction needs: U^T U = K + noise I, D the inverses of its diagonal tiles, alpha = (K + noise I)^-1 y.
+    """Cholesky factor of a leaf: U^T U = K + noise I, D the inverses of its diagonal tiles, alpha = (K + noise I)^-1 y.
 
-    misfit = y^T alpha, which is p where theta suits the leaf.
+    misfit = y^T alpha, whose expectation under the model is the number of points.
     """
 
     X: Array
@@ -110,12 +110,12 @@ class Factor:
 
     @property
     def scale(self) -> float:
-        """By what the leaf's own variances exceed those of the shared theta."""
+        """Factor by which the leaf's own variances exceed those of the common theta."""
         return float(own_scale(self.misfit, len(self.alpha)))
 
 
 def own_scale(misfit: Any, points: int) -> Any:
-    """Mean scale of a leaf, given its misfit: that of its points, and of a few that fit."""
+    """The scale of a leaf: its misfit per point, shrunk towards one by a prior that counts as a few points."""
     return (_OWN_DOF + np.maximum(misfit, 0.0)) / (_OWN_DOF + points)
 
 
@@ -123,7 +123,7 @@ def own_scale(misfit: Any, points: int) -> Any:
 def weighted_sum(alpha: Array, K: Array, p: int, q: int, mean: Array) -> None:
     """mean[:q] := alpha^T K, four rows at a time.
 
-    A library's product rounds a column by where it stands; here a query's mean does not tell who was asked with it.
+    A library's product may round a column by its position. Here the mean of a query does not depend on the others.
     """
     whole_registers()
     whole = p // 4 * 4
@@ -159,7 +159,7 @@ def evidence(
     ln p(y) = -y^T alpha / 2 - ln |K + noise I| / 2 - (p / 2) ln 2 pi,  alpha = (K + noise I)^-1 y;
     d ln p / d theta_i = sum(W * dK / d theta_i),  W = (alpha alpha^T - (K + noise I)^-1) / 2.
 
-    dof : where finite, the leaf has a scale of its own, known by so many degrees of freedom (see `leaf.student`)
+    dof : where finite, the leaf has its own scale with a prior of this many degrees of freedom (see `leaf.student`)
     """
     p, noise = len(y), float(np.exp(theta[-1]))
     quick = evidences(kernel, theta, X, y, np.array([0]), np.array([p]), work, dof)[0]
@@ -184,8 +184,8 @@ def evidences(
 ) -> list[Evidence | None]:
     """`evidence` of several leaves in one compiled call; leaf i is the rows starts[i] .. ends[i] of X and y.
 
-    None for a leaf that `evidence` must take one pass at a time, because it needs jitter or has no finite evidence, and
-    for all leaves of a kernel that is not compiled.
+    None for a leaf that `evidence` must compute step by step, because it needs jitter or its evidence is not finite,
+    and for all leaves of a kernel that is not compiled.
     """
     profile = kernel.profile(theta[:-1], X.shape[1])
     if profile is None:
@@ -195,15 +195,15 @@ def evidences(
     return [Evidence(row) if isfinite(row[0]) else None for row in sums]
 
 
-def _checked(said: Evidence, expert: int | None) -> Evidence:
-    """One number that is none would spoil the sum of all experts: it is refused where it comes from."""
-    if not isfinite(said.sums[0]):
+def _checked(evidence: Evidence, expert: int | None) -> Evidence:
+    """Raise NotFinite for a value that is not finite, before it contaminates the sum over all experts."""
+    if not isfinite(evidence.sums[0]):
         who = "the expert" if expert is None else f"expert {expert}"
         raise NotFinite(
             f"the evidence of {who} or its gradient is not a number; "
             "check the kernel with gigagp.testing.check_kernel, and its bounds"
         )
-    return said
+    return evidence
 
 
 @tiny_is_zero
@@ -220,30 +220,30 @@ def factor(
 
 
 @tiny_is_zero
-def posterior_mean(kernel: Kernel, theta: Array, held: Factor, Z: Array, work: Workspace) -> Array:
+def posterior_mean(kernel: Kernel, theta: Array, factor: Factor, Z: Array, work: Workspace) -> Array:
     """E[f(z)] = k_*^T alpha for each row of Z. Eq. 3. No variance work is done."""
     mean = np.empty(len(Z), Z.dtype)
     for start in range(0, len(Z), QUERY_BLOCK):
         block = Z[start : start + QUERY_BLOCK]
-        k = kernel.cross(theta[:-1], held.X, block, _cross_buffer(held, block, work))
-        weighted_sum(held.alpha, k, len(held.X), len(block), mean[start:])
+        k = kernel.cross(theta[:-1], factor.X, block, _cross_buffer(factor, block, work))
+        weighted_sum(factor.alpha, k, len(factor.X), len(block), mean[start:])
     return mean
 
 
 @tiny_is_zero
-def posterior(kernel: Kernel, theta: Array, held: Factor, Z: Array, work: Workspace) -> tuple[Array, Array]:
+def posterior(kernel: Kernel, theta: Array, factor: Factor, Z: Array, work: Workspace) -> tuple[Array, Array]:
     """Mean (eq. 3) and variance (eq. 4) of the latent f at each row of Z; the variance is always positive.
 
     var[f(z)] = k_** - |L^-1 k_*|^2.
     """
-    p, q = len(held.X), len(Z)
+    p, q = len(factor.X), len(Z)
     mean, variance = np.empty(q, Z.dtype), np.empty(q, Z.dtype)
     for start in range(0, q, QUERY_BLOCK):
         block = Z[start : start + QUERY_BLOCK]
         n = len(block)
-        k = kernel.cross(theta[:-1], held.X, block, _cross_buffer(held, block, work))
-        weighted_sum(held.alpha, k, p, n, mean[start:])
-        cholesky.solve_lower(held.U, held.D, k, p, n)
+        k = kernel.cross(theta[:-1], factor.X, block, _cross_buffer(factor, block, work))
+        weighted_sum(factor.alpha, k, p, n, mean[start:])
+        cholesky.solve_lower(factor.U, factor.D, k, p, n)
         prior = kernel.diagonal(theta[:-1], block)
         explained = np.empty(n, Z.dtype)
         column_dots(k, k, p, n, explained)
@@ -257,41 +257,41 @@ def _misfit(y: Array, alpha: Array) -> float:
 
 
 @tiny_is_zero
-def left_out(
+def held_out(
     kernel: Kernel, theta: Array, X: Array, y: Array, Z: Array, own: Array, work: Workspace, expert: int | None = None
 ) -> tuple[Array, Array, Array]:
-    """Mean and variance of f at queries Z of which some are the leaf's own rows, each then left out; and its scale.
+    """Mean and variance of f at queries Z, and the scale; a query that is a row of the leaf is predicted without it.
 
-    own : for each query the place of its row in X, or -1. For an own row i, with C = (K + noise I)^-1, the mean is
+    own : for each query the position of its row in X, or -1. For such a row i, with C = (K + noise I)^-1, the mean is
     y_i - alpha_i / C_ii, the variance of y 1 / C_ii (Rasmussen & Williams 2006, eq. 5.12), and the misfit of the
     others y^T C y - alpha_i^2 / C_ii.
     """
     p, noise, outside = len(y), float(np.exp(theta[-1])), own < 0
-    held = factor(kernel, theta, X, y, work, expert)
+    own_factor = factor(kernel, theta, X, y, work, expert)
     mean, variance = np.empty(len(Z), Z.dtype), np.empty(len(Z), Z.dtype)
-    scale = np.full(len(Z), held.scale)
+    scale = np.full(len(Z), own_factor.scale)
     if outside.any():
-        mean[outside], variance[outside] = posterior(kernel, theta, held, np.ascontiguousarray(Z[outside]), work)
+        mean[outside], variance[outside] = posterior(kernel, theta, own_factor, np.ascontiguousarray(Z[outside]), work)
     rows = own[~outside]
     if len(rows):
         precision = np.empty(len(rows))
         for start in range(0, len(rows), QUERY_BLOCK):
             block = rows[start : start + QUERY_BLOCK]
-            V, n = _cross_buffer(held, X, work), len(block)
+            V, n = _cross_buffer(own_factor, X, work), len(block)
             V[:p, :] = 0
             V[block, np.arange(n)] = 1
-            cholesky.solve_lower(held.U, held.D, V, p, n)
+            cholesky.solve_lower(own_factor.U, own_factor.D, V, p, n)
             precision[start : start + n] = np.einsum("pq,pq->q", V[:p, :n], V[:p, :n], dtype=float)
-        alpha = held.alpha[rows].astype(float)
+        alpha = own_factor.alpha[rows].astype(float)
         mean[~outside] = y[rows] - alpha / precision
         smallest = max(_SMALLEST, float(np.finfo(Z.dtype).eps)) * kernel.diagonal(theta[:-1], Z[~outside])
         variance[~outside] = np.maximum(1 / precision - noise, smallest)
-        scale[~outside] = own_scale(held.misfit - alpha**2 / precision, p - 1)
+        scale[~outside] = own_scale(own_factor.misfit - alpha**2 / precision, p - 1)
     return mean, variance, scale
 
 
 def _factor(kernel: Kernel, theta: Array, X: Array, work: Workspace, expert: int | None) -> tuple[leaf.Buffers, float]:
-    """The worker's buffers with K (kept), U and D in place, and the jitter it took."""
+    """The worker's buffers, filled with K, U and D, and the jitter that the factorisation needed."""
     p = len(X)
     in_use = leaf.buffers(p, X.dtype, work)
     K = kernel.gram(theta[:-1], X, in_use.K)
@@ -305,5 +305,5 @@ def _factor(kernel: Kernel, theta: Array, X: Array, work: Workspace, expert: int
     return in_use, jitter
 
 
-def _cross_buffer(held: Factor, block: Array, work: Workspace) -> Array:
-    return work.take("cross", len(held.X), _ROW, block.dtype)
+def _cross_buffer(factor: Factor, block: Array, work: Workspace) -> Array:
+    return work.take("cross", len(factor.X), _ROW, block.dtype)

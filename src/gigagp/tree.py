@@ -1,8 +1,8 @@
-"""The hierarchy: who adds whose messages, in which order, and on which compute unit.
+"""The hierarchy of experts: the order in which their evidence and messages are added, and on which compute unit.
 
-Whatever climbs the tree adds, and addition is associative: depth and width never change the model (section 3.4).
-They decide only where the sums are formed. The order of the additions is fixed by the tree and by nothing else,
-so every engine, with any number of workers, gives the same bits.
+All that nodes do is add, and addition is associative: depth and width never change the model (section 3.4). They decide
+only where sums are formed. The order of the additions is fixed by the tree alone, so that every engine, with any number
+of workers, gives the same bits.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from gigagp.errors import InvalidParameter
 
 
 class Addable(Protocol):
+    """Values that nodes of the tree add."""
+
     def __add__(self, other: Self, /) -> Self: ...
 
 
@@ -30,7 +32,7 @@ Nested = int | Sequence["Nested"]
 class Tree:
     """Levels from the root down: node j at depth d has the children `levels[d][j] .. levels[d][j + 1]` at depth d + 1.
 
-    All leaves are at the same depth; a leaf that hangs higher is drawn down by nodes with one child.
+    All leaves are at the same depth; a leaf that would be higher is moved down by nodes with one child.
     """
 
     levels: tuple[Array, ...]
@@ -87,7 +89,7 @@ class Tree:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """A node, or a leaf: both answer `evidence` and `message`, a node by adding what its children answer."""
+    """A node or a leaf. The evidence and the message of a node are the sums of those of its children."""
 
     tree: Tree
     depth: int
@@ -207,11 +209,11 @@ def divide(tree: Tree, workers: int) -> Division:
 def _share_out(weights: list[int], group: range) -> Iterator[range]:
     """A run of `group` for each weight (the leaves below a child); no unit idles while there are leaves for it."""
     if len(group) <= len(weights):
-        for unit in _units_shared(weights, len(group)):
+        for unit in _unit_per_child(weights, len(group)):
             yield range(group[unit], group[unit] + 1)
         return
     units = [1] * len(weights)
-    # Whoever has most leaves a unit gets the next one, if it has a leaf for it.
+    # The child with most leaves per unit gets the next unit, if it has a leaf for it.
     waiting = [(-float(weight), child) for child, weight in enumerate(weights) if weight > 1]
     heapq.heapify(waiting)
     for _ in range(min(len(group), sum(weights)) - len(weights)):
@@ -225,26 +227,24 @@ def _share_out(weights: list[int], group: range) -> Iterator[range]:
         start += count
 
 
-def _units_shared(weights: list[int], units: int) -> list[int]:
+def _unit_per_child(weights: list[int], units: int) -> list[int]:
     """The unit of each child where children outnumber units: neighbours together, even loads, no unit idle."""
     total, before, unit = sum(weights), 0, 0
-    shared = []
+    unit_of_child = []
     for child, weight in enumerate(weights):
-        left = len(weights) - child
+        remaining = len(weights) - child
         full = child > 0 and (before + weight / 2) * units >= (unit + 1) * total
-        if child > 0 and unit < units - 1 and (full or left <= units - 1 - unit):
+        if child > 0 and unit < units - 1 and (full or remaining <= units - 1 - unit):
             unit += 1
-        shared.append(unit)
+        unit_of_child.append(unit)
         before += weight
-    return shared
+    return unit_of_child
 
 
 def _depth(shape: Nested) -> int:
     if isinstance(shape, int):
         if shape < 1:
-            raise InvalidParameter(
-                f"a node of a tree must have children: a number stands for so many leaves; got {shape}"
-            )
+            raise InvalidParameter(f"a node of a tree must have children: a number n means n leaves; got {shape}")
         return 0
     if not shape:
         raise InvalidParameter("a node of a tree must have children; got an empty list")

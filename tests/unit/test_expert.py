@@ -93,7 +93,7 @@ def test_evidence_reads_its_leaf_and_leaves_it_alone():
     kernel, theta = bound(KERNELS[0], X, log_noise)
     before = [a.copy() for a in (X, y, theta)]
     expert.evidence(kernel, theta, X, y, Workspace())
-    expert.left_out(kernel, theta, X, y, X, np.arange(30), Workspace())
+    expert.held_out(kernel, theta, X, y, X, np.arange(30), Workspace())
     for a, b in zip((X, y, theta), before, strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -152,7 +152,7 @@ def test_adding_evidence_changes_neither_part():
 def test_a_row_left_out_is_predicted_as_by_refitting_without_it(kernel, p):
     X, y, log_noise = leaf(p)
     kernel, theta = bound(kernel, X, log_noise)
-    got, work = expert.left_out(kernel, theta, X, y, X, np.arange(p), Workspace()), Workspace()
+    got, work = expert.held_out(kernel, theta, X, y, X, np.arange(p), Workspace()), Workspace()
     for i in range(p):
         others = np.arange(p) != i
         factor = expert.factor(kernel, theta, X[others], y[others], work)
@@ -231,7 +231,7 @@ def test_a_variance_is_always_positive(data):
     assert np.all(np.isfinite(variance))
     assert np.all(variance > 0)
     assert np.all(variance <= prior * (1 + 1e-6) + 1e-30)
-    mean, variance, scale = expert.left_out(kernel, theta, X, y, X, np.arange(len(X)), work)
+    mean, variance, scale = expert.held_out(kernel, theta, X, y, X, np.arange(len(X)), work)
     assert np.all(np.isfinite(mean))
     assert np.all(variance > 0)
     assert np.all(scale > 0)
@@ -284,7 +284,7 @@ def failing(call, kind=np.float64, number=None):
 
 
 def left_out(kernel, theta, X, y, work, number):
-    return expert.left_out(kernel, theta, X, y, X, np.arange(len(X)), work, number)
+    return expert.held_out(kernel, theta, X, y, X, np.arange(len(X)), work, number)
 
 
 @pytest.mark.parametrize("call", [expert.evidence, expert.factor, left_out])

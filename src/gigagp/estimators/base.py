@@ -28,7 +28,7 @@ from gigagp.fit.settings import FitSettings
 from gigagp.fit.training import summed_evidence
 from gigagp.kernels import Kernel
 from gigagp.model.distribution import Shape
-from gigagp.model.evaluation import Evaluation, Hearer, evaluate
+from gigagp.model.evaluation import BlockListener, Evaluation, evaluate
 from gigagp.model.fingerprint import described, fingerprint
 from gigagp.model.fit_report import FitReport
 from gigagp.model.loading import load_model
@@ -260,7 +260,7 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
 
     def evaluate(
         self, data: Any, target: Any = None, *, missing: str = "error", share: Share | None = None,
-        progress: Listener | None = None, each: Hearer | None = None,
+        progress: Listener | None = None, each: BlockListener | None = None,
     ) -> Evaluation:  # fmt: skip
         """RMSE, NLPD, CRPS and coverage on data of any size whose target is known, in bounded memory.
 

@@ -40,14 +40,14 @@ class Trial:
 def try_kernels(
     plan: Plan, theta: Array, groups: Groups, scorer: Scorer, log: Log, trace: Trace,
 ) -> list[Trial]:  # fmt: skip
-    """Every family trained on the same groups and judged by the same rows; the chosen one is marked.
+    """Train every family on the same groups and score it on the same rows; the chosen one is marked.
 
     Those that are nearly as good as the best are trained once more, on groups in their own metric, and judged by more
-    rows. How near they are is told from the differences of their losses row by row, which takes few rows.
+    rows. They are compared by the differences of their losses row by row, for which few rows suffice.
     """
     store, cells = groups.around(plan.metric(theta, groups.columns), _GROUPS)
 
-    def trained(family: Kernel, start: Array, evidence: Objective, rows: int) -> Trial:
+    def train(family: Kernel, start: Array, evidence: Objective, rows: int) -> Trial:
         bounds = replace(plan, kernel=family).bounds
         name = type(family).__name__
         optimum = maximise(name, evidence, None, np.clip(start, *bounds.T), bounds, trace, ROUGH, _ITERATIONS)
@@ -55,7 +55,7 @@ def try_kernels(
         return Trial(family, optimum.theta, score, Candidate("kernel", name, score.score), (optimum.stage,))
 
     trials = [
-        trained(each.kernel, each.start(theta), groups.evidence_of(each.kernel, store, cells, log), _FIRST_ROWS)
+        train(each.kernel, each.start(theta), groups.evidence_of(each.kernel, store, cells, log), _FIRST_ROWS)
         for each in plan.families
     ]
     leader = min(trials, key=lambda trial: trial.candidate.score)
@@ -64,7 +64,7 @@ def try_kernels(
         second_round = []
         for trial in close:
             evidence = groups.evidence(trial.kernel, trial.theta, 2 * _GROUPS, log)
-            second = trained(trial.kernel, trial.theta, evidence, _ROWS)
+            second = train(trial.kernel, trial.theta, evidence, _ROWS)
             second_round.append(replace(second, stages=trial.stages + second.stages))
         trials = [second_round[close.index(trial)] if trial in close else trial for trial in trials]
         close = second_round

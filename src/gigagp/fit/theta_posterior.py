@@ -21,18 +21,18 @@ from gigagp.model.mixture import HeldOut, LeaveOneOut
 
 _STARTS = ((0.0, 1.0), (-1.2, 1.0), (1.2, 0.2))  # shift of log-length-scales, factor of the noise
 _RESTART_SPREAD = 1.5  # standard deviation of restarts around the first start, in log-parameters
-_FOLD_GAIN = 0.05  # nats of log density that another step must promise when theta is trained without a fold
-_STEP = 0.01  # in log-parameters, for the curvature of the posterior
-_MOST_STEPS = 30  # of an ascent from nearby
-_LONGEST_STEP = 1.5  # in log-parameters
-_MOST_CUTS = 4  # of a step that does not lead upwards
-_CUT = 0.3  # factor by which it is cut
-_LEAST_ASCENT = 1e-3  # share of the ascent that the slope promises which a step must reach
+_FOLD_GAIN = 0.05  # expected gain of another step, in nats, below which training without a fold ends
+_STEP = 0.01  # of log-parameters, in the differences that give the curvature of the posterior
+_MOST_STEPS = 30  # of an ascent by `climb`
+_LONGEST_STEP = 1.5  # largest change of a log-parameter in one step
+_MOST_CUTS = 4  # times that a step is shortened which does not increase the density enough
+_CUT = 0.3  # factor by which a step is shortened
+_LEAST_ASCENT = 1e-3  # least increase of the density, as a share of what the slope predicts
 
 
 @dataclass(frozen=True, eq=False)
 class Climb:
-    """Where an ascent has ended, and how."""
+    """The end of an ascent by `climb`."""
 
     theta: Array
     stage: Stage
@@ -50,7 +50,7 @@ class Posterior:
 
     @classmethod
     def of(cls, family: Family, plan: Plan, rng: np.random.Generator) -> Posterior:
-        """Starts have short and long length-scales, much and little noise; the user may ask for more of them."""
+        """With starts of short and long length-scales, much and little noise, and `plan.restarts` random ones."""
         own = replace(plan, kernel=family.kernel)
         start = family.start(plan.start)
         scales, noise = (np.array([what in name for name in own.names]) for what in ("lengthscale", "noise_variance"))
@@ -194,9 +194,9 @@ def climb(
 ) -> Climb:
     """Quasi-Newton ascent to the mode of a density, from nearby.
 
-    The covariance of theta there, which is minus the inverse of the curvature, is known approximately, and is improved
-    on the way by BFGS. The ascent ends where another step promises less than some gain of the log density, half of
-    g^T C g. Along a parameter at a bound theta does not move outwards.
+    The covariance of theta there, which is minus the inverse of the curvature, is given approximately and is improved
+    on the way by BFGS. The ascent ends where the expected gain of another step, half of g^T C g, is below `gain`.
+    Along a parameter at a bound theta does not move outwards.
     """
     low, high = bounds.T
     theta = np.clip(start, low, high)

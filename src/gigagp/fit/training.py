@@ -1,4 +1,4 @@
-"""Training: the shared theta maximises the summed evidence of the experts (eq. 5), by L-BFGS-B over log-parameters.
+"""Training: the common theta maximises the summed evidence of the experts (eq. 5), by L-BFGS-B over log-parameters.
 
 full: every expert at every evaluation, as the paper. progressive: batches of experts, each batch containing the last,
 grown until the expected loss of not using all experts is negligible. The sum over a random batch, scaled up, is an

@@ -33,8 +33,8 @@ _DOUBLE = _Format(6755399441055744.0, 0.6931471803691238, 1.9082149292705877e-10
 _SINGLE = _Format(12582912.0, 0.693359375, -2.12194440e-4, -87.0, 7, 23, 0x3F800000)
 
 
-def write_exp(code: VectorCode, given: Any) -> Any:
-    """e^given for a vector of numbers <= 0; zero below e^-708 (e^-87 in float32); NaN stays NaN."""
+def write_exp(code: VectorCode, powers: Any) -> Any:
+    """e^x for a vector of numbers <= 0; zero below e^-708 (e^-87 in float32); NaN stays NaN."""
     b = code.b
     form = _DOUBLE if code.size == 8 else _SINGLE
     integers = ir.VectorType(ir.IntType(8 * code.size), code.lanes)
@@ -43,8 +43,8 @@ def write_exp(code: VectorCode, given: Any) -> Any:
         return ir.Constant(integers, [ir.Constant(integers.element, value)] * code.lanes)
 
     lowest = code.number(form.lowest)
-    below = b.fcmp_ordered("<", given, lowest)
-    x = b.select(below, lowest, given)
+    below = b.fcmp_ordered("<", powers, lowest)
+    x = b.select(below, lowest, powers)
     shifted = code.multiply_add(x, code.number(_LOG2E), code.number(form.shift))
     n = b.fsub(shifted, code.number(form.shift))
     r = code.multiply_add(n, code.number(-form.ln2_high), x)

@@ -28,7 +28,7 @@ _K_BLOCK = 192 if AVX512 else 128  # rows of B whose strip stays in the first ca
 _M_BLOCK = 64 if AVX512 else 192  # rows of A that stay in the second cache
 IN_PLACE_ROWS = min(_K_BLOCK, _M_BLOCK)  # rows of a triangle that may be multiplied in place: one block holds them
 _PREFETCH_STEPS = 8  # along k, because rows are further apart than the processor prefetches on its own
-COPIES = not AVX512  # strips of B and blocks of A: there is no register for a mask, and loads with a mask are slow
+COPIES = not AVX512  # whether strips of B and blocks of A are copied: masked loads are slow without AVX-512
 _COPY_ROWS = 8  # rows of C beyond which copying B pays
 _PACK_COLUMNS = 72  # columns of C beyond which copying A pays
 
@@ -109,7 +109,7 @@ _one, _two, _three = (_micro_kernel(vectors) for vectors in (1, 2, 3))
 
 @intrinsic
 def _address(typingctx: Any, A: Any, offset: Any) -> Any:
-    """Where the element of that number lies."""
+    """The address of an element, by its offset."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
@@ -126,11 +126,11 @@ def _beyond(typingctx: Any, pointer: Any, offset: Any) -> Any:
     return pointer(pointer, types.intp), codegen
 
 
-def _room(elements: Callable[[int], int]) -> Any:
-    """Room on the stack for so many numbers, given the lanes of a vector."""
+def _stack_memory(elements: Callable[[int], int]) -> Any:
+    """Stack memory for a number of elements that depends on the lanes of a vector."""
 
     @intrinsic
-    def room(typingctx: Any, A: Any) -> Any:
+    def stack_memory(typingctx: Any, A: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             kind = context.get_data_type(A.dtype)
             count = elements(VECTOR_BYTES * 8 // A.dtype.bitwidth) if COPIES else 1
@@ -141,11 +141,13 @@ def _room(elements: Callable[[int], int]) -> Any:
 
         return types.CPointer(A.dtype)(A), codegen
 
-    return room
+    return stack_memory
 
 
-_strip_of_b = _room(lambda lanes: (_K_BLOCK + 1) * VECTORS * lanes)  # and what a last, shifted vector reads beyond it
-_block_of_a = _room(lambda lanes: _K_BLOCK * _M_BLOCK)
+_strip_of_b = _stack_memory(
+    lambda lanes: (_K_BLOCK + 1) * VECTORS * lanes
+)  # and what a last, shifted vector reads beyond it
+_block_of_a = _stack_memory(lambda lanes: _K_BLOCK * _M_BLOCK)
 
 
 @intrinsic
@@ -217,13 +219,18 @@ def _copy_strip(typingctx: Any, pb: Any, ldb: Any, k: Any, columns: Any, strip: 
     return types.void(pb, size, size, size, strip), codegen
 
 
-# What is known to be zero, or not wanted, in a product: rows and columns are skipped by whole micro-kernels.
-FULL, LEFT_LOWER, LEFT_UPPER, RIGHT_LOWER, LOWER_ONLY, UPPER_ONLY = 0, 1, 2, 4, 8, 16
+# Shapes of a product, which add up. What is zero or not needed is skipped by whole micro-kernels.
+FULL = 0
+LEFT_LOWER = 1  # op(A) is lower triangular
+LEFT_UPPER = 2  # op(A) is upper triangular
+RIGHT_LOWER = 4  # B is lower triangular
+LOWER_ONLY = 8  # only the lower triangle of C is needed
+UPPER_ONLY = 16  # only the upper triangle of C is needed
 
 
 @compiled
-def _wanted(shape: int, i: int, bottom: int, j: int, right: int, k: int) -> tuple[int, int, int, int]:
-    """What of k, and of the columns j..right, matters for rows i..bottom of C."""
+def _needed_range(shape: int, i: int, bottom: int, j: int, right: int, k: int) -> tuple[int, int, int, int]:
+    """The range of k, and of the columns j..right, that rows i..bottom of C need."""
     low, high, left = 0, k, j
     if shape & LEFT_LOWER:
         high = min(high, bottom)
@@ -245,16 +252,14 @@ def multiply(  # noqa: PLR0912 (in functions of their own the branches cost a te
 ) -> None:  # fmt: skip
     """C[ci:, cj:] := alpha op(A[ai:, aj:]) B[bi:, bj:] + beta C[ci:, cj:], m x n from m x k and k x n.
 
-    op(A) is A, or A^T when `transposed`. Where beta is 0, C may hold anything. `shape` adds up: op(A) is lower or
-    upper triangular, B is lower triangular, only the lower or upper triangle of C is wanted (some more is written: what
-    the micro-kernels on the diagonal reach, which is also what must be zero of a triangular A or B). With a triangular
-    op(A) of no more than IN_PLACE_ROWS rows C may be B itself.
+    op(A) is A, or A^T when `transposed`. If beta is 0, the content of C does not matter. Micro-kernels on the diagonal
+    read and write somewhat beyond the triangles of `shape`: of a triangular A or B that part must be zero. With a
+    triangular op(A) of at most IN_PLACE_ROWS rows C may be B itself.
     """
     lda, ldb, ldc = A.shape[1], B.shape[1], C.shape[1]
     row_step, k_step = (1, lda) if transposed else (lda, 1)
     scale, first = C.dtype.type(alpha), C.dtype.type(beta)
-    lanes = VECTOR_BYTES // C.itemsize
-    width = VECTORS * lanes
+    lanes, width = VECTOR_BYTES // C.itemsize, VECTORS * (VECTOR_BYTES // C.itemsize)
     a, b, c = ai * lda + aj, bi * ldb + bj, ci * ldc + cj
     strip, block = _strip_of_b(B), _block_of_a(A)
     for start in range(0, k, _K_BLOCK):
@@ -269,19 +274,18 @@ def multiply(  # noqa: PLR0912 (in functions of their own the branches cost a te
                 # Whole vectors are read: where they would reach beyond the last column, the strip has room.
                 copied = COPIES and (height > _COPY_ROWS or across % lanes > 0 or shape & UPPER_ONLY > 0)
                 if copied:
-                    above = max(top, j // ROWS * ROWS - ROWS) if shape & LOWER_ONLY else top  # rows that are wanted
-                    low, high, _, _ = _wanted(shape, above, top + height, j, j + across, k)
+                    above = max(top, j // ROWS * ROWS - ROWS) if shape & LOWER_ONLY else top  # rows that are needed
+                    low, high, _, _ = _needed_range(shape, above, top + height, j, j + across, k)
                     begin, stop = max(start, low), min(end, high)
                     if begin >= stop:
                         continue
                     target = _beyond(strip, (begin - start) * width)
                     _copy_strip(_address(B, b + begin * ldb + j), ldb, stop - begin, across, target)
                 for step in range(0, height, ROWS):
-                    i = top + step
-                    if shape & LEFT_LOWER:  # from below, so that what is still to be read is not yet written
-                        i = top + (height - 1) // ROWS * ROWS - step
+                    # Where op(A) is lower triangular, from below, so that rows are read before they are overwritten.
+                    i = top + ((height - 1) // ROWS * ROWS - step if shape & LEFT_LOWER else step)
                     rows = min(ROWS, m - i)
-                    low, high, left, right = _wanted(shape, i, i + rows, j, j + across, k)
+                    low, high, left, right = _needed_range(shape, i, i + rows, j, j + across, k)
                     begin, depth = max(low, start), min(high, end) - max(low, start)
                     if depth <= 0 or right <= left:
                         continue

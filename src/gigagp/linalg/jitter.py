@@ -8,14 +8,14 @@ from gigagp.linalg.compiled import compiled
 from gigagp.linalg.team import Team
 from gigagp.linalg.transpose import SIDE, transpose_block
 
-# Jitter, relative to the mean of the diagonal: first try, growth, and the largest that is still honest.
-_FIRST = {"float64": 1e-12, "float32": 1e-6}
-_GROWTH = 10.0
-_LARGEST = {"float64": 1e-5, "float32": 1e-3}
+# Jitter is relative to the mean of the diagonal.
+_FIRST = {"float64": 1e-12, "float32": 1e-6}  # at the first attempt
+_GROWTH = 10.0  # factor from one attempt to the next
+_LARGEST = {"float64": 1e-5, "float32": 1e-3}  # more would change the model noticeably
 
 
 @compiled
-def turn_up(K: Array, A: Array, p: int, added: float) -> None:
+def transpose_and_add(K: Array, A: Array, p: int, added: float) -> None:
     """Upper triangle of A := K + added * I, from K's lower triangle."""
     ldk, lda, whole = K.shape[1], A.shape[1], p // SIDE * SIDE
     for i in range(0, whole, SIDE):
@@ -32,8 +32,8 @@ def turn_up(K: Array, A: Array, p: int, added: float) -> None:
 
 
 def factor_noisy(K: Array, noise: float, A: Array, D: Array, p: int, team: Team | None = None) -> float:
-    """A := upper Cholesky factor of K + noise I, K kept. Returns the jitter it took, or infinity when none sufficed."""
-    turn_up(K, A, p, noise)
+    """A := upper Cholesky factor of K + noise I, K is unchanged. Returns the jitter, or infinity if none sufficed."""
+    transpose_and_add(K, A, p, noise)
     if cholesky.factor(A, D, p, team) == 0:
         return 0.0
     kind = K.dtype.name
@@ -42,7 +42,7 @@ def factor_noisy(K: Array, noise: float, A: Array, D: Array, p: int, team: Team 
         return np.inf
     relative = _FIRST[kind]
     while relative <= _LARGEST[kind] * 1.0001:
-        turn_up(K, A, p, noise + relative * level)
+        transpose_and_add(K, A, p, noise + relative * level)
         if cholesky.factor(A, D, p, team) == 0:
             return relative * level
         relative *= _GROWTH

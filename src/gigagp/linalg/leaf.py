@@ -2,7 +2,7 @@
 
 The same passes as the general path takes one by one; here no Python runs between them, nor between leaves, so that
 small leaves cost no more than their arithmetic and workers do not queue for the interpreter. Leaves so large that idle
-workers can help are taken in steps.
+workers can help are computed in steps.
 """
 
 from math import lgamma
@@ -14,21 +14,21 @@ from gigagp.arrays import Array
 from gigagp.linalg import cholesky, schedule, stationary
 from gigagp.linalg.cholesky import follow, log_determinant
 from gigagp.linalg.compiled import compiled, read_only
-from gigagp.linalg.jitter import turn_up
+from gigagp.linalg.jitter import transpose_and_add
 from gigagp.linalg.vectors import whole_registers
 from gigagp.linalg.workspace import Workspace
 
-_LARGE = 768  # points from which a leaf is taken in steps, whether there are helpers or not: bits must not depend on it
+_LARGE = 768  # points from which a leaf is computed in steps, with or without helpers: bits must not depend on them
 
 
 class Profile(NamedTuple):
-    """A stationary kernel at one theta, as the compiled passes want it."""
+    """A stationary kernel at one theta, in the form that compiled functions use."""
 
     kind: int
     variance: float
-    scales: Array  # 1 / length-scale, one a column
+    scales: Array  # 1 / length-scale, one per column
     shape: float
-    lengthscales: int  # how many of them are parameters: one a column, or one
+    lengthscales: int  # how many of them are parameters: one per column, or one
     shaped: bool  # whether `shape` is a parameter
 
 
@@ -48,8 +48,8 @@ def buffers(p: int, dtype: np.dtype[Any], work: Workspace) -> Buffers:
         stride, width = cholesky.stride(p), cholesky.WIDTH
         K, A, T, S = (work.take(name, p, stride, dtype) for name in "KATS")
         work.in_use = (p, dtype), Buffers(K, A, T, S, work.take("D", p, width, dtype))
-    held: Buffers = work.in_use[1]
-    return held
+    in_use: Buffers = work.in_use[1]
+    return in_use
 
 
 @compiled
@@ -112,7 +112,7 @@ def log_likelihood(y: Array, alpha: Array, A: Array, p: int) -> float:
 
 @compiled
 def student(gaussian: float, misfit: float, p: int, dof: float) -> tuple[float, float]:
-    """The evidence of a leaf with a scale of its own, and what the weight of its misfit becomes in the gradient.
+    """The evidence of a leaf with its own scale, and the factor of its misfit in the gradient.
 
     The scale of K + noise I has an inverse gamma prior of mean one with `dof` degrees of freedom and is integrated out:
     y is then multivariate t (Shah, Wilson & Ghahramani 2014, eq. 4). misfit = y^T (K + noise I)^-1 y. dof = inf is the
@@ -130,7 +130,7 @@ def student(gaussian: float, misfit: float, p: int, dof: float) -> tuple[float, 
 def _pull_weights(
     kind: int, x: Array, variance: float, shape: float, alpha: Array, A: Array, K: Array, gradient: Array
 ) -> float:
-    """`weights` and `stationary.pullback` in one pass over A, which is kept."""
+    """`weights` and `stationary.pullback` in one pass over A, which is not changed."""
     whole_registers()
     p = len(alpha)
     half = A.dtype.type(0.5)
@@ -153,7 +153,7 @@ def _begin(
     """K and, above A's diagonal, K + noise I. Returns the scaled points."""
     x = stationary.scaled_transposed(X, scales)
     stationary.gram(kind, x, variance, shape, K)
-    turn_up(K, A, len(X), noise)
+    transpose_and_add(K, A, len(X), noise)
     return x
 
 
@@ -229,7 +229,8 @@ def evidences(
 ) -> Array:  # fmt: skip
     """Value and gradient of each leaf's evidence, one row per leaf; leaf i is the rows starts[i] .. ends[i] of X and y.
 
-    The value is NaN where jitter would be needed. One leaf takes the same way, so its bits do not depend on the others.
+    The value is NaN where jitter would be needed. A single leaf is computed by the same code, so that its bits do not
+    depend on other leaves.
     """
     X, y = read_only(X), read_only(y)
     sizes, width = ends - starts, cholesky.WIDTH

@@ -4,7 +4,7 @@ The noise of neighbour i is divided by w_i = (1 - d_i^2 / d^2)^(1/2), where d is
 no longer a neighbour. A row therefore enters and leaves the neighbourhood with weight zero, and the prediction is a
 continuous function of the query. Everything is computed in float64, whatever the precision of the stored rows is.
 
-The nearest of the neighbours may answer a second time on their own (`joined`).
+The nearest of the neighbours may also predict on their own (`joined`).
 """
 
 import numpy as np
@@ -13,26 +13,29 @@ from gigagp.arrays import Array
 from gigagp.linalg import stationary
 from gigagp.linalg.cholesky import follow, solve_vector
 from gigagp.linalg.compiled import compiled, compiled_strict
-from gigagp.linalg.jitter import turn_up
+from gigagp.linalg.jitter import transpose_and_add
 
-MEAN, VARIANCE, MISFIT = 0, 1, 2  # columns of a result
-RESULTS = 3
+# Columns of a result.
+MEAN = 0
+VARIANCE = 1
+MISFIT = 2
+RESULTS = 3  # number of columns
 _GAUSSIAN_ERROR = (2 / np.pi) ** 0.5  # mean absolute value of a standard Gaussian
 _EQUAL = 1e-9  # relative difference of squared distances that count as equal
 _MOST_TIED = 0.25  # share of the neighbours that may be as far away as the first row beyond them
 _LEAST_WEIGHT = 1e-6  # of a neighbour; its noise stays finite
 _FIRST_JITTER = 1e-12  # relative to the prior variance and the noise
-_LARGEST_JITTER = 1e-5
+_LARGEST_JITTER = 1e-5  # likewise
 _SMALLEST_VARIANCE = 1e-12  # of the prior variance: what rounding leaves of it at a noise-free row
-_LEAST_MISFIT = 1e-4  # added to a misfit before answers are weighted by it: nearby errors of zero prove little
+_LEAST_MISFIT = 1e-4  # added to a misfit before predictions are weighted by it: errors of zero nearby prove little
 
 
 @compiled_strict
 def taper(squares: Array, size: int, count: int, weights: Array) -> None:
-    """Weights of the first `count` rows; `size` counts the rows whose distances are known.
+    """Weights of the first `count` rows; `size` is the number of rows with distances.
 
     All weights are one if no row lies beyond the neighbours, if it lies at the query itself, or if so many neighbours
-    are as far away as it is (copies of one another, say) that without them little would be left.
+    are as far away as it is (copies of one another, say) that few would remain without them.
     """
     reach = squares[count] if size > count else np.inf
     tied = 0
@@ -84,7 +87,7 @@ def _factored(
     """Factor K + diag(noise / weights); jitter is added only after a failure."""
     p, jitter = len(weights), 0.0
     while True:
-        turn_up(K, A, p, jitter * (K[0, 0] + noise))
+        transpose_and_add(K, A, p, jitter * (K[0, 0] + noise))
         for i in range(count):
             A[i, i] += noise / weights[i]
         if follow(operations, (A, T, S, D, A), 0) == 0:
@@ -150,9 +153,9 @@ def posterior(
 
 @compiled_strict
 def joined(inner: Array, noise: float, result: Array) -> None:
-    """result := the answers of few and of many neighbours together, weighted by their predicted precision.
+    """result := the predictions of few and of many neighbours together, weighted by their predicted precision.
 
-    The squared deviation of an answer is s^2 = (v + noise) misfit^2, which is small for the few nearest rows where
+    The squared deviation of a prediction is s^2 = (v + noise) misfit^2, which is small for the few nearest rows where
     these alone agree. Weights are proportional to 1 / s^2. Mean and variance of f are weighted means; the misfit is
     such that (v + noise) misfit^2 is the variance of the mixture of both, which grows where they disagree.
     """

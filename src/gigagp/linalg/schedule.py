@@ -5,9 +5,9 @@ Each algorithm is a recursion that halves a matrix until it is a small tile, wit
     [     U22]
     T = L^-1 (lower):  T21 = -T22 L21 T11;     A^-1 = T^T T (lower).
 Every product between halves is a matrix product on blocks as square as can be, and has the form A B or A^T B, which
-`gemm.multiply` takes without packing; that is why the factor is kept above the diagonal and the inverse below.
+`gemm.multiply` takes without packing; that is why the factor is stored above the diagonal and the inverse below.
 Products with a triangle end in one operation at SPAN, for `multiply` skips what is zero; the inverse of a tile replaces
-each small triangular solve. The recursion depends on the size alone, so it is run once a size, here, and written down
+each small triangular solve. The recursion depends on the size alone, so it is run once per size, here, and written down
 as a list of operations that compiled code follows (Numba cannot cache compiled functions that call themselves). A block
 is given by its corner (row, column) and size.
 """
@@ -22,13 +22,15 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.linalg.gemm import FULL, LEFT_LOWER, LEFT_UPPER, LOWER_ONLY, RIGHT_LOWER, UPPER_ONLY
 
-# Operations.
+# Codes of operations.
 FACTOR_TILE, TILE_INVERSE, MULTIPLY = range(3)
-# Matrices they name: the leaf's, two of scratch, the tiles' inverses, right-hand sides.
+# Codes of matrices: the leaf's, two of scratch, the inverses of tiles, right-hand sides.
 A, T, S, D, B = range(5)
-ALL = -1  # a number of columns known only when the schedule is followed
-_LARGE, _STRIP = 1 << 24, 48  # multiply-adds worth dividing among threads, and where columns and rows may part
-ROWS, COLUMNS = 13, 14  # places of a product's size in its operation
+ALL = -1  # number of columns that is set only when the schedule is followed
+_LARGE = 1 << 24  # multiply-adds from which a product is divided among threads
+_STRIP = 48  # columns or rows of C: products are divided at multiples of it
+ROWS = 13  # position of the number of rows of a product in its operation
+COLUMNS = 14  # position of its number of columns
 _OFFSETS = {ROWS: (4, 11), COLUMNS: (8, 12)}  # places that move with it: rows of A^T and C, columns of B and C
 SPAN = 192  # rows up to which a product with a triangle is one operation
 
@@ -45,6 +47,8 @@ class Group(NamedTuple):
 
 
 class Schedule(NamedTuple):
+    """Operations in order, and which of them may be divided among threads."""
+
     operations: Array
     groups: tuple[Group, ...]  # those worth dividing, in order; none within another
 

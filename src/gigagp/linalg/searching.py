@@ -1,7 +1,8 @@
-"""What a search for the nearest rows spends its time on, in explicit vector code.
+"""The inner loops of the search for the nearest rows, in explicit vector code.
 
 Rows lie one after the other, few columns each, so a vector holds columns of one row; as many rows as it has lanes are
-taken together, and their lanes are added up in a transposition. Every distance is rounded alike wherever its row lies.
+compared together, and their lanes are added up in a transposition. The rounding of a distance does not depend on the
+position of its row.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ def pad(values: Array, out: Array) -> None:
     before it has too, there are zeros, and they count once.
     """
     columns = len(values)
-    again = padded_length(columns) - columns
+    repeated = padded_length(columns) - columns
     last = columns - _lanes(columns)
-    for d in range(last + again):
+    for d in range(last + repeated):
         out[d] = values[d]
-    for d in range(last + again, last + 2 * again):
+    for d in range(last + repeated, last + 2 * repeated):
         out[d] = 0.0
-    for d in range(last + again, columns):
-        out[d + again] = values[d]
+    for d in range(last + repeated, columns):
+        out[d + repeated] = values[d]
 
 
 def _add_up(b: Any, sums: list[Any]) -> Any:
@@ -125,7 +126,7 @@ def _write_rows_within(lanes: int) -> Any:
             code = write.code
             begin, stop = args[1], args[2]
             bound = code.spread(args[5], code.scalar)
-            found = cgutils.alloca_once_value(b, code.constant(0))
+            count = cgutils.alloca_once_value(b, code.constant(0))
 
             def compare(start: Any, numbers: list[Any], counted: Any | None) -> None:
                 square = write.squares([b.gep(data, [b.mul(number, columns)]) for number in numbers])
@@ -133,12 +134,12 @@ def _write_rows_within(lanes: int) -> Any:
                 near = near if counted is None else b.and_(near, counted)
                 bits = b.bitcast(near, ir.IntType(lanes))
                 with b.if_then(b.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0)), likely=False):
-                    place = b.load(found)
+                    place = b.load(count)
                     for lane in range(lanes):
                         b.store(code.lane(square, lane), b.gep(squares_data, [place]))
                         b.store(b.add(start, code.constant(lane)), b.gep(rows_data, [place]))
                         place = b.add(place, b.zext(code.lane(near, lane), I64))
-                    b.store(place, found)
+                    b.store(place, count)
 
             width = code.constant(lanes)
             whole = b.sub(stop, b.srem(b.sub(stop, begin), width))
@@ -149,7 +150,7 @@ def _write_rows_within(lanes: int) -> Any:
                 numbers = [b.add(whole, code.constant(i)) for i in range(lanes)]
                 numbers = [b.select(b.icmp_signed("<", number, bottom), number, bottom) for number in numbers]
                 compare(whole, numbers, code.first_lanes(b.sub(stop, whole)))
-            return b.load(found)
+            return b.load(count)
 
         return size(X, size, size, metric, point, types.float64, squares, rows), codegen
 
@@ -166,7 +167,7 @@ def rows_within(
     """Which of the rows first..end lie within the squared distance `worst` of a point; returns how many.
 
     metric, point : as `pad` arranges them; the point is in the metric, rows are not
-    squares, rows : squared distances and numbers of those found, with room for end - first + 8
+    squares, rows : squared distances and numbers of these rows; arrays of at least end - first + 8 entries
     """
     columns = X.shape[1]
     lanes = _lanes(columns)
@@ -176,13 +177,13 @@ def rows_within(
         return _by_four(X, first, end, metric, point, worst, squares, rows)  # type: ignore[no-any-return]
     if lanes == 2:
         return _by_two(X, first, end, metric, point, worst, squares, rows)  # type: ignore[no-any-return]
-    found = 0
+    count = 0
     for row in range(first, end):
         t = multiply_add(np.float64(X[row, 0]), metric[0], -point[0])
         if t * t <= worst:
-            squares[found], rows[found] = t * t, row
-            found += 1
-    return found
+            squares[count], rows[count] = t * t, row
+            count += 1
+    return count
 
 
 @intrinsic

@@ -18,12 +18,12 @@ from gigagp.linalg.logarithm import write_log
 from gigagp.linalg.vectors import VECTOR_BYTES, VectorCode, elementwise, whole_registers
 
 SQUARED_EXPONENTIAL, MATERN12, MATERN32, MATERN52, RATIONAL_QUADRATIC = range(5)
-_ROOT3, _ROOT5 = 3.0**0.5, 5.0**0.5
-_SWEEP = (
-    VECTOR_BYTES // 2
-)  # points that a compiled loop takes at a time; rows are filled up to it, a remainder costs more
-_FAR = 1e4  # exp(-r) is zero from there on; polynomials before it must stay finite
-_NEAR = 1e-30  # distances by which nothing is divided
+_ROOT3 = 3.0**0.5
+_ROOT5 = 5.0**0.5
+# Points that a compiled loop processes at a time. Rows are filled up to a multiple of it, since a remainder costs more.
+_SWEEP = VECTOR_BYTES // 2
+_FAR = 1e4  # scaled distance from which exp(-r) is zero; the polynomial before it must stay finite
+_NEAR = 1e-30  # smallest distance that is divided by
 
 
 @compiled_strict
@@ -51,7 +51,7 @@ def _matern12(code: VectorCode, square: Any, variance: Any) -> Any:
 @elementwise
 def _matern12_slope(code: VectorCode, square: Any, variance: Any) -> Any:
     b, r = code.b, code.square_root(square)
-    # It meets a factor that vanishes as r^2.
+    # The slope is multiplied by a factor that vanishes as r^2.
     return b.fdiv(b.fmul(variance, write_exp(code, b.fneg(r))), code.larger(r, code.number(_NEAR)))
 
 

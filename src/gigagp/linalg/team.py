@@ -1,4 +1,4 @@
-"""Threads that are free to take part in one large product. Who computes a column changes nothing in it."""
+"""Threads that are free to take part in one large product; a column is the same whichever thread computes it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gigagp.linalg.tiny import flush_in_this_thread
 
 
 class Team:
-    """`workers` threads in all, most of them usually busy with experts of their own."""
+    """A number of threads, most of them usually busy with their own experts."""
 
     def __init__(self, workers: int) -> None:
         self._free, self._lock = workers, threading.Lock()
@@ -19,7 +19,7 @@ class Team:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Around a task of one worker's own."""
+        """Count one worker as busy during its own task."""
         self._add(-1)
         try:
             yield
@@ -28,12 +28,13 @@ class Team:
 
     @property
     def spare(self) -> int:
-        """How many workers have nothing to do."""
+        """How many workers are idle."""
         return max(0, self._free)
 
     def run(self, tasks: Sequence[Callable[[], object]]) -> None:
-        """The first task here, the others on spare workers, or here too if nobody has begun them; returns when all
-        are done. No one waits for a task that waits for a worker, so tasks may call this in their turn.
+        """Run the first task in this thread, and the others on idle workers, or here too if none has begun them.
+
+        Returns when all are done. No task waits for one that waits for a worker, so tasks may call `run` themselves.
         """
         others = [self._pool.submit(task) for task in tasks[1:]]
         self._add(-len(others))

@@ -98,5 +98,5 @@ def _eliminate(vectors: tuple[int, int]) -> Any:
     return eliminate
 
 
-# The first, second and last eight rows of a block of 24: so many vectors of U, and of L^-1, in a row.
+# For the first, second and last eight rows of a block of 24; the pairs are the numbers of vectors of U and of L^-1.
 eliminate_first, eliminate_second, eliminate_last = (_eliminate(v) for v in ((3, 1), (2, 2), (1, 3)))

@@ -1,7 +1,7 @@
-"""Numbers too small to be normal count as zero while experts compute.
+"""Subnormal numbers count as zero while experts compute.
 
-Covariances fall off so fast that products of them end there, above all in float32; nothing is lost beside the noise,
-and processors take tens of times as long for such numbers as for others.
+Covariances decrease so fast that products of them become subnormal, above all in float32. Compared with the noise
+nothing is lost, and processors take tens of times as long for such numbers as for others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _RESULTS_AND_OPERANDS = 0x8040  # bits of MXCSR: flush to zero, denormals are ze
 
 @intrinsic
 def _swap(typingctx: Any, value: Any) -> Any:
-    """Write the thread's floating point control register, and return what it held; elsewhere than on x86, zero."""
+    """Write the thread's floating point control register, and return its former value; zero if the CPU is not x86."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         if not _HAS_REGISTER:
@@ -46,25 +46,25 @@ def _swap(typingctx: Any, value: Any) -> Any:
 
 @compiled_brief
 def _control(value: int) -> int:
-    """Set the register, unless the value is negative; what it held before."""
+    """Set the register, unless the value is negative; returns its former value."""
     return _swap(value)  # type: ignore[no-any-return, call-arg]
 
 
 @compiled_brief
 def _flush() -> int:
-    """Numbers too small to be normal are zero from now on; what the register held before."""
+    """Treat subnormal numbers as zero from now on; returns the former value of the register."""
     before = _control(-1)
     _control(before | _RESULTS_AND_OPERANDS)
     return before
 
 
 def flush_in_this_thread() -> None:
-    """For good."""
+    """Treat subnormal numbers as zero in this thread from now on."""
     _flush()
 
 
 def tiny_is_zero(function: Callable[P, R]) -> Callable[P, R]:
-    """While the function runs; the thread's own setting is given back."""
+    """Treat subnormal numbers as zero while the function runs; the thread's setting is restored afterwards."""
 
     @wraps(function)
     def flushing(*args: P.args, **named: P.kwargs) -> R:

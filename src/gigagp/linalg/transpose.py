@@ -1,4 +1,4 @@
-"""A block of 8 x 8 turned over in registers."""
+"""Transposes blocks of 8 x 8 elements in registers."""
 
 from typing import Any
 

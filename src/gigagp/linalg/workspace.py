@@ -7,11 +7,11 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.linalg.team import Team
 
-# NumPy asks the kernel for huge pages from 4 MB on. Blocks of a leaf are read down their columns, a page a row, and
-# with small pages the processor spends much of its time looking pages up.
-_LEAST_BYTES = 1 << 22
-_PAGE = 1 << 21
-_STAGGER = 17 * 64  # so that equal places of different buffers do not meet in the same cache sets
+# NumPy asks the kernel for huge pages from 4 MB on. Blocks of a leaf are read down their columns, one page per row,
+# and with small pages the processor spends much of its time on page lookups.
+_LEAST_BYTES = 1 << 22  # of a buffer
+_PAGE = 1 << 21  # bytes of a huge page
+_STAGGER = 17 * 64  # bytes between the starts of buffers, so that equal positions do not share cache sets
 
 
 class Workspace:
@@ -19,8 +19,8 @@ class Workspace:
 
     def __init__(self) -> None:
         self._flat: dict[tuple[str, str], Array] = {}
-        self.team: Team | None = None  # who may take part in a large product
-        self.in_use: Any = None  # what a caller took last and may find again, with its own key
+        self.team: Team | None = None  # threads that may take part in a large product
+        self.in_use: Any = None  # what a caller took last, with its key, for reuse
 
     def take(self, name: str, rows: int, columns: int, dtype: np.dtype[Any]) -> Array:
         """A (rows, columns) matrix with arbitrary (but finite) content."""

@@ -1,8 +1,8 @@
 """Search for the cells nearest to a query: by the distance to the box around a cell's points, which is zero inside.
 
-Distances to centres would not do: where cells are long in the kernel's metric, a query may be nearer to the centres of
-many other cells than to that of its own. Cells are in the order of the KD-tree that cut them, so neighbours in that
-order are close; boxes around groups of boxes form a tree, of which a search visits few nodes.
+Distances to centres are not sufficient: where cells are long in the kernel's metric, a query may be nearer to the
+centres of many other cells than to that of its own. Cells are in the order of the KD-tree that cut them, so neighbours
+in that order are close; boxes around groups of boxes form a tree, of which a search visits few nodes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _extents(X: Array, starts: Array, lows: Array, highs: Array) -> None:
 
 
 def extents(X: Array, starts: Array) -> tuple[Array, Array]:
-    """The least and the greatest of each column in each run of rows."""
+    """Minimum and maximum of each column in each run of rows."""
     shape = (len(starts) - 1, X.shape[1])
     lows, highs = np.full(shape, np.inf), np.full(shape, -np.inf)
     _extents(X, starts, lows, highs)
@@ -74,14 +74,14 @@ def off_centre(point: Array, low: Array, high: Array, centre: Array) -> float:
 
 @compiled
 def _search(
-    asking_lows: Array, asking_highs: Array, points: Array, lows: Array, highs: Array, centres: Array, node_lows: Array,
+    query_lows: Array, query_highs: Array, points: Array, lows: Array, highs: Array, centres: Array, node_lows: Array,
     node_highs: Array, cells: Array, squares: Array,
 ) -> None:  # fmt: skip
-    """For each box that asks, around its point, the nearest cells, the nearest first, and their squared distances."""
+    """For each query box, with a point in it, the nearest cells, nearest first, and their squared distances."""
     wanted, lowest = cells.shape[1], len(node_lows) // 2
     nodes, bounds = np.empty(128, np.int64), np.empty(128)
     for q in range(len(points)):
-        a_low, a_high, point = asking_lows[q], asking_highs[q], points[q]
+        a_low, a_high, point = query_lows[q], query_highs[q], points[q]
         best, value = cells[q], squares[q]
         for j in range(wanted):
             best[j], value[j] = j, np.inf

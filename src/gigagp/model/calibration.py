@@ -1,4 +1,4 @@
-"""Calibration: the distribution of y, given what a Gaussian process says of f, learnt from held-out predictions.
+"""Calibration: the distribution of y, given the GP's prediction of f, learnt from held-out predictions.
 
 With v the variance of f at a query, s^2 the noise, t the variance of the target and k that of the prior,
 
@@ -9,7 +9,7 @@ With v the variance of f at a query, s^2 the noise, t the variance of the target
 and a floor, times 1 - rho, is added. The misfit says how large the errors near the query are in predicted deviations
 (`linalg.neighbourhood`). Far from all data the variance of y is thus that of the target, whatever the noise of the
 nearest rows, and the transition is continuous. The shape of the errors is common to all queries (`distribution`).
-Coefficients are found by maximum likelihood under a Student-t, then the shape by expectation maximisation.
+Coefficients are estimated by maximum likelihood under a Student-t, then the shape by expectation maximisation.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ LEAST_ROWS = 50  # held-out rows from which a calibration is learnt
 _WIDTHS = 2.0 ** np.concatenate([np.arange(-10, -4), np.arange(-4, 7.5, 0.5), np.arange(9, 25, 2)])
 _BINS = 2.0 ** np.arange(-14, 10, 0.1)  # ends of bins of absolute errors in deviations, when the weights are learnt
 _BIN_CENTRES = 2.0 ** (np.append(np.arange(-14, 10, 0.1), 10.0) - 0.05)
-_PRIOR_ROWS = 20.0  # the Student-t counts as so many rows when the mixture's weights are learnt
-_LEAST_PRIOR_DOF = 4.0  # heavier tails must be seen in the held-out rows: the prior would make the deviation arbitrary
+_PRIOR_ROWS = 20.0  # rows that the Student-t counts as when the mixture's weights are learnt
+_LEAST_PRIOR_DOF = 4.0  # of the prior: with heavier tails the prior would make the deviation arbitrary
 _HEAVY_SHARE = 0.01  # of the prior that is a Student-t of so few degrees of freedom, however light the tails seem
 _LEAST_WEIGHT = 1e-40  # components of less are dropped
 _FAR_LEVEL = 0.99  # quantile of absolute errors
-_BEYOND = 10.0  # times that quantile: errors beyond it are so rare that a few thousand rows do not tell their size
-_STUDENT_STEPS = 60
-_EM_STEPS = 500
+_BEYOND = 10.0  # times that quantile: larger errors are so rare that a few thousand rows do not determine their size
+_STUDENT_STEPS = 60  # of L-BFGS, at most
+_EM_STEPS = 500  # of expectation maximisation, at most
 _START_WEIGHT = 1e-6  # of every component when its weight is learnt, at least
 _WIDEST_COMMON = 2.0**7  # deviations: wider components have the prior's weight alone
 _EM_CHANGE = 1e-6  # of a weight, at which it has converged
@@ -58,7 +58,7 @@ _START_FLOOR = -9.0  # ln of the floor, in units of the target's variance
 
 @dataclass(frozen=True)
 class Setting:
-    """What a calibration must know of the model: variances of noise, prior and target, in the model's units."""
+    """The variances of a model that its calibration uses: of noise, prior and target, in the model's units."""
 
     noise: float
     prior: float | None  # None for a kernel that is not stationary: it has no distance from the data
@@ -72,7 +72,7 @@ class Setting:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """How the variance of y follows from an answer, and the shape of its distribution.
+    """How the variance of y follows from a latent prediction, and the shape of its distribution.
 
     Without rows nothing has been learnt: y is Gaussian, and the model adds the noise itself.
     """
@@ -96,19 +96,23 @@ class Calibration:
             return cls.none()
         base, rho, F = _features(prediction, setting)
         coefficients, floor, dof = _student(errors, base, rho, F, setting)
-        known = cls(coefficients, floor, Shape.gaussian(), setting, len(y))
+        calibration = cls(coefficients, floor, Shape.gaussian(), setting, len(y))
         heavy = _student_weights(_LEAST_PRIOR_DOF)
         prior = (1 - _HEAVY_SHARE) * _student_weights(max(dof, _LEAST_PRIOR_DOF)) + _HEAVY_SHARE * heavy
-        for _ in range(_ROUNDS):  # a t with heavy tails says little of the variance: begin with that of the errors
-            known = known._scaled(float(np.mean(_bounded(errors / np.sqrt(known.variance(prediction))) ** 2)))
-            weights = _mixture_weights(_bounded(errors / np.sqrt(known.variance(prediction))), prior)
-            known = known._scaled(float(np.sum(weights * _WIDTHS**2)))  # since the shape is scaled to variance one
-        kept = weights > _LEAST_WEIGHT
-        known = replace(known, shape=Shape.of(weights[kept] / weights[kept].sum(), _WIDTHS[kept]))
-        return replace(known, score=float(known.losses(prediction, y).mean()))
+        for _ in range(_ROUNDS):  # the variance of a heavy-tailed t is uncertain: begin with that of the errors
+            calibration = calibration._scaled(
+                float(np.mean(_bounded(errors / np.sqrt(calibration.variance(prediction))) ** 2))
+            )
+            weights = _mixture_weights(_bounded(errors / np.sqrt(calibration.variance(prediction))), prior)
+            calibration = calibration._scaled(
+                float(np.sum(weights * _WIDTHS**2))
+            )  # since the shape is scaled to variance one
+        large = weights > _LEAST_WEIGHT
+        calibration = replace(calibration, shape=Shape.of(weights[large] / weights[large].sum(), _WIDTHS[large]))
+        return replace(calibration, score=float(calibration.losses(prediction, y).mean()))
 
     def _scaled(self, factor: float) -> Calibration:
-        """With variances that are so many times as large near the data."""
+        """The calibration with variances near the data multiplied by a factor."""
         shift = np.array([np.log(factor), 0.0, 0.0])
         return replace(self, coefficients=self.coefficients + shift, floor=self.floor * factor)
 
@@ -162,8 +166,8 @@ def _features(prediction: LatentPrediction, setting: Setting) -> tuple[Array, Ar
     if setting.prior is None:
         v, rho = prediction.variance, np.zeros_like(prediction.variance)
     else:
-        known = np.clip(prediction.variance, _SMALLEST_VARIANCE * signal, setting.prior)
-        v = 1 / (1 / known + (1 / signal - 1 / setting.prior))
+        latent = np.clip(prediction.variance, _SMALLEST_VARIANCE * signal, setting.prior)
+        v = 1 / (1 / latent + (1 / signal - 1 / setting.prior))
         rho = np.clip(v / signal, 0.0, 1.0)
     ratio = np.log(v / setting.noise + _LEAST_RATIO)
     misfit = 2 * np.log(prediction.misfit + _LEAST_MISFIT)
@@ -176,7 +180,7 @@ def _student(errors: Array, base: Array, rho: Array, F: Array, setting: Setting)
     """Coefficients, floor and degrees of freedom by maximum a posteriori, with Student-t errors."""
     n, squares = len(errors), errors**2
     scale = setting.target
-    # One row in n may be wrong by as much as all errors are on average, however sure the others seem.
+    # One row in n may have an error of average size, however small the others are.
     least = float(squares.mean()) / n
 
     def loss(p: Array) -> tuple[float, Array]:
@@ -223,7 +227,7 @@ def _student_weights(dof: float) -> Array:
 
 
 def _bounded(z: Array) -> Array:
-    """Absolute errors; single ones beyond all others count as far ones, or they alone would make the deviation."""
+    """Absolute errors, the largest ones limited: single outliers would otherwise determine the deviation."""
     z = np.abs(z)
     return np.asarray(np.minimum(z, _BEYOND * np.quantile(z, _FAR_LEVEL)))
 

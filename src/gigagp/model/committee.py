@@ -20,7 +20,7 @@ from gigagp.tree import Tree
 
 @dataclass(frozen=True, eq=False)
 class Committee:
-    """The experts of a trained model, the theta that they share, the tree above them and the router."""
+    """The experts of a trained model, their common theta, the tree above them and the router."""
 
     travels_once = True  # to each worker
 

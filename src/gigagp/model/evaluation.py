@@ -1,4 +1,4 @@
-"""How good a model is on rows whose target is known, in the user's units and in bounded memory."""
+"""Scores of a model on rows with targets, in the user's units and in bounded memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from gigagp.model.distribution import PredictiveDistribution, Shape
 from gigagp.progress import Counter, Listener, silent
 
 LEVELS = (0.5, 0.8, 0.95)
-Hearer = Callable[[Array, Array, Array, Array], None]  # hears inputs, targets, means and deviations of a block
+# Called with the inputs, targets, means and standard deviations of each block.
+BlockListener = Callable[[Array, Array, Array, Array], None]
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Evaluation:
     """Scores of predictions. `coverage` maps the level of a central interval to the share of targets inside it."""
 
     rows: int
-    dropped: int  # left out for missing values
+    dropped: int  # rows with missing values, which are not scored
     rmse: float
     nlpd: float
     crps: float
@@ -42,45 +43,45 @@ class Evaluation:
 
 def evaluate(
     rows: Rows,
-    answer: Callable[[Array], tuple[Array, Array]],
+    predict: Callable[[Array], tuple[Array, Array]],
     shape: Shape,
     at_once: int,
     tell: Listener = silent,
-    each: Hearer | None = None,
+    each: BlockListener | None = None,
 ) -> Evaluation:
-    """Compare predictions (`answer`: mean and standard deviation) with the targets, `at_once` rows at a time.
+    """Compare predictions (`predict`: mean and standard deviation) with the targets, `at_once` rows at a time.
 
     shape : the distribution of (y - mean) / std
     """
-    begun = time.perf_counter()
+    start = time.perf_counter()
     count = Counter("evaluation", rows.n_rows, tell)
-    seen, sums = 0, np.zeros(3 + len(LEVELS))
+    rows_done, sums = 0, np.zeros(3 + len(LEVELS))
     centre = squares = 0.0
     for block in rows.blocks(at_once):
         y = block.y
         assert y is not None
-        mean, std = answer(block.X)
+        mean, std = predict(block.X)
         if each is not None:
             each(block.X, y, mean, std)
-        predicted = PredictiveDistribution(mean, std, shape)
-        covered = (metrics.inside(y, *predicted.interval(level)) for level in LEVELS)
-        scores = (np.mean((y - mean) ** 2), -predicted.log_pdf(y).mean(), predicted.crps(y).mean(), *covered)
+        distribution = PredictiveDistribution(mean, std, shape)
+        coverages = (metrics.inside(y, *distribution.interval(level)) for level in LEVELS)
+        scores = (np.mean((y - mean) ** 2), -distribution.log_pdf(y).mean(), distribution.crps(y).mean(), *coverages)
         n = len(y)
         sums += n * np.array(scores)
         # Chan, Golub & LeVeque (1983), eq. 1.5
         shift = float(y.mean()) - centre
-        squares += float(np.sum((y - y.mean()) ** 2)) + shift**2 * seen * n / (seen + n)
-        centre += shift * n / (seen + n)
-        seen += n
-        count(seen)
-    square, nlpd, crps, *inside = (float(total) / seen for total in sums)
+        squares += float(np.sum((y - y.mean()) ** 2)) + shift**2 * rows_done * n / (rows_done + n)
+        centre += shift * n / (rows_done + n)
+        rows_done += n
+        count(rows_done)
+    square, nlpd, crps, *inside = (float(total) / rows_done for total in sums)
     return Evaluation(
-        rows=seen,
+        rows=rows_done,
         dropped=rows.n_dropped or 0,
         rmse=square**0.5,
         nlpd=nlpd,
         crps=crps,
         coverage=dict(zip(LEVELS, inside, strict=True)),
-        target_std=(squares / seen) ** 0.5,
-        seconds=time.perf_counter() - begun,
+        target_std=(squares / rows_done) ** 0.5,
+        seconds=time.perf_counter() - start,
     )

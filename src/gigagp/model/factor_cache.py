@@ -1,4 +1,4 @@
-"""Factors kept from one call of predict to the next, within a budget of memory."""
+"""A cache of Cholesky factors between calls of predict, within a memory budget."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class FactorCache:
             return factor
 
     def has_room(self, size: int) -> bool:
-        """Whether a factor of so many bytes could be kept."""
+        """Whether a factor of this size, in bytes, could be cached."""
         with self._lock:
             return self._evictable(size)
 
@@ -57,7 +57,7 @@ class FactorCache:
             self._bytes += size
 
     def _evictable(self, size: int) -> bool:
-        """Whether `size` bytes are free or held by factors that this call has not used."""
+        """Whether `size` bytes are free or can be freed by evicting factors that this call has not used."""
         free = self.budget - self._bytes
         for leaf, factor in self._factors.items():
             if free >= size or self._used_in[leaf] == self._call:

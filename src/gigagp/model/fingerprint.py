@@ -13,7 +13,7 @@ _NUMBERS_AT_ONCE = 1 << 20  # numbers that are hashed at a time
 
 
 def described(value: object) -> str:
-    """A setting by everything it contains: what its repr rounds or omits makes another model too."""
+    """A setting as text, with all its attributes in full precision, which its repr may round or omit."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, tuple | list):

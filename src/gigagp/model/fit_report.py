@@ -17,7 +17,7 @@ _SHOWN = 5  # warnings in a notebook
 
 @dataclass(frozen=True)
 class Stage:
-    """One optimisation: how many experts and points it saw, and how it ended."""
+    """One optimisation: the experts and points of its evidence, and how it ended."""
 
     name: str
     experts: int
@@ -31,7 +31,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A candidate; its score is the mean CRPS of held-out rows in the model's units."""
+    """One candidate of a choice; its score is the mean CRPS of held-out rows in the model's units."""
 
     what: str
     name: str
@@ -56,8 +56,8 @@ class FitReport:
     jitter: float
     jittered_experts: int
     warnings: tuple[FitWarning, ...] = ()
-    dropped: int = 0  # rows left out for missing values
-    choices: tuple[Candidate, ...] = ()  # what was tried where nothing was asked for
+    dropped: int = 0  # rows with missing values, which were not used
+    choices: tuple[Candidate, ...] = ()  # the candidates of every choice that the user left open
     calibration: Calibration = field(default_factory=Calibration.none)  # the distribution of errors
 
     @property
@@ -74,7 +74,7 @@ class FitReport:
 
     @property
     def choosing(self) -> float:
-        """The share of the fit that went into choosing what was left open."""
+        """The share of the time of the fit that was spent on choices."""
         spent = sum(seconds for stage, seconds in self.seconds.items() if stage.startswith("choice of "))
         return spent / max(sum(self.seconds.values()), 1e-9)
 
@@ -146,7 +146,7 @@ class FitReport:
         return table(["stage of the fit", "seconds"], [*rows, ["all", f"{sum(self.seconds.values()):.2f}"]])
 
     def choices_html(self) -> Html:
-        """What was tried; nothing where nothing was."""
+        """The candidates of all choices as a table; empty where there was no choice."""
         rows = [[f"{c.what}: {c.name}", f"{c.score:.4f}", "chosen" if c.chosen else ""] for c in self.choices]
         return table(["choice", "score (lower is better)", ""], rows) if rows else Html()
 

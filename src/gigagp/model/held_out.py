@@ -1,7 +1,7 @@
 """Held-out predictions of a committee, in closed form.
 
-A training row is predicted like a query, by its nearest experts; those that were given the row predict it without it.
-Theta stays the same.
+A training row is predicted like a query, by its nearest experts; those whose data contain the row predict it without
+it. Theta stays the same.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from gigagp.model.routing import QueriesByExpert, first_expert
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows of the store that one expert is to predict."""
+    """Rows of the store that one expert predicts."""
 
     leaf: int
     rows: Array
 
 
 @dataclass(frozen=True, eq=False)
-class _LeaveOut:
-    """Mean, variance of f and scale of rows by one expert, each without that row where the expert has it."""
+class _PredictHeldOut:
+    """Mean and variance of f and scale for some rows by one expert, each predicted without itself."""
 
     committee: Committee
 
@@ -45,13 +45,13 @@ class _LeaveOut:
         position = np.where(own_rows[order[at]] == task.rows, order[at], -1)
         X, y = c.store.read(c.experts, task.leaf)
         Z, _ = c.store.gather(task.rows)
-        mean, variance, scale = expert.left_out(c.kernel, c.theta, X, y, Z, position, work, task.leaf)
+        mean, variance, scale = expert.held_out(c.kernel, c.theta, X, y, Z, position, work, task.leaf)
         return mean.astype(float), variance.astype(float), scale if c.student else np.ones(len(scale))
 
 
 def by_own_expert(committee: Committee, tasks: list[Rows], engine: Engine) -> list[LatentPrediction]:
     """Each expert's held-out predictions of the rows of its task."""
-    replies = engine.map(_LeaveOut(committee), tasks)
+    replies = engine.map(_PredictHeldOut(committee), tasks)
     return [LatentPrediction(mean, variance, np.sqrt(scale)) for mean, variance, scale in replies]
 
 
@@ -63,7 +63,7 @@ def by_committee(committee: Committee, rows: Array, rule: CombinationRule, k: in
     by_expert = QueriesByExpert.of(route)
     parts = [by_expert[i] for i in range(len(by_expert))]
     mean, variance, scale = (np.empty(route.experts.shape) for _ in range(3))
-    replies = engine.map(_LeaveOut(committee), [Rows(leaf, rows[at]) for leaf, at, _ in parts])
+    replies = engine.map(_PredictHeldOut(committee), [Rows(leaf, rows[at]) for leaf, at, _ in parts])
     for (_, at, slots), reply in zip(parts, replies, strict=True):
         mean[at, slots], variance[at, slots], scale[at, slots] = reply
     prior = committee.kernel.diagonal(committee.theta[:-1], Z).astype(float)

@@ -31,10 +31,11 @@ from gigagp.model.factor_cache import FactorCache
 from gigagp.model.latent import LatentPrediction
 
 _PRIOR_ERRORS = 0.1  # errors of the expected size that every misfit counts besides those of rows: a in the formula
-_LARGEST_ERROR = 30.0  # in deviations: larger ones say no more
+_LARGEST_ERROR = 30.0  # in predicted deviations: larger errors are limited to it
 _GAUSSIAN_ERROR = (2 / np.pi) ** 0.5  # mean absolute value of a standard Gaussian
-_QUERIES_AT_ONCE = 1 << 14
-_ATTEMPTS, _FIRST_JITTER = 8, 1e-12  # at inverting, with ten times the jitter each time
+_QUERIES_AT_ONCE = 1 << 14  # queries whose results are in memory together
+_ATTEMPTS = 8  # at inverting a matrix, with ten times the jitter each time
+_FIRST_JITTER = 1e-12  # relative to the prior variance
 _ROWS_AT_ONCE = 256  # held-out rows whose misfit is computed together
 
 
@@ -58,7 +59,7 @@ class Member:
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """All members and the rows that each of them has seen."""
+    """All members, and the rows that each of them is conditioned on."""
 
     members: tuple[Member, ...]
     store: ExpertStore
@@ -114,12 +115,12 @@ def predict(model: Mixture, Z: Array, engine: Engine, with_variance: bool = True
 
 
 def _factor(model: Mixture, index: int, X: Array, y: Array, work: Workspace) -> Factor:
-    known = model.cache.get(index)
-    if known is None:
+    factor = model.cache.get(index)
+    if factor is None:
         member = model.members[index]
-        known = expert.factor(member.kernel, member.theta, X, y, work, None, keep=True)
-        model.cache.put(index, known)
-    return known
+        factor = expert.factor(member.kernel, member.theta, X, y, work, None, keep=True)
+        model.cache.put(index, factor)
+    return factor
 
 
 def _latent_prediction(
@@ -129,17 +130,17 @@ def _latent_prediction(
     blocks = [Z[start : start + QUERY_BLOCK] for start in range(0, len(Z), QUERY_BLOCK)]
     tasks = ((member, factor, block) for member, factor in zip(model.members, factors, strict=True) for block in blocks)
 
-    def ask(task: tuple[Member, Factor, Array], work: Workspace) -> tuple[Array, Array, Array]:
+    def predict_block(task: tuple[Member, Factor, Array], work: Workspace) -> tuple[Array, Array, Array]:
         member, factor, block = task
         if with_variance:
-            return _ask(member, factor, block, work)
+            return _predict_by_member(member, factor, block, work)
         mean = expert.posterior_mean(member.kernel, member.theta, factor, block, work)
         return mean, mean, mean
 
-    replies = engine.local.map(ask, tasks)
+    results = engine.local.map(predict_block, tasks)
     mean, square, variance, misfit = (np.zeros(len(Z)) for _ in range(4))
     for member in model.members:
-        mu, v, h = _joined(replies, len(blocks))
+        mu, v, h = _joined(results, len(blocks))
         mean += member.weight * mu
         square += member.weight * mu * mu
         variance += member.weight * v
@@ -149,13 +150,13 @@ def _latent_prediction(
     return LatentPrediction(mean, variance + np.maximum(square - mean * mean, 0.0), np.sqrt(misfit))
 
 
-def _joined(replies: Iterator[tuple[Array, Array, Array]], count: int) -> list[Array]:
-    parts = [next(replies) for _ in range(count)]
+def _joined(results: Iterator[tuple[Array, Array, Array]], count: int) -> list[Array]:
+    parts = [next(results) for _ in range(count)]
     return [np.concatenate([part[i] for part in parts]) if parts else np.empty(0) for i in range(3)]
 
 
 @tiny_is_zero
-def _ask(member: Member, factor: Factor, Z: Array, work: Workspace) -> tuple[Array, Array, Array]:
+def _predict_by_member(member: Member, factor: Factor, Z: Array, work: Workspace) -> tuple[Array, Array, Array]:
     """Mean and variance of f and the misfit, by one member."""
     kernel, theta, p, q = member.kernel, member.theta, len(factor.X), len(Z)
     mean, variance = expert.posterior(kernel, theta, factor, Z, work)
@@ -176,7 +177,7 @@ def _closeness(K: Array, prior: float) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class LeaveOneOut:
-    """What all rows together say of each row without it, in closed form (Rasmussen & Williams 2006, eq. 5.12).
+    """Leave-one-out predictions of all rows, in closed form (Rasmussen & Williams 2006, eq. 5.12).
 
     With C = (K + noise I)^-1 and alpha = C y, row i has the mean y_i - alpha_i / C_ii and the variance 1 / C_ii.
     """
@@ -247,7 +248,7 @@ def held_out(kernel: Kernel, theta: Array, X: Array, y: Array) -> HeldOut:
 
 
 def mixed(parts: list[HeldOut], weights: Array, noise: float) -> LatentPrediction:
-    """Held-out predictions of a mixture, by the law of total variance; `noise` is what f is freed of."""
+    """Held-out predictions of a mixture, by the law of total variance; `noise` is subtracted from the variance of y."""
     means, variances, misfits = (
         np.array([getattr(part, name) for part in parts]) for name in ("mean", "variance", "misfit")
     )

@@ -1,4 +1,4 @@
-"""A fitted model as one value: the rows, the shared theta, and how queries are answered."""
+"""A fitted model as one value: the rows, the common theta, and how queries are answered."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class CommitteeDefaults:
 class Model:
     """Everything that a fit has learnt. `predictor.Predictor` answers queries with it.
 
-    At most one of `neighbourhood` and `mixture` is there; where neither is, the committee answers.
+    At most one of `neighbourhood` and `mixture` is not None; where both are None, the committee answers.
     """
 
     committee: Committee
     neighbourhood: Neighbourhood | None  # an exact GP on the rows nearest to a query
     mixture: Mixture | None  # several exact GPs on all rows, where these are few
-    cells: RowLists  # the rows of the store that each leaf's evidence is formed of
+    cells: RowLists  # the rows of each leaf, whose evidence training sums
     local: bool  # whether a leaf's rows are neighbours
     defaults: CommitteeDefaults
     inputs: Scaling
@@ -74,7 +74,7 @@ class Model:
 
     @property
     def noise_variance(self) -> float:
-        """In the user's units."""
+        """The noise variance of y, in the user's units."""
         with np.errstate(over="ignore", under="ignore"):  # a target around 1e300 has a variance beyond all numbers
             return float(np.exp(self.theta[-1]) * np.square(self.target.scale[0]))
 

@@ -18,13 +18,13 @@ from gigagp.arrays import Array
 from gigagp.linalg.compiled import compiled, compiled_in_place
 from gigagp.linalg.searching import FANOUT, bits, box_distances, fetch, pad, padded_length, rows_within
 
-NO_ROW = -1
-UNLIMITED = int(np.iinfo(np.int64).max)
-NOTHING = -1
+NO_ROW = -1  # number of a row that does not exist
+UNLIMITED = int(np.iinfo(np.int64).max)  # rows that an exact search may compare
+NOTHING = -1  # end of a list of boxes
 _DEEPEST = 22  # levels of a tree: FANOUT to that power is more than there are numbers of rows
-_BUCKETS = 384  # of boxes that wait to be opened, by their distance
-_COARSE = 49  # bits of a distance below those that tell its bucket
-_PART = 64  # rows of a block that are compared before the farthest neighbour is known anew
+_BUCKETS = 384  # number of lists of boxes that wait to be opened, by their distance
+_COARSE = 49  # number of low bits of a distance that do not affect its bucket
+_PART = 64  # rows of a block that are compared before the farthest neighbour is updated
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ class BlockTree:
         """The tree of the same rows, each column multiplied by a factor; much faster than building another."""
         with np.errstate(invalid="ignore"):
             sides = self.sides * metric[:, None]
-        if not metric.all():  # sides of boxes that are not there remain infinite
+        if not metric.all():  # sides of boxes that do not exist remain infinite
             sides = np.where(np.isinf(self.sides), self.sides, sides)
         return BlockTree(self.starts, sides, self.first_below)
 
@@ -132,6 +132,15 @@ def _span(sides: Array) -> float:
 
 
 @compiled_in_place
+def _least(apart: Array) -> float:
+    """The smallest of the distances to the boxes of a node."""
+    least = np.inf
+    for child in range(FANOUT):
+        least = min(least, apart[child])
+    return least
+
+
+@compiled_in_place
 def _bucket(bound: float, nearest_box: float, last: int) -> int:
     """Where a box waits: eight buckets for each doubling of the squared distance, counted from the nearest box on."""
     above = _BUCKETS - 1 - last + (bits(bound - nearest_box) >> _COARSE)
@@ -179,8 +188,7 @@ def nearest(  # noqa: PLR0912 one loop over nodes, blocks and rows
 ) -> int:  # fmt: skip
     """Write the rows nearest to one query to `rows`, the nearest first; returns how many there are.
 
-    X : rows in storage order
-    starts, sides, first_below : a BlockTree
+    X, starts, sides, first_below : rows in storage order, and their BlockTree
     point : the query, in the metric
     held_out : a row to be ignored; NO_ROW for none
     limit : number of rows to compare after which the search ends even if nearer rows may exist
@@ -193,9 +201,7 @@ def nearest(  # noqa: PLR0912 one loop over nodes, blocks and rows
     pad(point, own)
     root = len(sides) - 1
     box_distances(sides, root, point, apart)
-    nearest_box = np.inf
-    for child in range(FANOUT):
-        nearest_box = min(nearest_box, apart[child])
+    nearest_box = _least(apart)
     last = bits(nearest_box + 2 * _span(sides)) >> _COARSE
     for b in range(_BUCKETS):
         heads[b] = NOTHING
@@ -228,8 +234,8 @@ def nearest(  # noqa: PLR0912 one loop over nodes, blocks and rows
         else:
             end = starts[~entry + 1]
             for start in range(starts[~entry], end, _PART):
-                found = rows_within(X, start, min(start + _PART, end), scales, own, worst, near, near_rows)
-                for i in range(found):
+                count = rows_within(X, start, min(start + _PART, end), scales, own, worst, near, near_rows)
+                for i in range(count):
                     if near_rows[i] != held_out:
                         size = _keep(squares, rows, size, near[i], near_rows[i])
                 worst = squares[0] if size == wanted else np.inf
@@ -267,12 +273,13 @@ def _nearest_groups(
 def nearest_group(tree: BlockTree, points: Array) -> Array:
     """The node nearest to each point, which is in the metric, of those two levels above the blocks.
 
-    One of them where several hold it. For an order of queries lower levels are too dear: their boxes are in no cache.
+    One of them where several contain the point. To order queries, lower levels would cost too much: their boxes are
+    not in the caches.
     """
-    room = FANOUT * _DEEPEST
+    places = FANOUT * _DEEPEST
     groups = np.zeros(len(points), np.int64)
     _nearest_groups(  # type: ignore[call-arg]
-        tree.sides, tree.first_below, np.ascontiguousarray(points), np.empty(FANOUT), np.empty(room),
-        np.empty(room, np.int64), groups,
+        tree.sides, tree.first_below, np.ascontiguousarray(points), np.empty(FANOUT), np.empty(places),
+        np.empty(places, np.int64), groups,
     )  # fmt: skip
     return groups

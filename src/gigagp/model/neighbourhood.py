@@ -27,10 +27,10 @@ from gigagp.model.latent import LatentPrediction
 from gigagp.model.neighbour_search import NO_ROW, UNLIMITED, BlockTree, nearest, nearest_group, search_scratch
 from gigagp.model.routing import Router
 
-_COMPARED_BY_CELLS = 128  # as below, where there are no boxes of blocks
-_COMPARED = 64  # rows compared per neighbour wanted, unless the search is exact
+_COMPARED = 64  # rows compared per neighbour, unless the search is exact
+_COMPARED_BY_CELLS = 128  # the same where there are no boxes of blocks
 _CHUNK_WORK = 2e8  # multiplications per task of an engine
-_LITTLE_WORK = 2e6  # multiplications up to which the calling thread answers
+_LITTLE_WORK = 2e6  # multiplications up to which the calling thread predicts itself
 _LARGEST_CHUNK = 4096  # queries per task
 _SORT_FROM = 4096  # queries from which they are answered in the order of their places, for the caches
 
@@ -71,7 +71,7 @@ class Neighbourhood:
 
     @cached_property
     def tree(self) -> BlockTree:
-        """Boxes around blocks of rows; around whole cells in models of earlier versions, which have no others."""
+        """Boxes around blocks of rows; around whole cells in models of earlier versions, which have no blocks."""
         boxes = self.router.boxes
         return self.router.blocks or BlockTree.of(self.cells.starts, boxes.lows, boxes.highs)
 
@@ -101,12 +101,12 @@ def predict(
         return LatentPrediction(empty, empty if with_variance else None, empty if with_variance else None)
     rows = np.full(len(Z), NO_ROW) if held_out is None else np.asarray(held_out, np.int64)
     if len(Z) * model.work <= _LITTLE_WORK:  # handing it to a worker would take longer
-        results = _Answer(model, with_variance)((Z, rows), own_workspace())
+        results = _PredictChunk(model, with_variance)((Z, rows), own_workspace())
         return _latent_prediction(results, with_variance)
     order = _by_place(model, Z) if len(Z) >= _SORT_FROM or model.store.mapped else np.arange(len(Z))
     size = int(np.clip(_CHUNK_WORK / model.work, 1, min(_LARGEST_CHUNK, -(-len(Z) // 8))))
     chunks = [order[i : i + size] for i in range(0, len(Z), size)]
-    parts = engine.map(_Answer(model, with_variance), ((Z[chunk], rows[chunk]) for chunk in chunks))
+    parts = engine.map(_PredictChunk(model, with_variance), ((Z[chunk], rows[chunk]) for chunk in chunks))
     results = np.empty((len(Z), neighbourhood.RESULTS))
     for chunk, part in zip(chunks, parts, strict=True):
         results[chunk] = part
@@ -124,8 +124,8 @@ def _by_place(model: Neighbourhood, Z: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class _Answer:
-    """The results of some queries: one row per query, with the columns of `linalg.neighbourhood`."""
+class _PredictChunk:
+    """Predictions of some queries: one row per query, with the columns of `linalg.neighbourhood`."""
 
     model: Neighbourhood
     with_variance: bool
@@ -165,7 +165,7 @@ def _with_profile(
     p = model.count
     buffers = leaf.buffers(p, np.dtype(float), work)
     results = np.empty((len(Z), neighbourhood.RESULTS))
-    _answer_all(  # type: ignore[call-arg]
+    _predict_all(  # type: ignore[call-arg]
         *profile[:4], model.noise, with_variance, *_search_arguments(model), model.store.y, read_only(Z), held_out,
         model.limit, *_operations(p), model.inner_count, *_operations(model.inner_count or p), *buffers, results,
     )  # fmt: skip
@@ -173,7 +173,7 @@ def _with_profile(
 
 
 @compiled
-def _answer_all(
+def _predict_all(
     kind: int, variance: float, scales: Array, shape: float, noise: float, with_variance: bool,
     X: Array, starts: Array, sides: Array, first_below: Array, metric: Array, y: Array,
     Z: Array, held_out: Array, limit: int, factoring: Array, inverting: Array,

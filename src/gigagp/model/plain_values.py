@@ -1,7 +1,7 @@
 """Settings, kernels, rules and partitions as plain values, fit for JSON, and back.
 
 An object is described by the name of its class and the arguments of its constructor. Reading makes instances only of
-classes in a registry: those of this package, and those the caller hands over. Nothing else in a description runs.
+classes in a registry: those of this package, and those that the caller passes. Nothing else is executed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _KINDS = (Kernel, CombinationRule, Partitioner)
 _KERNELS: list[type] = [k for k in vars(kernels).values() if isinstance(k, type) and issubclass(k, Kernel)]
 _RULES: list[type] = list(RULES.values())
 _PARTITIONS: list[type] = list(PARTITIONS.values())
-_BUILT_IN: dict[str, type] = {known.__name__: known for known in (*_KERNELS, *_RULES, *_PARTITIONS)}
+_BUILT_IN: dict[str, type] = {each.__name__: each for each in (*_KERNELS, *_RULES, *_PARTITIONS)}
 _NO_NUMBERS = ("nan", "inf", "-inf")
-_DEEPEST = 100  # kernels of kernels
+_DEEPEST = 100  # levels of nested values, such as kernels composed of kernels
 _LARGEST = float(np.finfo(float).max)
 
 
@@ -34,13 +34,13 @@ class Registry:
 
     def __init__(self, own: Iterable[type] = ()) -> None:
         self._classes = dict(_BUILT_IN)
-        for given in own:
-            if not (isinstance(given, type) and issubclass(given, _KINDS)):
+        for own_class in own:
+            if not (isinstance(own_class, type) and issubclass(own_class, _KINDS)):
                 raise InvalidParameter(
-                    f"kernels must be classes, of kernels, rules or partitioners of your own; got {given!r}"
+                    f"kernels must be classes, of kernels, rules or partitioners of your own; got {own_class!r}"
                 )
-            if self._classes.setdefault(given.__name__, given) is not given:
-                raise InvalidParameter(f"there are two classes called {given.__name__}; rename yours")
+            if self._classes.setdefault(own_class.__name__, own_class) is not own_class:
+                raise InvalidParameter(f"there are two classes called {own_class.__name__}; rename yours")
 
     def __getitem__(self, name: object) -> type:
         if not isinstance(name, str):
@@ -48,19 +48,19 @@ class Registry:
         if name not in self._classes:
             raise InvalidInput(
                 f"the model is made with {reprlib.repr(name)}, which is not a class of gigagp; "
-                f"if it is yours, hand it over: load(folder, kernels=[...])"
+                f"if it is your own class, pass it: load(folder, kernels=[...])"
             )
         return self._classes[name]
 
 
 def require(holds: object, what: str) -> None:
-    """ValueError, with what is wrong, where something does not hold."""
+    """Raise ValueError with the message `what` unless a condition holds."""
     if not holds:
         raise ValueError(what)
 
 
 def field(content: Any, name: str, kind: type) -> Any:
-    """The field of that name, of that very type."""
+    """The field of that name; ValueError unless it has exactly this type."""
     value = content.get(name) if isinstance(content, dict) else None
     require(type(value) is kind, f"{name} is {reprlib.repr(value)}")
     return value
@@ -80,12 +80,12 @@ def number(content: Any, name: str) -> float:
 
 
 def to_number(value: Any) -> Any:
-    """Any value; a number that JSON does not know as text."""
+    """The value; numbers that JSON does not have (NaN and infinity) as text."""
     return str(float(value)) if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def to_plain(what: str, value: object) -> Any:
-    """The value as JSON knows it; refused if it could not be made again from that. `what` names it in errors."""
+    """The value as JSON can represent it. InvalidParameter, in which `what` names it, if it could not be restored."""
     own: set[type] = set()
     try:
         plain = _plain(value, own, 0)
@@ -108,7 +108,7 @@ def own_classes(value: object) -> set[type]:
 
 
 def from_plain(plain: object, registry: Registry, depth: int = 0) -> Any:
-    """The value that `to_plain` described. ValueError where it is none."""
+    """The value that `to_plain` described; ValueError if the description is not valid."""
     if plain is None or isinstance(plain, bool | int | str) or (isinstance(plain, float) and np.isfinite(plain)):
         return plain
     if depth > _DEEPEST:
@@ -116,16 +116,16 @@ def from_plain(plain: object, registry: Registry, depth: int = 0) -> Any:
     if isinstance(plain, list):
         return tuple(from_plain(each, registry, depth + 1) for each in plain)
     if not isinstance(plain, dict) or not {"class", "arguments"} <= set(plain) <= {"class", "arguments", "parameters"}:
-        raise ValueError(f"{reprlib.repr(plain)} describes no value")
-    made_by, given = registry[plain["class"]], plain["arguments"]
-    if not isinstance(given, dict):
-        raise ValueError(f"{reprlib.repr(given)} are no arguments")
-    arguments = {name: from_plain(each, registry, depth + 1) for name, each in given.items()}
+        raise ValueError(f"{reprlib.repr(plain)} is not a description of a value")
+    kind, described = registry[plain["class"]], plain["arguments"]
+    if not isinstance(described, dict):
+        raise ValueError(f"{reprlib.repr(described)} are not arguments")
+    arguments = {name: from_plain(each, registry, depth + 1) for name, each in described.items()}
     try:
-        made = made_by(**arguments)
+        value = kind(**arguments)
     except Exception as error:  # whatever a constructor raises for arguments it does not take
-        raise ValueError(f"{made_by.__name__} cannot be made of {reprlib.repr(arguments)} ({error})") from None
-    return _with_parameters(made, plain["parameters"]) if "parameters" in plain else made
+        raise ValueError(f"{kind.__name__} cannot be made of {reprlib.repr(arguments)} ({error})") from None
+    return _with_parameters(value, plain["parameters"]) if "parameters" in plain else value
 
 
 def _plain(value: object, own: set[type], depth: int) -> Any:
@@ -143,7 +143,7 @@ def _plain(value: object, own: set[type], depth: int) -> Any:
         own.add(type(value))
     described: dict[str, Any] = {"class": type(value).__name__, "arguments": _arguments(value, own, depth)}
     # Where kernels are composed of others, these have the parameters.
-    if isinstance(value, Kernel) and not any(isinstance(kept, Kernel) for kept in vars(value).values()):
+    if isinstance(value, Kernel) and not any(isinstance(attribute, Kernel) for attribute in vars(value).values()):
         described["parameters"] = [
             {"name": p.name, "values": list(p.values), "bounds": list(p.bounds)} for p in value.parameters
         ]
@@ -151,13 +151,13 @@ def _plain(value: object, own: set[type], depth: int) -> Any:
 
 
 def _arguments(value: object, own: set[type], depth: int) -> dict[str, Any]:
-    """What the constructor is to be given: what the object has kept of it."""
-    arguments, kept = {}, vars(value)
+    """Arguments of the constructor, read from the attributes of the same names."""
+    arguments, attributes = {}, vars(value)
     for name, wanted in inspect.signature(type(value)).parameters.items():
         if wanted.kind in (wanted.VAR_POSITIONAL, wanted.VAR_KEYWORD):
             continue
-        if name in kept:
-            arguments[name] = _plain(kept[name], own, depth + 1)
+        if name in attributes:
+            arguments[name] = _plain(attributes[name], own, depth + 1)
         elif name == "ard" and isinstance(value, Kernel):
             arguments[name] = any(p.per_feature for p in value.parameters)
         elif wanted.default is wanted.empty:
@@ -167,44 +167,44 @@ def _arguments(value: object, own: set[type], depth: int) -> dict[str, Any]:
     return arguments
 
 
-def _with_parameters(made: object, plain: object) -> Kernel:
+def _with_parameters(kernel: object, plain: object) -> Kernel:
     """The kernel with other values and bounds of its parameters."""
-    if not isinstance(made, Kernel) or not isinstance(plain, list) or len(plain) != len(made.parameters):
-        raise ValueError(f"{type(made).__name__} has no such parameters")
-    return made._with(tuple(_parameter(p, given) for p, given in zip(made.parameters, plain, strict=True)))
+    if not isinstance(kernel, Kernel) or not isinstance(plain, list) or len(plain) != len(kernel.parameters):
+        raise ValueError(f"{type(kernel).__name__} has no such parameters")
+    return kernel._with(tuple(_parameter(p, each) for p, each in zip(kernel.parameters, plain, strict=True)))
 
 
-def _parameter(known: Parameter, plain: object) -> Parameter:
-    if not isinstance(plain, dict) or set(plain) != {"name", "values", "bounds"} or plain["name"] != known.name:
-        raise ValueError(f"{reprlib.repr(plain)} is not the parameter {known.name}")
+def _parameter(parameter: Parameter, plain: object) -> Parameter:
+    if not isinstance(plain, dict) or set(plain) != {"name", "values", "bounds"} or plain["name"] != parameter.name:
+        raise ValueError(f"{reprlib.repr(plain)} is not the parameter {parameter.name}")
     values, bounds = _numbers(plain["values"]), _numbers(plain["bounds"])
-    if not (known.per_feature or len(values) == len(known.values)) or len(bounds) != 2:
-        raise ValueError(f"{known.name} has {len(values)} values and {len(bounds)} bounds")
-    return Parameter(known.name, values, (bounds[0], bounds[1]), known.per_feature)
+    if not (parameter.per_feature or len(values) == len(parameter.values)) or len(bounds) != 2:
+        raise ValueError(f"{parameter.name} has {len(values)} values and {len(bounds)} bounds")
+    return Parameter(parameter.name, values, (bounds[0], bounds[1]), parameter.per_feature)
 
 
 def _numbers(plain: object) -> tuple[float, ...]:
     if not isinstance(plain, list) or not all(type(n) in (int, float) and abs(n) <= _LARGEST for n in plain):
-        raise ValueError(f"{reprlib.repr(plain)} are no numbers")
+        raise ValueError(f"{reprlib.repr(plain)} are not numbers")
     return tuple(float(n) for n in plain)
 
 
-def _same(made: object, value: object) -> bool:
+def _same(restored: object, value: object) -> bool:
     """Whether two values are the same to whoever uses them."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
-    if isinstance(made, np.generic | np.ndarray):
-        made = made.tolist()
+    if isinstance(restored, np.generic | np.ndarray):
+        restored = restored.tolist()
     if isinstance(value, list | tuple):
-        return isinstance(made, list | tuple) and len(made) == len(value) and all(map(_same, made, value))
+        return isinstance(restored, list | tuple) and len(restored) == len(value) and all(map(_same, restored, value))
     if not isinstance(value, _KINDS):
-        return bool(made == value)
-    if type(made) is not type(value):
+        return bool(restored == value)
+    if type(restored) is not type(value):
         return False
-    if isinstance(value, Kernel) and isinstance(made, Kernel) and made.parameters != value.parameters:
+    if isinstance(value, Kernel) and isinstance(restored, Kernel) and restored.parameters != value.parameters:
         return False
-    mine, theirs = ({k: v for k, v in vars(each).items() if k != "parameters"} for each in (made, value))
-    # What only one of them has must be private: something made when it was first asked for.
+    mine, theirs = ({k: v for k, v in vars(each).items() if k != "parameters"} for each in (restored, value))
+    # An attribute that only one of them has must be private: a value that is cached when it is first used.
     return all(
         _same(mine[name], theirs[name]) if name in mine and name in theirs else name.startswith("_")
         for name in {*mine, *theirs}

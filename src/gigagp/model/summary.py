@@ -13,13 +13,13 @@ _SHOWN = 12  # parameters; the others are counted
 
 
 def summary_html(report: FitReport, tree: Tree, parameters: Sequence[Quantity]) -> Html:
-    """Shown below scikit-learn's diagram."""
+    """HTML that is shown below scikit-learn's diagram of an estimator."""
     widths = " → ".join(f"{tree.width(depth):,}" for depth in range(tree.depth + 1))
     shown = [*parameters[: _SHOWN - 1], parameters[-1]] if len(parameters) > _SHOWN else parameters
-    left = len(parameters) - len(shown)
+    others = len(parameters) - len(shown)
     return notebook(
         tag("p", f"Fitted: {report.size}. Tree: {widths}."),
         table(["parameter", "value", "unit"], [[p.name, f"{p.value:.4g}", p.unit] for p in shown]),
-        tag("p", f"and {left:,} more parameters") if left else "",
+        tag("p", f"and {others:,} more parameters") if others else "",
         report.timing_html(),
     )

@@ -11,7 +11,7 @@ from gigagp.kernels.stationary import Stationary
 
 @dataclass(frozen=True)
 class Quantity:
-    """A parameter's name with the column's, its value, and the unit that is in."""
+    """A parameter: its name, with that of the column, its value, and the unit of the value."""
 
     name: str
     value: float
@@ -20,7 +20,7 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Units:
-    """What columns and target are called, and how wide one standardised unit of each is."""
+    """Names of columns and target, and the size of one standardised unit of each."""
 
     columns: tuple[str, ...]
     target: str
@@ -28,14 +28,14 @@ class Units:
     height: float
 
     def named(self, text: str) -> str:
-        """lengthscale[7] as lengthscale[joint7], say."""
-        return re.sub(r"(?<=[a-z])\[(\d+)\]", lambda found: f"[{self.columns[int(found[1])]}]", text)
+        """The text with names of columns instead of their numbers: lengthscale[joint7], not lengthscale[7]."""
+        return re.sub(r"(?<=[a-z])\[(\d+)\]", lambda match: f"[{self.columns[int(match[1])]}]", text)
 
     def parameters(self, kernel: Kernel, noise_variance: float) -> list[Quantity]:
         """Each trained parameter. The noise variance is in the user's units already.
 
-        What means nothing in the user's units (one length-scale for all columns, factors of a product) stays in those
-        of the standardised columns, and says so.
+        Parameters without a meaning in the user's units (one length-scale for all columns, factors of a product) stay
+        in standardised units, and their unit says so.
         """
         noise = Quantity("noise_variance", noise_variance, f"{self.target}^2")
         return [*self._of_kernel(kernel, "", within_product=False), noise]
@@ -46,7 +46,7 @@ class Units:
             left = self._of_kernel(kernel.left, f"{prefix}left.", inside)
             return left + self._of_kernel(kernel.right, f"{prefix}right.", inside)
         ours = isinstance(kernel, Stationary | Periodic | Linear) or type(kernel).__name__ == "Constant"
-        found = []
+        quantities = []
         for parameter in kernel.parameters:
             for d, value in enumerate(parameter.values):
                 name, unit, factor = parameter.name, "standardised", 1.0
@@ -64,5 +64,5 @@ class Units:
                     unit, factor = self.columns[d], self.widths[d]
                 elif not within_product:
                     unit, factor = f"{self.target}^2", self.height**2
-                found.append(Quantity(prefix + name, value * factor, unit))
-        return found
+                quantities.append(Quantity(prefix + name, value * factor, unit))
+        return quantities

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gigagp.linalg import cholesky
 from gigagp.linalg.exponential import exp_nonpositive
-from gigagp.linalg.jitter import factor_noisy, largest_jitter, turn_up
+from gigagp.linalg.jitter import factor_noisy, largest_jitter, transpose_and_add
 from gigagp.linalg.workspace import Workspace
 
 SIZES = [1, 2, 7, 8, 9, 15, 16, 17, 23, 24, 25, 33, 47, 48, 49, 71, 73, 96, 97, 100, 128, 191, 192, 193, 257, 400, 800]
@@ -139,7 +139,7 @@ def test_a_lower_triangle_is_turned_up(kind, p):
     rng = np.random.default_rng(p)
     K = rng.standard_normal((p, p + 3)).astype(kind)
     A = np.full((p, p + 8), GARBAGE, kind)
-    turn_up(K, A, p, 0.5)
+    transpose_and_add(K, A, p, 0.5)
     np.testing.assert_array_equal(np.triu(A[:, :p]), np.tril(K[:, :p]).T + kind(0.5) * np.eye(p, dtype=kind))
     assert untouched(A[:, p:])
 

@@ -743,7 +743,7 @@ def test_what_arrays_say_is_checked_even_if_signed(saved, name, change, message)
         ("kernel", {"class": "Healed", "arguments": {}}, "it does not describe a valid kernel"),
         ("kernel", {"class": "Constant", "arguments": {"value": -1}}, "Constant cannot be made of .* positive"),
         ("kernel", {"class": "Constant", "arguments": {}, "parameters": []}, "no such parameters"),
-        ("kernel", {"class": "Constant", "arguments": []}, "no arguments"),
+        ("kernel", {"class": "Constant", "arguments": []}, "not arguments"),
         ("kernel", {"class": ["Constant"], "arguments": {}}, "not the name of a class"),
         ("feature_names", ["a"], "it does not have one name per column"),
         ("feature_names", ["a", 1], "not text"),
