@@ -192,7 +192,7 @@ def test_training_ends_after_two_rounds_that_do_not_improve_predictions(monkeypa
 
 def test_cells_are_cut_again_on_disk_as_in_memory(small_sizes, tmp_path, monkeypatch):
     """The same bits, and a checkpoint that is resumed finds all stores."""
-    monkeypatch.setattr("gigagp.fit.groups._ENOUGH_FOUND", 2.0)  # the search is never good enough
+    monkeypatch.setattr("gigagp.fit.groups._LEAST_RECALL", 2.0)  # the search is never good enough
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (6000, 2))
     y = np.sin(2 * X[:, 0]) + np.sin(120 * X[:, 1]) + 0.02 * rng.standard_normal(6000)

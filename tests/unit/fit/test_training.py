@@ -101,7 +101,7 @@ def test_training_stays_within_bounds():
     assert all(-1 <= theta[0] <= 0.5 for theta in trace.theta)
     assert maximise("far", leaves, None, np.array([7.0, 0.0]), bounds, trace, Precision()).theta[0] == 0.5
     np.testing.assert_allclose(best.theta[1], 1 + 0.5 * 0.5, atol=1e-3)
-    assert best.seen.experts == 5
+    assert best.evidence.experts == 5
     assert (best.inverse_hessian[0] == 0).all()  # what is at a bound cannot move
     assert (best.inverse_hessian[:, 0] == 0).all()
     np.testing.assert_allclose(best.inverse_hessian[1, 1], 1.0, rtol=0.2)
