@@ -71,8 +71,8 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         exact GPs predict). False for the predictive distribution of the plain Gaussian process.
     training : {"auto", "full", "progressive"}
         "full": every expert at every evaluation. "progressive": growing random batches of experts, until the
-        expected loss is negligible. "auto" chooses by the amount of work and, with several experts, stops when changing
-        any log-parameter would gain less than a thousandth of a nat per row.
+        expected loss is negligible. "auto" learns theta from groups of neighbouring rows where the partition is local
+        and the kernel has a metric. Elsewhere it is "full" or "progressive", whichever is less work.
     engine : {"threads", "serial", "processes", "dask"}, address of a Dask scheduler, Dask client, or Engine
         Where experts are computed. Results do not depend on it. "dask" starts a cluster on this machine.
     n_jobs : int
