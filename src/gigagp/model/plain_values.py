@@ -171,7 +171,7 @@ def _with_parameters(kernel: object, plain: object) -> Kernel:
     """The kernel with other values and bounds of its parameters."""
     if not isinstance(kernel, Kernel) or not isinstance(plain, list) or len(plain) != len(kernel.parameters):
         raise ValueError(f"{type(kernel).__name__} has no such parameters")
-    return kernel._with(tuple(_parameter(p, each) for p, each in zip(kernel.parameters, plain, strict=True)))
+    return kernel.with_parameters(tuple(_parameter(p, each) for p, each in zip(kernel.parameters, plain, strict=True)))
 
 
 def _parameter(parameter: Parameter, plain: object) -> Parameter:
