@@ -58,7 +58,7 @@ class DaskEngine(Engine):
 
     def __init__(self, client: Client, folder: str | Path | None = None, n_jobs: int = 1) -> None:
         if client.asynchronous:
-            raise InvalidParameter("an asynchronous Dask client cannot be waited for; use Client(asynchronous=False)")
+            raise InvalidParameter("asynchronous Dask clients are not supported; use Client(asynchronous=False)")
         self.client, self.folder, self.n_jobs = client, folder, worker_count(n_jobs)
         self._cluster = DaskCluster(client)
         self._owned: list[Client | LocalCluster] = []

@@ -107,8 +107,8 @@ class ProcessesEngine(Engine):
                 for sent in ahead:
                     sent.future = None
         raise WorkerLost(
-            f"worker processes died {_ATTEMPTS} times in a row over the same experts: most often the machine is out of "
-            "memory; use fewer workers (n_jobs) or smaller leaves, or see the system's log"
+            f"worker processes died {_ATTEMPTS} times in a row while they computed the same experts; usually "
+            "the machine is out of memory; use fewer workers (n_jobs) or smaller leaves, or see the system's log"
         )
 
     def _stop(self) -> None:

@@ -47,7 +47,7 @@ class Registry:
             raise ValueError(f"{reprlib.repr(name)} is not the name of a class")
         if name not in self._classes:
             raise InvalidInput(
-                f"the model is made with {reprlib.repr(name)}, which is not a class of gigagp; "
+                f"the model uses {reprlib.repr(name)}, which is not a class of gigagp; "
                 f"if it is your own class, pass it: load(folder, kernels=[...])"
             )
         return self._classes[name]
@@ -94,8 +94,8 @@ def to_plain(what: str, value: object) -> Any:
         raise InvalidParameter(f"{what} cannot be saved: {error}") from None
     if not same:
         raise InvalidParameter(
-            f"{what} cannot be saved: {reprlib.repr(value)} is not what its class makes of the arguments it keeps; "
-            "keep each argument of the constructor as an attribute of the same name"
+            f"{what} cannot be saved: {reprlib.repr(value)} is not what its class creates from its attributes; "
+            "store each argument of the constructor as an attribute of the same name"
         )
     return plain
 

@@ -70,7 +70,7 @@ class LocalPartition(Partitioner):
             tree = Tree.balanced(int(leaves.sum()))
         elif (sizes < 2 * leaves).any():
             raise InvalidInput(
-                f"{sorter.rows} rows cannot be divided into {wanted} neighbourhoods of at least two; use fewer levels"
+                f"{sorter.rows} rows cannot be divided into {wanted} cells of at least two rows; use fewer levels"
             )
 
         def divide(bucket: int) -> tuple[Array, Array]:

@@ -100,7 +100,7 @@ class Files:
             if now.pop(file.inner, None) != file:
                 raise InvalidInput(f"{file.name} changed after it was opened; run again when nothing writes to it")
         if now:
-            raise InvalidInput(f"{self.name} has files that were not there at opening: {', '.join(now)}; run again")
+            raise InvalidInput(f"{self.name} has new files since it was opened: {', '.join(now)}; run again")
 
     def fingerprint(self) -> str:
         return digest([[file.inner, file.size, file.mtime_ns, self._ends(file)] for file in self.files])
