@@ -58,7 +58,7 @@ def exact_gp(result: Result) -> str:
         axes.legend(frameon=False, fontsize=9)
 
     picture = figure("exact_gp", draw, "LML + gradient of an exact GP, D = 8: time relative to GigaGP")
-    head = ("n", "method", "time", "multiple of GigaGP's time (quartiles)")
+    head = ("n", "who", "time", "multiple of GigaGP's time (quartiles)")
     body = [
         (f"{r['n']:,}", r["who"], time_of(r["seconds"]),
          "1" if r["who"] == "GigaGP" else f"{r['ratio']:.1f} ({r['ratio_low']:.1f} to {r['ratio_high']:.1f})")
@@ -213,7 +213,8 @@ def prediction(result: Result) -> str:
         [(what, f"{r:.2f}") for what, r in result["ratios"].items()],
     )
     words = (
-        "Few: at most 64 queries, eight at a time, no two answered by the same expert; warm: the same again at once. "
-        "Many: 20,000 in one call (2,000 of 1e7 rows); they share factors, the more the fewer experts there are."
+        "Few: at most 64 queries, eight at a time, no two answered by the same expert. Cold: the first time; warm: the "
+        "same queries again. Many: 20,000 queries in one call (2,000 for 1e7 rows), which share the factors of the "
+        "experts."
     )
     return "\n\n".join([words, picture, table(head, body), ratios, memory])

@@ -165,7 +165,7 @@ def table(results: Results) -> list[list[str]]:
     return lines
 
 
-HEAD = ["rows", "", "leaves", "points of a leaf", "tree, s", "full GP, s", "FITC, s"]
+HEAD = ["rows", "", "leaves", "points per leaf", "tree, s", "full GP, s", "FITC, s"]
 
 
 def write(record: Record, results: Results, settings: Settings, paths: page.Paths) -> str:
