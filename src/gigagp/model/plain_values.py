@@ -153,14 +153,14 @@ def _plain(value: object, own: set[type], depth: int) -> Any:
 def _arguments(value: object, own: set[type], depth: int) -> dict[str, Any]:
     """Arguments of the constructor, read from the attributes of the same names."""
     arguments, attributes = {}, vars(value)
-    for name, wanted in inspect.signature(type(value)).parameters.items():
-        if wanted.kind in (wanted.VAR_POSITIONAL, wanted.VAR_KEYWORD):
+    for name, parameter in inspect.signature(type(value)).parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         if name in attributes:
             arguments[name] = _plain(attributes[name], own, depth + 1)
         elif name == "ard" and isinstance(value, Kernel):
             arguments[name] = any(p.per_feature for p in value.parameters)
-        elif wanted.default is wanted.empty:
+        elif parameter.default is parameter.empty:
             raise ValueError(
                 f"the constructor of {type(value).__name__} needs {name!r}; keep it as an attribute of that name"
             )

@@ -330,9 +330,9 @@ def draw(results: Results, path: Path) -> None:
         limit = _limit([v for each in values.values() for v in each])
         for place, name in enumerate(names):
             colour = drawing.OURS if name.startswith("ours") else drawing.EXACT if "eq. 7" in name else drawing.GREY
-            shown = [v for v in values[name] if v <= limit]
-            ax.plot(shown, [place] * len(shown), "o", color=colour, markersize=5, alpha=0.8)
-            if values[name] and not shown:
+            visible = [v for v in values[name] if v <= limit]
+            ax.plot(visible, [place] * len(visible), "o", color=colour, markersize=5, alpha=0.8)
+            if values[name] and not visible:
                 words = f"{np.mean(values[name]):.3g} \N{RIGHTWARDS ARROW}"
                 ax.text(0.99, place, words, transform=ax.get_yaxis_transform(), ha="right", va="center", color=colour)
         ax.set_title(title, fontsize=10, loc="left")

@@ -115,9 +115,9 @@ def _explain(error: InvalidInput, file: File, names: list[str]) -> InvalidInput:
     if bad := _BAD_VALUE.search(cause):
         column, row, type_, value = bad.groups()
         name = names[int(column)] if int(column) < len(names) else column
-        wanted = "a number" if type_ == "double" else f"a {type_}"
+        expected = "a number" if type_ == "double" else f"a {type_}"
         return InvalidInput(
-            f"column {name!r} of {file.name} holds {value!r} at {_row(row)}, which is not {wanted} as in the first "
+            f"column {name!r} of {file.name} holds {value!r} at {_row(row)}, which is not {expected} as in the first "
             f"rows; correct it, or leave the column out with drop=[{name!r}]"
         )
     if ragged := _RAGGED.search(cause):
