@@ -4,7 +4,7 @@ A step is LML + gradient over all experts. Every leaf times itself inside its wo
 evidence, so that the same step tells what the work alone took: the step's overhead is the rest. Engines take turns, so
 that a machine whose speed drifts slows all of them alike. Bytes are those the kernel counted on the sockets of client,
 scheduler and workers (TCP_INFO) during some steps, less those of as long an idle time. Steps with nothing to do, in
-1 to 512 shards, show what Dask costs a task; `simulate_cluster.py` builds on them.
+1 to 512 shards, show what a task of Dask costs; `simulate_cluster.py` uses these costs.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from gigagp.data.store import ExpertStore
 
 
 class ScaledRows(Protocol):
-    """Rows that can be read again and again."""
+    """Rows that can be read any number of times."""
 
     rows: int
     columns: int

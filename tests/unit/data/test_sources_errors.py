@@ -253,7 +253,7 @@ def test_damaged_parquet(here):
         ("a,b\n1,2\n3,?\n", ["column 'b' of a.csv", "'?' at row 1", "drop=['b']"]),
         ("a,b\n" + "1,2\n" * 300_000 + "3,?\n", ["column 'b' of a.csv holds '?' at row 300000", "not a number"]),
         ("a,b\n" + "1,true\n" * 200_000 + "3,?\n", ["column 'b' of a.csv holds '?' at row 200000", "not a bool"]),
-        ("1,2\n3,4\n", ["the first line of a.csv holds numbers", "header"]),
+        ("1,2\n3,4\n", ["the first line of a.csv contains numbers", "names of the columns"]),
         ("a;b\n1;2\n", ["'a;b'", "separated by commas"]),
         ("a,b\n1,2\n" * 2 + '3,"4\n' + "1,2\n" * 300_000, ["a.csv"]),
         ("a,b\n1," + "2" * 3_000_000 + "\n", ["a line of more than"]),

@@ -417,7 +417,7 @@ def test_an_error_says_in_which_expert_and_where(client, fault, kind):
 
 def test_a_worker_out_of_memory(client):
     kernel = Faulty("memory", 1.0, [1.0, 1.0])
-    with pytest.raises(WorkerLost, match=r"out of memory over 'evidence' in expert \d+, on the worker .*: give"):
+    with pytest.raises(WorkerLost, match=r"out of memory in 'evidence' in expert \d+, on the worker .*: give"):
         HGPRegressor(kernel, partition="random", leaf_size=50, engine=client).fit(*with_one_outlier())
 
 

@@ -368,7 +368,7 @@ def test_classes_of_the_users_own_must_be_handed_over(data, tmp_path):
 def test_what_could_not_be_made_again_is_not_saved(data, model, tmp_path):
     namesake = type("Constant", (Cauchy,), {})
     bad = {
-        "not what its class makes": {"kernel": Forgetful(3)},
+        "not what its class creates": {"kernel": Forgetful(3)},
         "needs 'power'; keep it": {"kernel": Needy(3)},
         "two classes called Constant; rename": {"kernel": namesake()},
         "neither a plain value nor": {"verbose": object()},

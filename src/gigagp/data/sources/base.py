@@ -76,7 +76,7 @@ class Batch(ABC):
 
 
 class Source(ABC):
-    """Rows that can be read again and again, in the same order, without ever being in memory all at once."""
+    """Rows that can be read any number of times, in the same order, without being in memory all at once."""
 
     named = True  # False: columns are called x0, x1, ... by their place
 
