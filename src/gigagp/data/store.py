@@ -236,8 +236,10 @@ def write_rows(folder: Path, store: ExpertStore) -> dict[str, Any]:
 def read_rows(files: ArrayFiles, rows: int, columns: int, dtype: str, verify: bool, keeper: Any = None) -> ExpertStore:
     """A store of the rows that lie in a folder, mapped into memory."""
     X, y = files.map("X", (rows, columns), dtype, verify), files.map("y", (rows,), dtype, verify)
-    noisy = ROW_NOISE in files
-    return ExpertStore(X, y, files.map(ROW_NOISE, (rows, COLUMNS), dtype, verify) if noisy else None, keeper)
+    row_noise = files.map(ROW_NOISE, (rows, COLUMNS), dtype, verify) if ROW_NOISE in files else None
+    if verify and row_noise is not None and row_noise.min() < 0:
+        raise folders.damaged(files.path(ROW_NOISE), "it has negative numbers")
+    return ExpertStore(X, y, row_noise, keeper)
 
 
 def open_store(folder: Path, verify: bool = True, keeper: Any = None) -> tuple[ExpertStore, RowLists]:

@@ -127,8 +127,8 @@ def unpack_once(data: bytes) -> Any:
 @lru_cache(maxsize=_CACHED_VALUES)
 def mapped_store(files: tuple[MappedFile, ...]) -> ExpertStore:
     """The expert store in these files, mapped into this process."""
-    X, y, *row_noise = (file.open() for file in files)
-    return ExpertStore(X, y, *row_noise[:1])
+    X, y, *others = (file.open() for file in files)
+    return ExpertStore(X, y, others[0] if others else None)
 
 
 @lru_cache(maxsize=_CACHED_VALUES)

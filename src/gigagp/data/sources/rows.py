@@ -158,7 +158,8 @@ class Rows:
         good = self._good_rows(X, y, piece, beside)
         noise = None if self.noise is None else self.noise.read(piece, at, self.missing == "drop")
         if noise is not None and np.isnan(noise).any():
-            good = np.asarray(~np.isnan(np.column_stack([noise, X, y])).any(axis=1))
+            complete = np.asarray(~np.isnan(noise).any(axis=1))
+            good = complete if good is None else np.asarray(good & complete)
         if self.share is not None:
             ours = self.share.mask(at, piece.n_rows)
             self._others += int((~ours).sum())
