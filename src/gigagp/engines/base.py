@@ -80,11 +80,11 @@ def each_run(
     several = getattr(value, "several", None)
     for begin in range(0, len(leaves), _TOGETHER):
         part = slice(begin, begin + _TOGETHER)
-        results = [None] * len(leaves[part])
+        known = [None] * len(leaves[part])
         if several is not None:
-            results = several(store.X, store.y, starts[part], ends[part], work)
-            store.touched(int((ends[part] - starts[part]).sum()), places=len(results))
-        for leaf, first, end, result in zip(leaves[part].tolist(), starts[part], ends[part], results, strict=True):
+            known = several(store.X, store.y, starts[part], ends[part], work)
+            store.touched(int((ends[part] - starts[part]).sum()), places=len(known))
+        for leaf, first, end, result in zip(leaves[part].tolist(), starts[part], ends[part], known, strict=True):
             if result is None:
                 X, y = store.gather(slice(int(first), int(end)))
                 with naming(leaf):

@@ -81,8 +81,8 @@ class ShardFiles:
         for file in self.files:
             file.check()
         store = mapped_store(self.files)
-        rows = slice(int(self.starts[0]), int(self.starts[-1])) if self.rows is None else self.rows
-        X, y = (np.array(part) for part in store.gather(rows))
+        wanted = slice(int(self.starts[0]), int(self.starts[-1])) if self.rows is None else self.rows
+        X, y = (np.array(part) for part in store.gather(wanted))
         store.release()
         checksum = zlib.crc32(y.view(np.uint8).data, zlib.crc32(X.reshape(-1).view(np.uint8).data))
         return Shard(frozen(X), frozen(y), self.starts - self.starts[0], self.leaves, self.subtrees, checksum)

@@ -32,9 +32,7 @@ def open_target(target: Any) -> Addressable:
     if len(source.columns) != 1:
         raise InvalidInput(f"{source.name} has {len(source.columns)} columns; the target is one column")
     if not isinstance(source, Addressable):
-        raise InvalidInput(
-            f"targets that are not a column of the data must be an array or an .npy file; got {source.name}"
-        )
+        raise InvalidInput(f"the target beside the data must be in memory or an .npy file; got {source.name}")
     return source
 
 
