@@ -123,9 +123,9 @@ def test_a_worker_that_hangs_and_comes_back(client, traps, moment, seconds):
 
 def test_a_scheduler_killed_and_the_fit_resumed(tmp_path):
     def cluster(stack, port):
-        found = {f"DASK_DISTRIBUTED__{name}": "False" for name in ("SCHEDULER__WORK_STEALING",)}
+        environment = {f"DASK_DISTRIBUTED__{name}": "False" for name in ("SCHEDULER__WORK_STEALING",)}
         options = ("--host=127.0.0.1", f"--port={port}", "--dashboard-address=:0")
-        scheduler = stack.enter_context(dask_process("scheduler", *options, **found))
+        scheduler = stack.enter_context(dask_process("scheduler", *options, **environment))
         address = f"tcp://127.0.0.1:{port}"
         for _ in range(2):
             stack.enter_context(dask_process("worker", address, "--no-nanny", "--nthreads=1", "--no-dashboard"))

@@ -126,10 +126,10 @@ def test_sum_goes_left_to_right(tree):
 
 def test_sum_is_bracketed_by_the_tree():
     tree = Tree.nested([[3], 1, [2, [2]]])
-    said = tree.root.sum(lambda leaf: Written(str(leaf)))
-    assert said.text == "((((0+1)+2)+3)+((4+5)+(6+7)))"
-    assert tree.root.evidence(lambda leaf: Written(str(leaf))) == said
-    assert tree.root.message(lambda leaf: Written(str(leaf))) == said
+    total = tree.root.sum(lambda leaf: Written(str(leaf)))
+    assert total.text == "((((0+1)+2)+3)+((4+5)+(6+7)))"
+    assert tree.root.evidence(lambda leaf: Written(str(leaf))) == total
+    assert tree.root.message(lambda leaf: Written(str(leaf))) == total
 
 
 @given(TREES, st.integers(1, 100))

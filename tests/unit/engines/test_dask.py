@@ -111,14 +111,14 @@ def test_the_same_bits_as_serial(client, name):
 
 def children():
     """Processes that this one has started and that still run."""
-    found = set()
+    processes = set()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if f"PPid:\t{os.getpid()}\n" in (folder / "status").read_text():
-                found.add(int(folder.name))
+                processes.add(int(folder.name))
         except OSError:
             continue
-    return found
+    return processes
 
 
 @pytest.mark.slow
@@ -315,8 +315,8 @@ class Faulty(SquaredExponential):
         return K
 
     def pullback(self, theta, X, W, K):
-        found = super().pullback(theta, X, W, K)
-        return found * np.nan if self.fault == "slope" and X[:, 0].max() > 10 else found
+        gradient = super().pullback(theta, X, W, K)
+        return gradient * np.nan if self.fault == "slope" and X[:, 0].max() > 10 else gradient
 
 
 def _faulty(fault, theta):
@@ -472,10 +472,10 @@ def test_an_engine_used_again_keeps_what_it_holds(client, traps):
     engine = DaskEngine(client)
     model = fitted(engine)
     value = model.log_marginal_likelihood()
-    held = engine._loaded
+    loaded = engine._loaded
     traps.set("step")
     assert model.log_marginal_likelihood() == value
-    assert engine._loaded is held
+    assert engine._loaded is loaded
     assert value == fitted("serial").log_marginal_likelihood()
     assert answers(fitted(engine, "random")) == expected("random")
     engine.close()

@@ -53,14 +53,14 @@ def in_time():
 
 
 def children():
-    found = set()
+    processes = set()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if f"PPid:\t{os.getpid()}\n" in (folder / "status").read_text():
-                found.add(int(folder.name))
+                processes.add(int(folder.name))
         except OSError:
             continue
-    return found
+    return processes
 
 
 def pid_of_worker(task, work):
@@ -271,12 +271,12 @@ def test_no_process_and_no_folder_is_left(tmp_path, monkeypatch):
     before = children()
     fitted("processes", n_jobs=1).predict(data()[0])
     kernel = Indefinite(1.0, [1.0, 1.0])
-    with pytest.raises(NotPositiveDefinite) as held:  # whoever holds the error holds no folder
+    with pytest.raises(NotPositiveDefinite) as raised:  # whoever holds the error holds no folder
         HGPRegressor(kernel, partition="random", leaf_size=50, engine="processes", n_jobs=1).fit(*data())
     left = {pid for pid in children() - before if b"resource_tracker" not in _command(pid)}
     assert left == set()
     assert os.listdir(tmp_path) == []
-    assert held.value is not None
+    assert raised.value is not None
 
 
 def _command(pid):
