@@ -1,7 +1,7 @@
 """Exact GPs in torch, for peers that must not lean on GigaGP: evidence with its gradient, theta, posteriors.
 
 Everything works on batches of small GPs or on one large one. theta is (log variance, log length-scales, log noise
-variance), as in GigaGP; the families are stationary kernels with one length-scale a column.
+variance), as in GigaGP; the families are stationary kernels with one length-scale per column.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def main() -> None:
                     row = measure(p, dtype, workers, 15 if options.full else 7)
                     rows.append(row)
                     print(
-                        f"  {dtype} p={p:<5} workers={workers}  {1e3 * row['seconds']:8.3f} ms a leaf  "
+                        f"  {dtype} p={p:<5} workers={workers}  {1e3 * row['seconds']:8.3f} ms per leaf  "
                         f"{row['share']:.1%} of GEMM's rate",
                         flush=True,
                     )

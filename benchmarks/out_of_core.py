@@ -113,7 +113,7 @@ def main() -> None:
     per_row = [(r["fit_seconds"] + r["predict_seconds"]) / r["rows"] for r in (small, large)]
     what = f"{large['rows']:,} rows"
     bars = [
-        bar(f"seconds a row over those of {small['rows']:,} rows", per_row[1] / per_row[0], 1.15, at_least=False),
+        bar(f"seconds per row over those of {small['rows']:,} rows", per_row[1] / per_row[0], 1.15, at_least=False),
         bar(f"{what}: disk over the rows' own size", large["disk_gb"] / large["rows_gb"], 1.2, at_least=False),
     ]
     if options.full:  # the interpreter and its libraries alone are larger than the quick run's budget

@@ -46,7 +46,7 @@ def apart(model: HGPRegressor, Z: np.ndarray) -> np.ndarray:
 
 
 def each(model: HGPRegressor, batches: list[np.ndarray], with_variance: bool) -> Costs:
-    """Batch by batch, seconds a query and the same as flops that DGEMM would do meanwhile, measured right after."""
+    """For each batch, seconds per query and the flops of DGEMM in the same time, measured directly afterwards."""
     spent, flops = [], []
     for batch in batches:
         spent.append(seconds(lambda b=batch: model.predict(b, return_std=with_variance)) / len(batch))
@@ -104,7 +104,7 @@ def in_its_own_process(n: int, repeats: int) -> dict[str, Any]:
     )
     for q in row["queries"]:
         print(
-            f"    {q['what']:<25} {1e3 * q['seconds']:9.3f} ms a query "
+            f"    {q['what']:<25} {1e3 * q['seconds']:9.3f} ms per query "
             f"(quartiles {1e3 * q['low']:.3f} to {1e3 * q['high']:.3f}), {1 / q['seconds']:9,.0f} a second",
             flush=True,
         )

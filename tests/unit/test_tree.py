@@ -247,7 +247,7 @@ def test_with_more_units_than_leaves_each_leaf_has_its_own(tree, more):
 
 
 def test_figure_arch_four_units_over_two_levels():
-    """Two children over two leaves each: two units a child, one a leaf; sums on the first unit of each group."""
+    """Two children over two leaves each: two units per child, one per leaf; sums on the first unit of each group."""
     division = divide(Tree.regular(2, 2), 4)
     assert [(list(o.node.leaves), o.worker) for o in division.owned] == [([0], 0), ([1], 1), ([2], 2), ([3], 3)]
     assert [(key(s.node), s.worker, s.receives_from) for s in division.sums] == [
