@@ -31,7 +31,7 @@ _own = threading.local()
 
 
 def own_workspace() -> Workspace:
-    """The workspace of the thread that asks."""
+    """The workspace of the calling thread."""
     if not hasattr(_own, "work"):
         _own.work = Workspace()
     work: Workspace = _own.work
@@ -40,7 +40,7 @@ def own_workspace() -> Workspace:
 
 @dataclass(frozen=True, eq=False)
 class OverLeaves(Generic[V]):
-    """What each leaf of a tree says of its own rows: the data, which stay, and the question, which changes."""
+    """A function of the rows of each leaf of a tree: the data, which stay the same, and the arguments, which change."""
 
     store: ExpertStore
     lists: RowLists
@@ -94,7 +94,7 @@ def each_run(
 
 @contextmanager
 def naming(leaf: int) -> Iterator[None]:
-    """An error says in which expert it came up."""
+    """Add the number of the expert to errors that are raised in this context."""
     try:
         yield
     except Exception as error:
