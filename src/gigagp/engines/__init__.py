@@ -1,4 +1,4 @@
-"""Where the work is done: serial defines correct, the others must match it bit for bit."""
+"""Engines: where experts are computed. The serial engine defines what is correct; the others match it bit for bit."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    kernel : Kernel
+    kernel : Kernel, default chosen
         Covariance of the latent function; the values of its parameters are where training starts. They refer to
         standardised inputs and targets, unless standardize=False. By default the kernel has one length-scale per column
         and is chosen among squared exponential, Matérn 5/2, 3/2 and 1/2 and rational quadratic by its predictions of

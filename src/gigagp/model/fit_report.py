@@ -12,7 +12,7 @@ from gigagp.markup import Html, notebook, table, tag
 from gigagp.model.calibration import Calibration
 from gigagp.model.fit_warnings import FitWarning
 
-_MOST_WARNINGS = 5  # warnings that a notebook shows
+_SHOWN = 5  # warnings in a notebook
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,8 @@ class FitReport:
             self.timing_html(),
             self.choices_html(),
             tag("p", f"{'Converged' if self.converged else 'Not converged'}: {self.message}"),
-            *(tag("p", tag("strong", "Warning"), f": {warning}") for warning in self.warnings[:_MOST_WARNINGS]),
-            tag("p", f"and {more} more in .warnings") if (more := len(self.warnings) - _MOST_WARNINGS) > 0 else "",
+            *(tag("p", tag("strong", "Warning"), f": {warning}") for warning in self.warnings[:_SHOWN]),
+            tag("p", f"and {more} more in .warnings") if (more := len(self.warnings) - _SHOWN) > 0 else "",
         )
 
     def stages_html(self) -> Html:

@@ -329,8 +329,8 @@ class Average(Rule):
     def __init__(self, weight=1.0):
         self.weight = weight
 
-    def message(self, said):
-        return natural(self.weight, said.mean, said.variance)
+    def message(self, opinion):
+        return natural(self.weight, opinion.mean, opinion.variance)
 
     def finish(self, total, prior, communication):
         return weighted_average(total)

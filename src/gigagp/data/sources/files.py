@@ -34,7 +34,7 @@ class File:
 
 
 class Files:
-    """What a path stands for."""
+    """The files that a path, folder, glob or URI refers to."""
 
     def __init__(self, where: str) -> None:
         address, mark, query = where.partition("?") if "://" in where else (where, "", "")
