@@ -17,7 +17,7 @@ SETTINGS = {
 def rows(n=240, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.uniform(-1, 1, (n, 2))
-    deviations = np.where(X[:, 0] > 0, 0.5, 0.05)
+    deviations = np.where(rng.random(n) < 0.5, 0.5, 0.05)
     y = np.sin(3 * X[:, 0]) + X[:, 1] + deviations * rng.standard_normal(n)
     return X, y, deviations
 
@@ -46,21 +46,21 @@ def test_a_row_of_weight_zero_is_absent(way):
 
 @pytest.mark.parametrize("way", SETTINGS)
 def test_known_noise_is_used(way):
-    """Rows of deviation .05 and .5: f is predicted better with the known noise than without it."""
-    X, y, deviations = rows(600)
+    """Half of the rows are ten times as precise as the others: f is predicted much better if that is known."""
+    X, y, deviations = rows(400)
     Z, _, _ = rows(400, seed=2)
     truth = np.sin(3 * Z[:, 0]) + Z[:, 1]
     errors = [
         np.sqrt(np.mean((model(**SETTINGS[way]).fit(X, y, **options).predict(Z) - truth) ** 2))
         for options in ({}, {"noise_std": deviations}, {"sample_weight": (0.05 / deviations) ** 2})
     ]
-    assert errors[1] < 0.95 * errors[0]
-    assert errors[2] < 0.95 * errors[0]
+    assert errors[1] < 0.7 * errors[0]
+    assert errors[2] < 0.7 * errors[0]
 
 
 def test_known_noise_is_not_learnt_again():
     """The learnt noise is what the known one leaves unexplained."""
-    X, y, deviations = rows(600)
+    X, y, deviations = rows(400)
     plain, known = model().fit(X, y), model().fit(X, y, noise_std=deviations)
     only_known = model().fit(X, y, noise_std=deviations, learn_noise=False)
     assert plain.noise_variance_ > 0.05
