@@ -231,3 +231,14 @@ def test_roles_of_columns_are_checked():
         warnings.simplefilter("ignore")
         fitted = model().fit(frame, "t", "w", missing="drop")
     assert (fitted.report_.rows, fitted.report_.dropped) == (29, 1)
+
+
+@pytest.mark.parametrize("way", SETTINGS)
+def test_only_ratios_of_weights_matter_for_f(way):
+    """Start, bounds and prior of the noise are those of a typical row, whatever the unit of the weights."""
+    X, y, deviations = rows()
+    weights = deviations**-2
+    Z = np.random.default_rng(9).uniform(-1, 1, (50, 2))
+    small, large = (model(**SETTINGS[way]).fit(X, y, factor * weights) for factor in (1e-3, 1e3))
+    assert large.noise_variance_ == pytest.approx(1e6 * small.noise_variance_, rel=1e-2)
+    np.testing.assert_allclose(small.predict(Z), large.predict(Z), rtol=1e-3, atol=1e-3)
