@@ -189,13 +189,15 @@ def test_models_made_elsewhere_answer_through_a_client(client, source, tmp_path)
     assert (tmp_path / "there.parquet").read_bytes() == (tmp_path / "here.parquet").read_bytes()
 
 
-def test_rows_of_a_parquet_file_out_of_core(client, tmp_path, small_sizes):
+@pytest.mark.parametrize("roles", [{}, {"sample_weight": "w", "noise_std": "s"}], ids=["equal noise", "row noise"])
+def test_rows_of_a_parquet_file_out_of_core(client, tmp_path, small_sizes, roles):
     X, y = data()
-    pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": y}).to_parquet(tmp_path / "t.parquet")
+    numbers = {name: np.linspace(0.1, 0.2, len(y)) for name in roles.values()}
+    pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": y, **numbers}).to_parquet(tmp_path / "t.parquet")
 
     def theta(engine):
         model = HGPRegressor(leaf_size=40, random_state=3, engine=engine, memory=1 << 14)
-        return model.fit(tmp_path / "t.parquet", "y", store=tmp_path / "store").theta_.tobytes()
+        return model.fit(tmp_path / "t.parquet", "y", **roles, store=tmp_path / "store").theta_.tobytes()
 
     assert theta(client) == theta("serial")
     gc.collect()
