@@ -43,8 +43,10 @@ class HeldOutScore:
 
     @cached_property
     def losses(self) -> Array:
-        """The CRPS of each row."""
-        return self.calibration.crps(self.prediction, self.y)
+        """The CRPS of each row; a row of much noise, whose CRPS says little about the model, counts less."""
+        losses, setting = self.calibration.crps(self.prediction, self.y), self.calibration.setting
+        reliability = None if setting is None else self.prediction.reliability(setting.typical)
+        return losses if reliability is None else losses * reliability
 
     @property
     def score(self) -> float:
