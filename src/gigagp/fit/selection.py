@@ -126,9 +126,13 @@ def choose_answer(
     first = min(sharing or SHARING[0], SHARING[0])
     chosen, trials = choose_sharing(committees) if sharing is None else (sharing, [])
     candidates += trials
-    if model is not None and near is not None and not (
-        committees.rows(chosen) > _ROWS_PER_NEIGHBOUR * model.neighbours
-        and committees.may_gain(model, chosen, rule, k)
+    if (
+        model is not None
+        and near is not None
+        and not (
+            committees.rows(chosen) > _ROWS_PER_NEIGHBOUR * model.neighbours
+            and committees.may_gain(model, chosen, rule, k)
+        )
     ):
         return _by_neighbours(scorer, model, near, chosen, candidates)
     committee = committees.score(first, rule, k)
