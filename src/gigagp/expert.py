@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ QUERY_BLOCK = 512  # queries predicted together: enough work for the processor, 
 _ROW = cholesky.stride(QUERY_BLOCK)  # length of a row of covariances with queries
 STUDENT_DOF = 1024.0  # degrees of freedom in training: the prior of a leaf's scale counts as this many points
 _OWN_DOF = 4.0  # degrees of freedom in prediction, where a leaf's scale is learnt mainly from its points
-_SMALLEST = 1e-12  # smallest variance, as a share of the prior's: rounding may leave less at a noise-free point
+SMALLEST_VARIANCE = 1e-12  # as a share of the prior's: rounding may leave less at a noise-free point
 
 
 @compiled_brief
@@ -94,11 +94,19 @@ class Evidence:
         return self.sums[4 + n :].reshape(n, n)
 
 
+class Triangle(NamedTuple):
+    """A Cholesky factor U = L^T, and the inverses D of its diagonal tiles."""
+
+    U: Array
+    D: Array
+
+
 @dataclass(frozen=True)
 class Factor:
     """Cholesky factor of a leaf: U^T U = K + noise I, D the inverses of its diagonal tiles, alpha = (K + noise I)^-1 y.
 
-    misfit = y^T alpha, whose expectation under the model is the number of points.
+    misfit = y^T alpha, whose expectation under the model is the number of points. Of a sparse expert X are the inducing
+    inputs, and `returned` is the factor L_B of the variance that they do not remove (`sparse`).
     """
 
     X: Array
@@ -107,11 +115,18 @@ class Factor:
     alpha: Array
     jitter: float
     misfit: float
+    points: int
+    returned: Triangle | None = None
 
     @property
     def scale(self) -> float:
         """Factor by which the leaf's own variances exceed those of the common theta."""
-        return float(own_scale(self.misfit, len(self.alpha)))
+        return float(own_scale(self.misfit, self.points))
+
+    @property
+    def nbytes(self) -> int:
+        arrays = (self.X, self.U, self.D, self.alpha, *(self.returned or ()))
+        return int(sum(array.nbytes for array in arrays))
 
 
 def own_scale(misfit: Any, points: int) -> Any:
@@ -175,7 +190,7 @@ def evidence(
     cholesky.inverse(A, D, T, S, p, work.team)
     trace = leaf.weights(alpha, A, p)
     gradient = np.append(kernel.pullback(theta[:-1], X, A, K), noise * trace)
-    return _checked(Evidence.of(value, gradient, p, jitter), expert)
+    return checked(Evidence.of(value, gradient, p, jitter), expert)
 
 
 @tiny_is_zero
@@ -195,7 +210,7 @@ def evidences(
     return [Evidence(row) if isfinite(row[0]) else None for row in sums]
 
 
-def _checked(evidence: Evidence, expert: int | None) -> Evidence:
+def checked(evidence: Evidence, expert: int | None) -> Evidence:
     """Raise NotFinite for a value that is not finite, before it contaminates the sum over all experts."""
     if not isfinite(evidence.sums[0]):
         who = "the expert" if expert is None else f"expert {expert}"
@@ -216,7 +231,7 @@ def factor(
     cholesky.solve_vector(U, alpha, len(y))
     if keep:
         U, D = U.copy(), D.copy()
-    return Factor(X, U, D, alpha, jitter, _misfit(y, alpha))
+    return Factor(X, U, D, alpha, jitter, _misfit(y, alpha), len(y))
 
 
 @tiny_is_zero
@@ -247,9 +262,19 @@ def posterior(kernel: Kernel, theta: Array, factor: Factor, Z: Array, work: Work
         prior = kernel.diagonal(theta[:-1], block)
         explained = np.empty(n, Z.dtype)
         column_dots(k, k, p, n, explained)
-        floor = max(_SMALLEST, float(np.finfo(Z.dtype).eps)) * prior + np.finfo(Z.dtype).tiny
+        if factor.returned is not None:
+            explained -= _returned(factor.returned, k, p, n)
+        floor = max(SMALLEST_VARIANCE, float(np.finfo(Z.dtype).eps)) * prior + np.finfo(Z.dtype).tiny
         variance[start : start + n] = np.maximum(prior - explained, floor)
     return mean, variance
+
+
+def _returned(L: Triangle, k: Array, p: int, n: int) -> Array:
+    """|L^-1 k|^2 for each column of k, which is overwritten."""
+    cholesky.solve_lower(L.U, L.D, k, p, n)
+    squares = np.empty(n, k.dtype)
+    column_dots(k, k, p, n, squares)
+    return squares
 
 
 def _misfit(y: Array, alpha: Array) -> float:
@@ -284,7 +309,7 @@ def held_out(
             precision[start : start + n] = np.einsum("pq,pq->q", V[:p, :n], V[:p, :n], dtype=float)
         alpha = own_factor.alpha[rows].astype(float)
         mean[~outside] = y[rows] - alpha / precision
-        smallest = max(_SMALLEST, float(np.finfo(Z.dtype).eps)) * kernel.diagonal(theta[:-1], Z[~outside])
+        smallest = max(SMALLEST_VARIANCE, float(np.finfo(Z.dtype).eps)) * kernel.diagonal(theta[:-1], Z[~outside])
         variance[~outside] = np.maximum(1 / precision - noise, smallest)
         scale[~outside] = own_scale(own_factor.misfit - alpha**2 / precision, p - 1)
     return mean, variance, scale
