@@ -41,6 +41,8 @@ def command(
     combine: fit_options.Combine = "auto",
     experts_per_query: fit_options.ExpertsPerQuery = "auto",
     experts: fit_options.Experts = "auto",
+    leaf: fit_options.Leaf = "exact",
+    inducing: fit_options.Inducing = 256,
     method: fit_options.Method = "auto",
     neighbours: fit_options.Neighbours = "auto",
     exact_neighbours: fit_options.ExactNeighbours = False,
@@ -64,7 +66,7 @@ def command(
     """Fit a model to a file, and save it in a folder."""
     settings = {
         "kernel": kernel, "partition": partition, "leaf_size": leaf_size, "levels": levels, "branching": branching,
-        "sharing": sharing, "combine": combine, "experts_per_query": experts_per_query, "experts": experts,
+        "sharing": sharing, "combine": combine, "experts_per_query": experts_per_query, "experts": experts, "leaf": leaf, "inducing": inducing,
         "method": method, "neighbours": neighbours, "exact_neighbours": exact_neighbours, "calibrate": calibrate,
         "training": training, "noise_bounds": noise, "n_restarts": restarts, "standardize": standardize,
         "engine": engine, "n_jobs": jobs, "dtype": dtype, "memory": memory, "random_state": seed,

@@ -53,6 +53,10 @@ ExpertsPerQuery = Annotated[str, typer.Option(help="Number of experts that predi
 Experts = Annotated[
     str, typer.Option(help="gaussian: the same variances for all experts; student: one scale per expert; or auto.")
 ]
+Leaf = Annotated[
+    str, typer.Option(help="exact: an exact GP per leaf; sparse: inducing points, for leaves of thousands of rows.")
+]
+Inducing = Annotated[int, typer.Option(help="With --leaf sparse: inducing points per leaf.")]
 Method = Annotated[
     str, typer.Option(help="Prediction by the nearest rows (neighbourhood), by the experts (committee), or auto.")
 ]

@@ -54,6 +54,12 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         "gaussian": all experts have the same variances, as in the paper. "student": each has its own scale, which
         training integrates out and prediction estimates from the rows of the expert, so that the noise may vary between
         regions and a few leaves with outliers do not distort theta. "auto": student for local.
+    leaf : {"exact", "sparse"}
+        "exact": every leaf is an exact GP. "sparse": the rows of a leaf are represented by `inducing` of them, by the
+        variational bound of Titsias (2009), for large leaves (default 4,096 rows). The experts then predict
+        (method="committee") with common variances; see docs/sparse.md for when this pays.
+    inducing : int
+        Inducing points of each sparse leaf.
     method : {"auto", "neighbourhood", "committee"}
         How a query is predicted. "neighbourhood": by an exact GP on the training rows nearest to it, in the metric of
         the trained kernel. "committee": by the experts, whose predictions are combined. "auto": whichever predicts
@@ -125,6 +131,8 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         combine: str | CombinationRule = "auto",
         experts_per_query: int | str | None = "auto",
         experts: str = "auto",
+        leaf: str = "exact",
+        inducing: int = 256,
         method: str = "auto",
         neighbours: int | str = "auto",
         exact_neighbours: bool = False,
@@ -149,6 +157,8 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         self.combine = combine
         self.experts_per_query = experts_per_query
         self.experts = experts
+        self.leaf = leaf
+        self.inducing = inducing
         self.method = method
         self.neighbours = neighbours
         self.exact_neighbours = exact_neighbours

@@ -50,6 +50,7 @@ class Plan:
     precision: Precision
     restarts: int = 0
     student: bool = False  # whether each expert has its own scale
+    inducing: int | None = None  # inducing points of a sparse leaf; None for exact leaves
     rule: CombinationRule | None = None  # None: to be chosen
     nearest: int | str | None = "auto"
     calibrate: bool = True

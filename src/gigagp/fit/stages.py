@@ -279,7 +279,9 @@ def _trained_theta(
         record.stages.extend(result.stages)
         return result.theta
     evidence = log.recorded(
-        summed_evidence(plan.kernel, stored.store, stored.cells, stored.tree, groups.engine, plan.dof)
+        summed_evidence(
+            plan.kernel, stored.store, stored.cells, stored.tree, groups.engine, plan.dof, plan.inducing
+        )
     )
     if plan.training == "auto":
         plan = _economical(plan, sizes)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gigagp import expert
+from gigagp import expert, sparse
 from gigagp.arrays import Array
 from gigagp.combine import Rule
 from gigagp.data.row_lists import RowLists
@@ -32,6 +32,7 @@ class Committee:
     router: Router
     communication: Array | None = None  # storage rows of the communication expert (GRBCM)
     student: bool = False  # whether each expert has its own scale
+    inducing: int | None = None  # inducing points of each expert; None for exact experts
     cache: FactorCache = field(default_factory=FactorCache)
 
     @property
@@ -50,16 +51,26 @@ class Committee:
         """
         if rule.needs_communication and self.communication is not None:
             rows = np.union1d(self.experts[leaf], self.communication)
-            return expert.factor(self.kernel, self.theta, *self.store.gather(rows), work, leaf)
+            return self.factor_of(rows, work, leaf)
         cached = self.cache.get(leaf)
         if cached is not None:
             return cached
-        X, y = self.store.read(self.experts, leaf)
-        keep = keep and self.cache.has_room(len(y) * (len(y) + 64) * self.store.X.itemsize)
-        factor = expert.factor(self.kernel, self.theta, X, y, work, leaf, keep)
+        rows = self.experts.rows(leaf)
+        size = int(self.experts.sizes[leaf])
+        keep = keep and self.cache.has_room(size * (size + 64) * self.store.X.itemsize)
+        factor = self.factor_of(rows, work, leaf, keep)
         if keep:
             self.cache.put(leaf, factor)
         return factor
+
+    def factor_of(
+        self, rows: slice | Array, work: Workspace, leaf: int | None = None, keep: bool = False
+    ) -> expert.Factor:
+        """The Cholesky factor of any rows of the store."""
+        X, y = self.store.gather(rows)
+        if self.inducing is not None:
+            return sparse.factor(self.kernel, self.theta, X, y, self.inducing, work, leaf)
+        return expert.factor(self.kernel, self.theta, X, y, work, leaf, keep)
 
 
 def mean_scale(log_scales: Array, closeness: Array) -> Array:

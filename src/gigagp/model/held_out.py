@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gigagp import expert
+from gigagp import expert, sparse
 from gigagp.arrays import Array
 from gigagp.combine import CombinationRule, Opinion, Rule
 from gigagp.engines import Engine
@@ -45,7 +45,12 @@ class _PredictHeldOut:
         position = np.where(own_rows[order[at]] == task.rows, order[at], -1)
         X, y = c.store.read(c.experts, task.leaf)
         Z, _ = c.store.gather(task.rows)
-        mean, variance, scale = expert.held_out(c.kernel, c.theta, X, y, Z, position, work, task.leaf)
+        if c.inducing is not None:
+            mean, variance, scale = sparse.held_out(
+                c.kernel, c.theta, X, y, Z, position, c.inducing, work, task.leaf
+            )
+        else:
+            mean, variance, scale = expert.held_out(c.kernel, c.theta, X, y, Z, position, work, task.leaf)
         return mean.astype(float), variance.astype(float), scale if c.student else np.ones(len(scale))
 
 

@@ -118,7 +118,7 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
         return Model(
             committee=Committee(
                 kernel, theta, store, experts, _tree(files, manifest, leaves), router,
-                _communication(files, manifest, rows), field(manifest, "student", bool),
+                _communication(files, manifest, rows), field(manifest, "student", bool), _inducing(manifest),
                 FactorCache(memory.budget(settings.get("memory")) // 4),
             ),
             neighbourhood=near,
@@ -133,6 +133,11 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
             target_name=_target_name(manifest),
             defaults=_defaults(field(manifest, "auto", dict)),
         ), settings  # fmt: skip
+
+
+def _inducing(manifest: dict[str, Any]) -> int | None:
+    """The number of inducing points of each expert; models of exact experts do not name it."""
+    return count(manifest, "inducing", 1) if manifest.get("inducing") is not None else None
 
 
 @contextmanager

@@ -111,6 +111,7 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
         "levels": [len(level) for level in c.tree.levels],
         "local": bool(model.local),
         "student": bool(c.student),
+        **({} if c.inducing is None else {"inducing": int(c.inducing)}),
         "auto": {"rule": model.defaults.rule, "nearest": model.defaults.experts_per_query or 0},
         "experts": _kind_of_experts(model),
         "neighbourhood": _describe_neighbourhood(model.neighbourhood),
