@@ -34,6 +34,7 @@ from gigagp.kernels.base import Kernel
 from gigagp.linalg import cholesky
 from gigagp.linalg.gemm import multiply
 from gigagp.linalg.jitter import factor_noisy, largest_jitter
+from gigagp.linalg.row_noise import FACTOR, variances
 from gigagp.linalg.tiny import tiny_is_zero
 from gigagp.linalg.workspace import Workspace
 
@@ -132,10 +133,12 @@ def _factored(K: Array, added: float, work: Workspace) -> tuple[Triangle, float]
 
 
 def _project(
-    kernel: Kernel, theta: Array, X: Array, y: Array, inducing: int, work: Workspace, leaf: int | None
-) -> _Projection:
+    kernel: Kernel, theta: Array, X: Array, y: Array, inducing: int, work: Workspace, leaf: int | None,
+    row_noise: Array | None,
+) -> _Projection:  # fmt: skip
     """X and y in float64."""
-    noise = np.full(len(y), float(np.exp(theta[-1])))
+    common = float(np.exp(theta[-1]))
+    noise = np.full(len(y), common) if row_noise is None else variances(common, row_noise)
     u = np.ascontiguousarray(X[inducing_rows(len(X), inducing)])
     m = len(u)
     K_uu = np.asarray(kernel.gram(theta[:-1], u))[:m, :m]
@@ -157,18 +160,21 @@ def _project(
 
 @tiny_is_zero
 def evidence(
-    kernel: Kernel, theta: Array, X: Array, y: Array, inducing: int, work: Workspace, leaf: int | None = None
-) -> Evidence:
+    kernel: Kernel, theta: Array, X: Array, y: Array, inducing: int, work: Workspace, leaf: int | None = None,
+    row_noise: Array | None = None,
+) -> Evidence:  # fmt: skip
     """The bound of one leaf and its gradient for all of theta, in float64."""
     X, y = X.astype(float), y.astype(float)
     p, diagonal = len(y), np.asarray(kernel.diagonal(theta[:-1], X), float)
-    f = _project(kernel, theta, X, y, inducing, work, leaf)
+    f = _project(kernel, theta, X, y, inducing, work, leaf, row_noise)
     residual = diagonal - f.explained
     log_determinant = float(np.sum(np.log(f.noise))) + cholesky.log_determinant(f.L_B.U, len(f.u))
     value = -0.5 * (p * np.log(2 * np.pi) + log_determinant + f.misfit(y) + float(np.sum(residual / f.noise)))
     alpha = f.alpha(y)
     by_noise = 0.5 * (alpha**2 - f.precision + residual / f.noise**2)
     by_kernel = _pulled(kernel, theta[:-1], X, f, alpha)
+    if row_noise is not None:
+        by_noise = by_noise * row_noise[:, FACTOR]
     gradient = np.append(by_kernel, float(np.exp(theta[-1])) * float(np.sum(by_noise)))
     jittered = f.jitter if f.jitter > 2 * _JITTER["float64"] else 0.0
     return expert.checked(Evidence.of(value, gradient, p, jittered), leaf)
@@ -203,11 +209,12 @@ def _pulled(kernel: Kernel, theta: Array, X: Array, f: _Projection, alpha: Array
 
 @tiny_is_zero
 def factor(
-    kernel: Kernel, theta: Array, X: Array, y: Array, inducing: int, work: Workspace, leaf: int | None = None
-) -> Factor:
+    kernel: Kernel, theta: Array, X: Array, y: Array, inducing: int, work: Workspace, leaf: int | None = None,
+    row_noise: Array | None = None,
+) -> Factor:  # fmt: skip
     """What a sparse expert predicts with: its mean is k_u^T beta, its variance k_** - |L^-1 k_u|^2 + |L_B^-1 L^-1 k_u|^2."""
     targets = y.astype(float)
-    f = _project(kernel, theta, X.astype(float), targets, inducing, work, leaf)
+    f = _project(kernel, theta, X.astype(float), targets, inducing, work, leaf, row_noise)
     u, beta = f.u.astype(X.dtype), f.beta.astype(X.dtype)
     L, L_B = (Triangle(t.U.astype(X.dtype), t.D.astype(X.dtype)) for t in (f.L, f.L_B))
     return Factor(u, L.U, L.D, beta, 0.0, f.misfit(targets), len(y), L_B)
@@ -216,14 +223,14 @@ def factor(
 @tiny_is_zero
 def held_out(
     kernel: Kernel, theta: Array, X: Array, y: Array, Z: Array, own: Array, inducing: int, work: Workspace,
-    leaf: int | None = None,
+    leaf: int | None = None, row_noise: Array | None = None,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """As `expert.held_out`: a query that is a row of the leaf is predicted without its target.
 
     The inducing inputs stay what they are. With C = (Q + N)^-1 the mean of row i is y_i - alpha_i / C_ii, and the
     variance of f is 1 / C_ii - N_ii + k_ii - q_ii.
     """
-    own_factor = factor(kernel, theta, X, y, inducing, work, leaf)
+    own_factor = factor(kernel, theta, X, y, inducing, work, leaf, row_noise)
     mean, variance = np.empty(len(Z), Z.dtype), np.empty(len(Z), Z.dtype)
     outside, scale = own < 0, np.full(len(Z), own_factor.scale)
     if outside.any():
@@ -232,7 +239,7 @@ def held_out(
     rows = own[~outside]
     if len(rows):
         inputs, targets = X.astype(float), y.astype(float)
-        f = _project(kernel, theta, inputs, targets, inducing, work, leaf)
+        f = _project(kernel, theta, inputs, targets, inducing, work, leaf, row_noise)
         alpha, precision = f.alpha(targets)[rows], f.precision[rows]
         diagonal = np.asarray(kernel.diagonal(theta[:-1], inputs[rows]), float)
         mean[~outside] = targets[rows] - alpha / precision

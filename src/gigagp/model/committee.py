@@ -50,13 +50,12 @@ class Committee:
         It comes from the cache where it is there; with `keep` a new factor is cached if memory allows.
         """
         if rule.needs_communication and self.communication is not None:
-            rows = np.union1d(self.experts[leaf], self.communication)
-            return self.factor_of(rows, work, leaf)
+            return self.factor_of(np.union1d(self.experts[leaf], self.communication), work, leaf)
         cached = self.cache.get(leaf)
         if cached is not None:
             return cached
         rows = self.experts.rows(leaf)
-        size = int(self.experts.sizes[leaf])
+        size = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
         keep = keep and self.cache.has_room(size * (size + 64) * self.store.X.itemsize)
         factor = self.factor_of(rows, work, leaf, keep)
         if keep:
@@ -68,9 +67,10 @@ class Committee:
     ) -> expert.Factor:
         """The Cholesky factor of any rows of the store."""
         X, y = self.store.gather(rows)
+        row_noise = self.store.noise_of(rows)
         if self.inducing is not None:
-            return sparse.factor(self.kernel, self.theta, X, y, self.inducing, work, leaf)
-        return expert.factor(self.kernel, self.theta, X, y, work, leaf, keep)
+            return sparse.factor(self.kernel, self.theta, X, y, self.inducing, work, leaf, row_noise)
+        return expert.factor(self.kernel, self.theta, X, y, work, leaf, keep, row_noise)
 
 
 def mean_scale(log_scales: Array, closeness: Array) -> Array:
