@@ -212,7 +212,10 @@ def factor(
     kernel: Kernel, theta: Array, X: Array, y: Array, inducing: int, work: Workspace, leaf: int | None = None,
     row_noise: Array | None = None,
 ) -> Factor:  # fmt: skip
-    """What a sparse expert predicts with: its mean is k_u^T beta, its variance k_** - |L^-1 k_u|^2 + |L_B^-1 L^-1 k_u|^2."""
+    """What a sparse expert predicts with.
+
+    Its mean is k_u^T beta, its variance k_** - |L^-1 k_u|^2 + |L_B^-1 L^-1 k_u|^2.
+    """
     targets = y.astype(float)
     f = _project(kernel, theta, X.astype(float), targets, inducing, work, leaf, row_noise)
     u, beta = f.u.astype(X.dtype), f.beta.astype(X.dtype)

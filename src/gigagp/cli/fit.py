@@ -66,7 +66,8 @@ def command(
     """Fit a model to a file, and save it in a folder."""
     settings = {
         "kernel": kernel, "partition": partition, "leaf_size": leaf_size, "levels": levels, "branching": branching,
-        "sharing": sharing, "combine": combine, "experts_per_query": experts_per_query, "experts": experts, "leaf": leaf, "inducing": inducing,
+        "sharing": sharing, "combine": combine, "experts_per_query": experts_per_query, "experts": experts,
+        "leaf": leaf, "inducing": inducing,
         "method": method, "neighbours": neighbours, "exact_neighbours": exact_neighbours, "calibrate": calibrate,
         "training": training, "noise_bounds": noise, "n_restarts": restarts, "standardize": standardize,
         "engine": engine, "n_jobs": jobs, "dtype": dtype, "memory": memory, "random_state": seed,

@@ -90,6 +90,11 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         the machine.
     standardize : bool
         Scale inputs and target to mean 0 and standard deviation 1 internally.
+    noise : {"constant", "inputs", "auto"}
+        "constant": the noise of y is the same everywhere, apart from the scales that experts or neighbourhoods may
+        have. "inputs": a second model learns how the noise depends on the inputs, from held-out errors; rows and
+        predictions then have their own noise. "auto": whichever predicts held-out rows better; "constant" up to about
+        2,000 rows, where `fit` is given the noise or weights of rows, and where a committee predicts.
     noise_bounds : (float, float)
         Bounds of the noise variance, as shares of the target's variance. Equal bounds fix it.
     n_restarts : int
@@ -143,6 +148,7 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         dtype: str = "float64",
         memory: str | int | None = None,
         standardize: bool = True,
+        noise: str = "constant",
         noise_bounds: tuple[float, float] = (1e-6, 10.0),
         n_restarts: int = 0,
         random_state: Any = None,
@@ -169,6 +175,7 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         self.dtype = dtype
         self.memory = memory
         self.standardize = standardize
+        self.noise = noise
         self.noise_bounds = noise_bounds
         self.n_restarts = n_restarts
         self.random_state = random_state

@@ -45,6 +45,7 @@ def make_plan(options: FitSettings, data: Scan, partitioner: Partitioner, learn_
     method = _method(options, partitioner)
     if inducing is not None:
         method = _sparse_method(options, combination, student)
+    noise = _noise(options, data, method)
     choose("training", options.training, dict.fromkeys(("auto", "full", "progressive")))
     restarts = settings.count("n_restarts", options.n_restarts)
     variance = 1.0 if settings.switch("standardize", options.standardize) else settings.variance(data.target)
@@ -75,11 +76,12 @@ def make_plan(options: FitSettings, data: Scan, partitioner: Partitioner, learn_
         nearest=nearest,
         calibrate=calibrate,
         families=settings.families(kernel) if options.kernel is None and partitioner.local and inducing is None else (),
-        method=method,
+        method="neighbourhood" if noise == "inputs" else method,
         neighbours=settings.neighbours(options.neighbours),
         exact_search=settings.switch("exact_neighbours", options.exact_neighbours),
         target_variance=variance,
         noise_unit=unit,
+        noise=noise,
         train=varies,
     )
 
@@ -99,6 +101,17 @@ def _method(options: FitSettings, partitioner: Partitioner) -> str:
     if options.method == "neighbourhood" and not partitioner.local:
         raise InvalidParameter('method="neighbourhood" needs partition="local", which keeps neighbours together')
     return str(options.method)
+
+
+def _noise(options: FitSettings, data: Scan, method: str) -> str:
+    """Whether the noise may depend on the inputs: only neighbourhoods, and rows whose noise is not given."""
+    noise = str(choose("noise", options.noise, {name: name for name in ("constant", "inputs", "auto")}))
+    given = split_targets(data.sample.y)[1] is not None
+    if noise == "inputs" and method == "committee":
+        raise InvalidParameter('noise="inputs" needs predictions by neighbourhoods: partition="local", not a committee')
+    if noise == "inputs" and given:
+        raise InvalidParameter('noise="inputs" learns the noise of each row; do not pass sample_weight or noise_std')
+    return "constant" if given or method == "committee" else noise
 
 
 def _sparse_method(options: FitSettings, combination: CombinationRule, student: bool) -> str:

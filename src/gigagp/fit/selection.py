@@ -89,6 +89,7 @@ class Choice:
     sharing: float
     calibration: Calibration
     candidates: tuple[Candidate, ...] = ()
+    held_out: HeldOutScore | None = None  # predictions of held-out rows by the neighbourhood, where that was chosen
 
 
 def can_be_held_out(rule: CombinationRule | None) -> bool:
@@ -143,7 +144,8 @@ def choose_answer(
             Candidate("prediction", "committee", committee.score, better),
         ]
         if not better:
-            return Choice(model, chosen, scorer.calibrate(model, near).calibration, tuple(candidates))
+            near = scorer.calibrate(model, near)
+            return Choice(model, chosen, near.calibration, tuple(candidates), near)
     return Choice(None, chosen, committee.calibration, tuple(candidates))
 
 
@@ -153,4 +155,4 @@ def _by_neighbours(
     """The choice of the neighbourhood, where no committee is compared with it."""
     near = scorer.calibrate(model, near)
     candidate = Candidate("prediction", model.description, near.score, True)
-    return Choice(model, sharing, near.calibration, (*candidates, candidate))
+    return Choice(model, sharing, near.calibration, (*candidates, candidate), near)

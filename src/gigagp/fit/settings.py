@@ -43,6 +43,7 @@ class FitSettings:
     dtype: Any
     memory: Any
     standardize: Any
+    noise: Any
     noise_bounds: Any
     n_restarts: Any
     random_state: Any

@@ -18,7 +18,8 @@ from gigagp.engines import Engine
 from gigagp.fit.committee_assembly import committees
 from gigagp.fit.committee_scores import SHARING, CommitteeScorer
 from gigagp.fit.groups import Groups
-from gigagp.fit.held_out_scores import Scorer
+from gigagp.fit.held_out_scores import NEGLIGIBLE_GAIN, Gain, HeldOutScore, Scorer
+from gigagp.fit.input_noise import ROUNDS, LogNoise, Residuals, corrected, with_row_noise
 from gigagp.fit.kernel_families import Trial, try_kernels
 from gigagp.fit.plan import Log, Plan, Seeds
 from gigagp.fit.rough_theta import rough_theta
@@ -43,6 +44,7 @@ from gigagp.model.committee import Committee
 from gigagp.model.fit_report import Candidate, FitReport, Stage
 from gigagp.model.fit_warnings import FitWarning
 from gigagp.model.mixture import Mixture
+from gigagp.model.model import InputNoise
 from gigagp.model.neighbourhood import Neighbourhood
 from gigagp.partition.base import StoredPartition
 from gigagp.progress import Event, Listener
@@ -87,6 +89,7 @@ class FitResult:
     report: FitReport
     cells: RowLists
     mixture: Mixture | None = None  # where rows are few, exact GPs that answer together
+    input_noise: InputNoise | None = None  # where the noise depends on the inputs
 
 
 def fit(
@@ -119,6 +122,9 @@ def fit(
     else:
         cutter = _CellCutter(sample, engine, seeds, storage)
         trained = _fit_many_rows(plan, groups, theta, scorer, cutter, log, record)
+        near, score = trained.choice.neighbourhood, trained.choice.held_out
+        if plan.noise != "constant" and near is not None and score is not None:
+            trained = _with_input_noise(trained, near, score, scorer, seeds, log, record)
     plan, choice = trained.plan, trained.choice
     committee = trained.committee_with(choice.sharing)
     if plan.rule is not None and plan.rule.needs_communication:
@@ -126,7 +132,7 @@ def fit(
     warnings = _warnings(trained, small) if plan.train else []
     report = _report(trained, committee, record, warnings, dropped)
     cells = trained.groups.stored.cells
-    return FitResult(committee, choice.neighbourhood, report, cells, trained.mixture)
+    return FitResult(committee, choice.neighbourhood, report, cells, trained.mixture, trained.input_noise)
 
 
 def _warnings(trained: _TrainedModel, small: bool) -> list[FitWarning]:
@@ -173,6 +179,7 @@ class _TrainedModel:
     committee_with: Callable[[float], Committee]
     choice: Choice
     mixture: Mixture | None = None
+    input_noise: InputNoise | None = None
 
 
 @dataclass(eq=False)
@@ -240,6 +247,42 @@ def _fit_many_rows(
     return _TrainedModel(plan, theta, groups, committee_with, choice)
 
 
+def _with_input_noise(
+    trained: _TrainedModel, near: Neighbourhood, before: HeldOutScore, scorer: Scorer, seeds: Seeds, log: Log,
+    record: _Record,
+) -> _TrainedModel:  # fmt: skip
+    """Learn how the noise depends on the inputs, and train again with the noise of each row.
+
+    With noise="auto" the model stays what it is where that does not predict held-out rows better.
+    """
+    plan, groups, theta, engine = trained.plan, trained.groups, trained.theta, trained.groups.engine
+    own = _Record(record.tell, Trace(tell=record.tell))
+    with record.stage("noise of the inputs"):
+        log_noise = LogNoise.of(Residuals.of(near, scorer.order, engine), engine.local, log, own.trace)
+        if log_noise is None or (plan.noise == "auto" and not log_noise.is_visible):
+            return trained
+        noise = log_noise.trained(engine.local, log, own.trace)
+        for number in range(ROUNDS):
+            if number > 0:
+                noise = corrected(noise, Residuals.of(near, scorer.order, engine))
+            store = with_row_noise(groups.stored.store, noise, f"input_noise_{number}")
+            groups = replace(groups, stored=replace(groups.stored, store=store))
+            theta = _trained_theta(plan, groups, theta, scorer, log, own, seeds)
+            near = replace(near, store=store, theta=theta, router=groups.model(plan.kernel, theta, 1).router)
+        after = scorer.calibrate(near)
+    better = plan.noise == "inputs" or Gain.of(after, before).exceeds(NEGLIGIBLE_GAIN)
+    for name, score, chosen in (("constant", before.score, not better), ("inputs", after.score, better)):
+        record.choices.append(Candidate("noise", name, score, chosen))
+    if not better:
+        return trained
+    record.stages += own.stages
+    record.trace.add(own.trace)
+    calibration = after.calibration if plan.calibrate else Calibration.none()
+    choice = replace(trained.choice, neighbourhood=near, calibration=calibration, held_out=after)
+    committee_with = committees(plan, groups.stored, groups.extents, theta)
+    return replace(trained, theta=theta, groups=groups, committee_with=committee_with, choice=choice, input_noise=noise)
+
+
 def _same_length(thetas: list[Array], length: int) -> Array:
     """All thetas as one array; those of candidates with another number of parameters are NaN."""
     table = np.full((len(thetas), length), np.nan)
@@ -279,9 +322,7 @@ def _trained_theta(
         record.stages.extend(result.stages)
         return result.theta
     evidence = log.recorded(
-        summed_evidence(
-            plan.kernel, stored.store, stored.cells, stored.tree, groups.engine, plan.dof, plan.inducing
-        )
+        summed_evidence(plan.kernel, stored.store, stored.cells, stored.tree, groups.engine, plan.dof, plan.inducing)
     )
     if plan.training == "auto":
         plan = _economical(plan, sizes)

@@ -1,4 +1,4 @@
-"""leaf="sparse": one leaf is Titsias's model, leaves add up, engines agree, models are saved, bad settings are errors."""
+"""leaf="sparse": the evidence is the sum of bounds, engines agree, models are saved, bad settings are errors."""
 
 import numpy as np
 import pytest

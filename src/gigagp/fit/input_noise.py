@@ -1,0 +1,168 @@
+"""Noise that depends on the inputs: a second GP learns its logarithm from held-out errors.
+
+The squared held-out error r^2 of a row has the expectation v + noise, v the variance of f there. The logarithm of
+r^2 / (v + noise) is regressed on the inputs, with a kernel of its own: the noise may depend on columns that the mean
+ignores. These logarithms are mostly noise, of variance pi^2 / 2 for Gaussian errors, so that a prediction needs very
+many of them, while the function is smooth: a sparse expert on all of them (`sparse`). The predicted factor of each row
+becomes its row noise, theta is trained again, and the errors of that model correct the factors once more. (Goldberg,
+Williams & Bishop 1998, and Kersting et al. 2007, alternate between two GPs in this way.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.data.array_files import ArrayFile
+from gigagp.data.row_lists import Runs
+from gigagp.data.scaling import Scaling
+from gigagp.data.scan import Sample
+from gigagp.data.store import ExpertStore
+from gigagp.engines import Engine
+from gigagp.fit.committee_assembly import Extents
+from gigagp.fit.plan import Log, Plan
+from gigagp.fit.rough_theta import rough_theta
+from gigagp.fit.training import NEAR, Optimum, Trace, maximise, summed_evidence
+from gigagp.kernels import SquaredExponential
+from gigagp.linalg.row_noise import ADDED, COLUMNS, FACTOR
+from gigagp.model import neighbourhood
+from gigagp.model.committee import Committee
+from gigagp.model.factor_cache import FactorCache
+from gigagp.model.fit_report import FitReport
+from gigagp.model.model import CommitteeDefaults, InputNoise, Model
+from gigagp.model.neighbourhood import Neighbourhood
+from gigagp.partition import RandomPartition, Shape
+from gigagp.tree import Tree
+
+ROUNDS = 2  # of learning the noise and training theta with it
+_INDUCING = 128  # inducing points of the second GP
+_ITERATIONS = 30  # of L-BFGS on its bound
+_LEAST_SQUARE = 1e-3  # of the median squared error: added to all, since errors of zero prove little
+_MEAN_LOG_SQUARE = -1.2703628454614782  # of a standard Gaussian: digamma(1/2) + ln 2
+_START_NOISE = 0.7  # share of the variance of the logarithms that is not explained, where training starts
+_NOISE_BOUNDS = (1e-3, 10.0)  # of that share
+_ROWS_AT_ONCE = 1 << 16  # rows whose factors are predicted together
+
+
+@dataclass(frozen=True, eq=False)
+class Residuals:
+    """Held-out errors of some rows of a store."""
+
+    X: Array
+    squares: Array  # squared errors, relative to v + noise
+    rho: float  # typical ratio of v and noise
+
+    @classmethod
+    def of(cls, model: Neighbourhood, rows: Array, engine: Engine) -> Residuals:
+        """The errors of predicting these rows from their neighbours without themselves."""
+        X, y = model.store.gather(rows)
+        X = np.ascontiguousarray(X)
+        prediction = neighbourhood.predict(model, X, engine, held_out=rows)
+        assert prediction.variance is not None
+        squares = (y - prediction.mean) ** 2 / (prediction.variance + model.noise)
+        return cls(X, squares, float(np.median(prediction.variance) / model.noise))
+
+    @property
+    def logarithms(self) -> Array:
+        """ln r^2, shifted so that its expectation is the logarithm of the variance where errors are Gaussian."""
+        least = _LEAST_SQUARE * float(np.median(self.squares))
+        return np.asarray(np.log(self.squares + max(least, np.finfo(float).tiny)) - _MEAN_LOG_SQUARE)
+
+    def targets(self, scaling: Scaling) -> Array:
+        """The standardised logarithms, in the precision of the rows."""
+        return scaling.apply(self.logarithms[:, None], self.X.dtype)[:, 0]
+
+
+@dataclass(frozen=True, eq=False)
+class LogNoise:
+    """The second GP before its training: the plan, its rows, and a first theta."""
+
+    plan: Plan
+    store: ExpertStore
+    target: Scaling
+    rho: float
+    first: Optimum
+
+    @classmethod
+    def of(cls, residuals: Residuals, engine: Engine, log: Log, trace: Trace) -> LogNoise | None:
+        """With a theta from an exact GP on some of the rows; None where all logarithms are the same."""
+        logarithms = residuals.logarithms
+        deviation = float(logarithms.std())
+        if not deviation > 0:
+            return None
+        target = Scaling(np.array([logarithms.mean()]), np.array([deviation]))
+        plan, y, numbers = _plan(residuals.X), residuals.targets(target), np.arange(len(residuals.X))
+        first = rough_theta(plan, Sample(numbers, numbers, residuals.X, y), engine, log, trace)[-1]
+        return cls(plan, ExpertStore(residuals.X, y), target, residuals.rho, first)
+
+    @property
+    def is_visible(self) -> bool:
+        """Whether the exact GP has more evidence than noise alone, by more than a nat per parameter."""
+        gain = self.first.stage.evidence_per_point + 0.5 * np.log(2 * np.pi * np.e)
+        return bool(gain * self.first.stage.points > len(self.first.theta))
+
+    def trained(self, engine: Engine, log: Log, trace: Trace) -> InputNoise:
+        """The second GP with the theta that maximises the bound of all its rows."""
+        plan, store, whole = self.plan, self.store, Runs(np.array([0, len(self.store.y)]))
+        tree = Tree.regular(1, 1)
+        bound = log.recorded(summed_evidence(plan.kernel, store, whole, tree, engine, inducing=plan.inducing))
+        best = maximise("noise", bound, None, self.first.theta, plan.bounds, trace, NEAR, _ITERATIONS)
+        router = Extents.of(store, whole).router(plan.metric(best.theta, store.X.shape[1]), False)
+        committee = Committee(plan.kernel, best.theta, store, whole, tree, router, inducing=plan.inducing)
+        report = FitReport(
+            rows=len(store.y), leaves=1, points_per_leaf=(len(store.y),) * 2, points_per_expert=(len(store.y),) * 2,
+            stages=(self.first.stage, best.stage), seconds={}, evidence_trace=(), names=plan.names, theta=best.theta,
+            theta_trace=np.empty((0, len(best.theta))), jitter=trace.jitter, jittered_experts=trace.jittered,
+        )  # fmt: skip
+        return InputNoise(
+            Model(
+                committee=committee, neighbourhood=None, mixture=None, cells=whole, local=False,
+                defaults=CommitteeDefaults.of(local=False), inputs=Scaling.identity(store.X.shape[1]),
+                target=self.target, report=report,
+            ),
+            self.rho,
+        )  # fmt: skip
+
+
+def _plan(X: Array) -> Plan:
+    """The plan of the second GP: a squared exponential whose length-scales span the rows."""
+    width = X.std(axis=0, dtype=float)
+    width = np.where(width > 0, width, 1.0)
+    bounds = (1e-3 * float(width.min()), 1e3 * float(width.max()))
+    return Plan(
+        kernel=SquaredExponential(1.0, len(width) ** 0.5 * width, lengthscale_bounds=bounds),
+        noise_start=_START_NOISE, noise_bounds=_NOISE_BOUNDS, partitioner=RandomPartition(), shape=Shape(),
+        training="full", precision=NEAR, inducing=_INDUCING,
+    )  # fmt: skip
+
+
+def corrected(noise: InputNoise, residuals: Residuals) -> InputNoise:
+    """With the errors of another model of the same rows; theta stays the same."""
+    store = ExpertStore(residuals.X, residuals.targets(noise.model.target))
+    committee = replace(noise.model.committee, store=store, cache=FactorCache())
+    return InputNoise(replace(noise.model, committee=committee), residuals.rho)
+
+
+def with_row_noise(store: ExpertStore, noise: InputNoise, name: str) -> ExpertStore:
+    """The same rows with their own noise; in a file of this name where the rows are in files."""
+    n = len(store.y)
+    blocks = (_row_noise(store, slice(a, a + _ROWS_AT_ONCE), noise) for a in range(0, n, _ROWS_AT_ONCE))
+    if not store.mapped:
+        return ExpertStore(store.X, store.y, np.concatenate(list(blocks)), store.keeper)
+    path = Path(store.files[0].path).with_name(f"{name}.npy")
+    file = ArrayFile(path, (n, COLUMNS), store.X.dtype)
+    for block in blocks:
+        file.append(block)
+    file.close()
+    X, y, *_ = (each.open() for each in store.files)
+    return ExpertStore(X, y, np.load(path, mmap_mode="r"), store.keeper)
+
+
+def _row_noise(store: ExpertStore, rows: slice, noise: InputNoise) -> Array:
+    X = np.ascontiguousarray(store.gather(rows)[0])
+    result = np.empty((len(X), COLUMNS), X.dtype)
+    result[:, FACTOR], result[:, ADDED] = noise.factors(X), 0.0
+    return result
