@@ -244,11 +244,17 @@ def factor(
 @tiny_is_zero
 def posterior_mean(kernel: Kernel, theta: Array, factor: Factor, Z: Array, work: Workspace) -> Array:
     """E[f(z)] = k_*^T alpha for each row of Z. Eq. 3. No variance work is done."""
+    return weighted_mean(kernel, theta, factor.X, factor.alpha, Z, work)
+
+
+@tiny_is_zero
+def weighted_mean(kernel: Kernel, theta: Array, X: Array, weights: Array, Z: Array, work: Workspace) -> Array:
+    """k(X, z)^T weights for each row of Z."""
     mean = np.empty(len(Z), Z.dtype)
     for start in range(0, len(Z), QUERY_BLOCK):
         block = Z[start : start + QUERY_BLOCK]
-        k = kernel.cross(theta[:-1], factor.X, block, _cross_buffer(factor, block, work))
-        weighted_sum(factor.alpha, k, len(factor.X), len(block), mean[start:])
+        k = kernel.cross(theta[:-1], X, block, _cross_buffer(X, block, work))
+        weighted_sum(weights, k, len(X), len(block), mean[start:])
     return mean
 
 
@@ -263,7 +269,7 @@ def posterior(kernel: Kernel, theta: Array, factor: Factor, Z: Array, work: Work
     for start in range(0, q, QUERY_BLOCK):
         block = Z[start : start + QUERY_BLOCK]
         n = len(block)
-        k = kernel.cross(theta[:-1], factor.X, block, _cross_buffer(factor, block, work))
+        k = kernel.cross(theta[:-1], factor.X, block, _cross_buffer(factor.X, block, work))
         weighted_sum(factor.alpha, k, p, n, mean[start:])
         cholesky.solve_lower(factor.U, factor.D, k, p, n)
         prior = kernel.diagonal(theta[:-1], block)
@@ -310,7 +316,7 @@ def held_out(
         precision = np.empty(len(rows))
         for start in range(0, len(rows), QUERY_BLOCK):
             block = rows[start : start + QUERY_BLOCK]
-            V, n = _cross_buffer(own_factor, X, work), len(block)
+            V, n = _cross_buffer(X, X, work), len(block)
             V[:p, :] = 0
             V[block, np.arange(n)] = 1
             cholesky.solve_lower(own_factor.U, own_factor.D, V, p, n)
@@ -341,5 +347,5 @@ def _factor(
     return in_use, jitter
 
 
-def _cross_buffer(factor: Factor, block: Array, work: Workspace) -> Array:
-    return work.take("cross", len(factor.X), _ROW, block.dtype)
+def _cross_buffer(X: Array, block: Array, work: Workspace) -> Array:
+    return work.take("cross", len(X), _ROW, block.dtype)

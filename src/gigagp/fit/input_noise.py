@@ -10,33 +10,32 @@ Williams & Bishop 1998, and Kersting et al. 2007, alternate between two GPs in t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from gigagp import sparse
 from gigagp.arrays import Array
 from gigagp.data.array_files import ArrayFile
 from gigagp.data.row_lists import Runs
 from gigagp.data.scaling import Scaling
 from gigagp.data.scan import Sample
 from gigagp.data.store import ExpertStore
-from gigagp.engines import Engine
-from gigagp.fit.committee_assembly import Extents
+from gigagp.engines import Engine, own_workspace
 from gigagp.fit.plan import Log, Plan
 from gigagp.fit.rough_theta import rough_theta
 from gigagp.fit.training import NEAR, Optimum, Trace, maximise, summed_evidence
-from gigagp.kernels import SquaredExponential
+from gigagp.kernels import Kernel, Matern32
 from gigagp.linalg.row_noise import ADDED, COLUMNS, FACTOR
 from gigagp.model import neighbourhood
-from gigagp.model.committee import Committee
-from gigagp.model.factor_cache import FactorCache
-from gigagp.model.fit_report import FitReport
-from gigagp.model.model import CommitteeDefaults, InputNoise, Model
+from gigagp.model.fit_report import Stage
+from gigagp.model.input_noise import InputNoise
 from gigagp.model.neighbourhood import Neighbourhood
 from gigagp.partition import RandomPartition, Shape
 from gigagp.tree import Tree
 
+LEAST_GAIN = 0.001  # relative gain of held-out predictions for which noise="auto" lets the noise depend on the inputs
 ROUNDS = 2  # of learning the noise and training theta with it
 _INDUCING = 128  # inducing points of the second GP
 _ITERATIONS = 30  # of L-BFGS on its bound
@@ -83,7 +82,6 @@ class LogNoise:
     plan: Plan
     store: ExpertStore
     target: Scaling
-    rho: float
     first: Optimum
 
     @classmethod
@@ -96,7 +94,7 @@ class LogNoise:
         target = Scaling(np.array([logarithms.mean()]), np.array([deviation]))
         plan, y, numbers = _plan(residuals.X), residuals.targets(target), np.arange(len(residuals.X))
         first = rough_theta(plan, Sample(numbers, numbers, residuals.X, y), engine, log, trace)[-1]
-        return cls(plan, ExpertStore(residuals.X, y), target, residuals.rho, first)
+        return cls(plan, ExpertStore(residuals.X, y), target, first)
 
     @property
     def is_visible(self) -> bool:
@@ -104,46 +102,40 @@ class LogNoise:
         gain = self.first.stage.evidence_per_point + 0.5 * np.log(2 * np.pi * np.e)
         return bool(gain * self.first.stage.points > len(self.first.theta))
 
-    def trained(self, engine: Engine, log: Log, trace: Trace) -> InputNoise:
-        """The second GP with the theta that maximises the bound of all its rows."""
-        plan, store, whole = self.plan, self.store, Runs(np.array([0, len(self.store.y)]))
-        tree = Tree.regular(1, 1)
-        bound = log.recorded(summed_evidence(plan.kernel, store, whole, tree, engine, inducing=plan.inducing))
+    def trained(self, engine: Engine, log: Log, trace: Trace) -> TrainedLogNoise:
+        """The theta that maximises the bound of all rows."""
+        plan, whole, tree = self.plan, Runs(np.array([0, len(self.store.y)])), Tree.regular(1, 1)
+        bound = log.recorded(summed_evidence(plan.kernel, self.store, whole, tree, engine, inducing=_INDUCING))
         best = maximise("noise", bound, None, self.first.theta, plan.bounds, trace, NEAR, _ITERATIONS)
-        router = Extents.of(store, whole).router(plan.metric(best.theta, store.X.shape[1]), False)
-        committee = Committee(plan.kernel, best.theta, store, whole, tree, router, inducing=plan.inducing)
-        report = FitReport(
-            rows=len(store.y), leaves=1, points_per_leaf=(len(store.y),) * 2, points_per_expert=(len(store.y),) * 2,
-            stages=(self.first.stage, best.stage), seconds={}, evidence_trace=(), names=plan.names, theta=best.theta,
-            theta_trace=np.empty((0, len(best.theta))), jitter=trace.jitter, jittered_experts=trace.jittered,
-        )  # fmt: skip
-        return InputNoise(
-            Model(
-                committee=committee, neighbourhood=None, mixture=None, cells=whole, local=False,
-                defaults=CommitteeDefaults.of(local=False), inputs=Scaling.identity(store.X.shape[1]),
-                target=self.target, report=report,
-            ),
-            self.rho,
-        )  # fmt: skip
+        return TrainedLogNoise(plan.kernel, best.theta, self.target, (self.first.stage, best.stage))
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedLogNoise:
+    """Kernel and theta of the second GP."""
+
+    kernel: Kernel
+    theta: Array
+    target: Scaling
+    stages: tuple[Stage, ...]
+
+    def given(self, residuals: Residuals) -> InputNoise:
+        """How the noise depends on the inputs, given these errors."""
+        y = residuals.targets(self.target)
+        factor = sparse.factor(self.kernel, self.theta, residuals.X, y, _INDUCING, own_workspace())
+        return InputNoise(self.kernel, self.theta, factor.X, factor.alpha, self.target, residuals.rho)
 
 
 def _plan(X: Array) -> Plan:
-    """The plan of the second GP: a squared exponential whose length-scales span the rows."""
+    """The plan of the second GP. Matérn 3/2, since noise may change abruptly; its length-scales span the rows."""
     width = X.std(axis=0, dtype=float)
     width = np.where(width > 0, width, 1.0)
     bounds = (1e-3 * float(width.min()), 1e3 * float(width.max()))
     return Plan(
-        kernel=SquaredExponential(1.0, len(width) ** 0.5 * width, lengthscale_bounds=bounds),
+        kernel=Matern32(1.0, len(width) ** 0.5 * width, lengthscale_bounds=bounds),
         noise_start=_START_NOISE, noise_bounds=_NOISE_BOUNDS, partitioner=RandomPartition(), shape=Shape(),
-        training="full", precision=NEAR, inducing=_INDUCING,
+        training="full", precision=NEAR,
     )  # fmt: skip
-
-
-def corrected(noise: InputNoise, residuals: Residuals) -> InputNoise:
-    """With the errors of another model of the same rows; theta stays the same."""
-    store = ExpertStore(residuals.X, residuals.targets(noise.model.target))
-    committee = replace(noise.model.committee, store=store, cache=FactorCache())
-    return InputNoise(replace(noise.model, committee=committee), residuals.rho)
 
 
 def with_row_noise(store: ExpertStore, noise: InputNoise, name: str) -> ExpertStore:

@@ -18,8 +18,8 @@ from gigagp.engines import Engine
 from gigagp.fit.committee_assembly import committees
 from gigagp.fit.committee_scores import SHARING, CommitteeScorer
 from gigagp.fit.groups import Groups
-from gigagp.fit.held_out_scores import NEGLIGIBLE_GAIN, Gain, HeldOutScore, Scorer
-from gigagp.fit.input_noise import ROUNDS, LogNoise, Residuals, corrected, with_row_noise
+from gigagp.fit.held_out_scores import Gain, HeldOutScore, Scorer
+from gigagp.fit.input_noise import LEAST_GAIN, ROUNDS, LogNoise, Residuals, with_row_noise
 from gigagp.fit.kernel_families import Trial, try_kernels
 from gigagp.fit.plan import Log, Plan, Seeds
 from gigagp.fit.rough_theta import rough_theta
@@ -43,8 +43,8 @@ from gigagp.model.calibration import Calibration
 from gigagp.model.committee import Committee
 from gigagp.model.fit_report import Candidate, FitReport, Stage
 from gigagp.model.fit_warnings import FitWarning
+from gigagp.model.input_noise import InputNoise
 from gigagp.model.mixture import Mixture
-from gigagp.model.model import InputNoise
 from gigagp.model.neighbourhood import Neighbourhood
 from gigagp.partition.base import StoredPartition
 from gigagp.progress import Event, Listener
@@ -258,19 +258,21 @@ def _with_input_noise(
     plan, groups, theta, engine = trained.plan, trained.groups, trained.theta, trained.groups.engine
     own = _Record(record.tell, Trace(tell=record.tell))
     with record.stage("noise of the inputs"):
-        log_noise = LogNoise.of(Residuals.of(near, scorer.order, engine), engine.local, log, own.trace)
+        residuals = Residuals.of(near, scorer.order, engine)
+        log_noise = LogNoise.of(residuals, engine.local, log, own.trace)
         if log_noise is None or (plan.noise == "auto" and not log_noise.is_visible):
             return trained
-        noise = log_noise.trained(engine.local, log, own.trace)
+        trained_noise = log_noise.trained(engine.local, log, own.trace)
+        own.stages += trained_noise.stages
         for number in range(ROUNDS):
-            if number > 0:
-                noise = corrected(noise, Residuals.of(near, scorer.order, engine))
+            residuals = residuals if number == 0 else Residuals.of(near, scorer.order, engine)
+            noise = trained_noise.given(residuals)
             store = with_row_noise(groups.stored.store, noise, f"input_noise_{number}")
             groups = replace(groups, stored=replace(groups.stored, store=store))
             theta = _trained_theta(plan, groups, theta, scorer, log, own, seeds)
             near = replace(near, store=store, theta=theta, router=groups.model(plan.kernel, theta, 1).router)
         after = scorer.calibrate(near)
-    better = plan.noise == "inputs" or Gain.of(after, before).exceeds(NEGLIGIBLE_GAIN)
+    better = plan.noise == "inputs" or Gain.of(after, before).exceeds(LEAST_GAIN)
     for name, score, chosen in (("constant", before.score, not better), ("inputs", after.score, better)):
         record.choices.append(Candidate("noise", name, score, chosen))
     if not better:

@@ -6,22 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gigagp import expert
 from gigagp.arrays import Array
-from gigagp.combine import PoE
 from gigagp.data.row_lists import RowLists
 from gigagp.data.scaling import Scaling
 from gigagp.data.sources.encoding import Encoding, Feature
 from gigagp.data.store import ExpertStore
-from gigagp.engines import own_workspace
 from gigagp.kernels import Kernel
 from gigagp.model.committee import Committee
 from gigagp.model.fit_report import FitReport
+from gigagp.model.input_noise import InputNoise
 from gigagp.model.mixture import Mixture
 from gigagp.model.neighbourhood import Neighbourhood
 from gigagp.model.units import Units
-
-_LEAST_NOISE_SHARE = 0.1  # of the squared errors near a query that is noise, at least
 
 
 @dataclass(frozen=True)
@@ -35,25 +31,6 @@ class CommitteeDefaults:
     def of(cls, local: bool) -> CommitteeDefaults:
         """For experts that are local, or that each see the whole input space."""
         return cls("healed_blend", 4) if local else cls("healed", None)
-
-
-@dataclass(frozen=True, eq=False)
-class InputNoise:
-    """How the noise of y depends on the inputs: its variance is the model's noise variance times a factor.
-
-    A second model predicts h(x) = ln E[r^2 / (v + noise)], r the held-out error of a row and v the variance of f there.
-    With rho the typical ratio v / noise, the factor is exp(h) (1 + rho) - rho, and at least a tenth of exp(h).
-    """
-
-    model: Model  # of h, with one sparse expert; its inputs are those of the first model, scaled
-    rho: float
-
-    def factors(self, Z: Array) -> Array:
-        """The factor at scaled queries."""
-        c, work = self.model.committee, own_workspace()
-        h = expert.posterior_mean(c.kernel, c.theta, c.factor(0, work, PoE(), keep=True), np.ascontiguousarray(Z), work)
-        ratio = np.exp(self.model.target.restore(h.astype(float)[:, None])[:, 0])
-        return np.asarray(np.maximum(ratio * (1 + self.rho) - self.rho, _LEAST_NOISE_SHARE * ratio))
 
 
 @dataclass(frozen=True, eq=False)

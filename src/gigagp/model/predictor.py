@@ -178,7 +178,7 @@ class Predictor:
         if c.store.row_noise is not None:
             yield c.store.row_noise
         if self.model.input_noise is not None:
-            noise = self.model.input_noise.model.committee
-            yield described((noise.kernel, noise.inducing, self.model.input_noise.rho))
-            yield from (noise.theta, noise.store.X, noise.store.y)
+            noise = self.model.input_noise
+            yield described((noise.kernel, noise.rho))
+            yield from (noise.theta, noise.points, noise.weights, noise.target.centre, noise.target.scale)
         c.store.release()
