@@ -52,6 +52,7 @@ def command(
     weight_column: fit_options.WeightColumn = None,
     noise_column: fit_options.NoiseColumn = None,
     learn_noise: fit_options.LearnNoise = True,
+    noise_model: fit_options.NoiseModel = "constant",
     restarts: fit_options.Restarts = 0,
     standardize: fit_options.Standardize = True,
     engine: options.Engine = "threads",
@@ -70,10 +71,10 @@ def command(
     settings = {
         "kernel": kernel, "partition": partition, "leaf_size": leaf_size, "levels": levels, "branching": branching,
         "sharing": sharing, "combine": combine, "experts_per_query": experts_per_query, "experts": experts,
-        "leaf": leaf, "inducing": inducing,
-        "method": method, "neighbours": neighbours, "exact_neighbours": exact_neighbours, "calibrate": calibrate,
-        "training": training, "noise_bounds": noise, "n_restarts": restarts, "standardize": standardize,
-        "engine": engine, "n_jobs": jobs, "dtype": dtype, "memory": memory, "random_state": seed,
+        "leaf": leaf, "inducing": inducing, "method": method, "neighbours": neighbours,
+        "exact_neighbours": exact_neighbours, "calibrate": calibrate, "training": training, "noise": noise_model,
+        "noise_bounds": noise, "n_restarts": restarts, "standardize": standardize, "engine": engine, "n_jobs": jobs,
+        "dtype": dtype, "memory": memory, "random_state": seed,
     }  # fmt: skip
     columns = {name: options.names(texts) for name, texts in (("drop", drop), ("categorical", categorical))}
     reading = {

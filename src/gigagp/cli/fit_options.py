@@ -80,6 +80,9 @@ NoiseColumn = Annotated[
     str | None, typer.Option(help="Column of known standard deviations of the target's noise, in the target's units.")
 ]
 LearnNoise = Annotated[bool, typer.Option(help="Learn a noise variance besides the known noise of --noise-column.")]
+NoiseModel = Annotated[
+    str, typer.Option(help="constant: the same noise everywhere; inputs: noise that depends on the inputs; or auto.")
+]
 Restarts = Annotated[int, typer.Option(help="Additional starting points of the training.")]
 Standardize = Annotated[
     bool, typer.Option(help="Scale inputs and target to mean 0 and standard deviation 1 internally.")

@@ -10,7 +10,8 @@ Williams & Bishop 1998, and Kersting et al. 2007, alternate between two GPs in t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,8 @@ from gigagp.data.scaling import Scaling
 from gigagp.data.scan import Sample
 from gigagp.data.store import ExpertStore
 from gigagp.engines import Engine, own_workspace
+from gigagp.fit.groups import Groups
+from gigagp.fit.held_out_scores import Gain, HeldOutScore, Scorer
 from gigagp.fit.plan import Log, Plan
 from gigagp.fit.rough_theta import rough_theta
 from gigagp.fit.training import NEAR, Optimum, Trace, maximise, summed_evidence
@@ -35,8 +38,8 @@ from gigagp.model.neighbourhood import Neighbourhood
 from gigagp.partition import RandomPartition, Shape
 from gigagp.tree import Tree
 
-LEAST_GAIN = 0.001  # relative gain of held-out predictions for which noise="auto" lets the noise depend on the inputs
-ROUNDS = 2  # of learning the noise and training theta with it
+_LEAST_GAIN = 0.001  # relative gain of held-out predictions for which noise="auto" lets the noise depend on the inputs
+_ROUNDS = 2  # of learning the noise and training theta with it
 _INDUCING = 128  # inducing points of the second GP
 _ITERATIONS = 30  # of L-BFGS on its bound
 _LEAST_SQUARE = 1e-3  # of the median squared error: added to all, since errors of zero prove little
@@ -44,6 +47,61 @@ _MEAN_LOG_SQUARE = -1.2703628454614782  # of a standard Gaussian: digamma(1/2) +
 _START_NOISE = 0.7  # share of the variance of the logarithms that is not explained, where training starts
 _NOISE_BOUNDS = (1e-3, 10.0)  # of that share
 _ROWS_AT_ONCE = 1 << 16  # rows whose factors are predicted together
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyNeighbourhood:
+    """A neighbourhood whose noise depends on the inputs, and its predictions of held-out rows."""
+
+    name: str
+    noise: InputNoise
+    neighbourhood: Neighbourhood
+    groups: Groups
+    held_out: HeldOutScore
+    stages: tuple[Stage, ...]
+
+
+def with_input_noise(
+    near: Neighbourhood, before: HeldOutScore, groups: Groups, scorer: Scorer, if_visible: bool,
+    train: Callable[[Groups, Array], Array], log: Log, trace: Trace,
+) -> list[NoisyNeighbourhood]:  # fmt: skip
+    """Learn how the noise depends on the inputs, for predicted deviations alone and for the rows too.
+
+    before : held-out predictions with constant noise
+    if_visible : return nothing where some of the errors show no dependence, and leave the rows alone where the
+        dependence makes predicted deviations worse
+    train : the theta that training on groups of rows reaches from another theta
+    """
+    engine = groups.engine
+    residuals = Residuals.of(near, scorer.order, engine)
+    log_noise = LogNoise.of(residuals, engine.local, log, trace)
+    if log_noise is None or (if_visible and not log_noise.is_visible):
+        return []
+    trained = log_noise.trained(engine.local, log, trace)
+    noise = trained.given(residuals)
+    X = np.ascontiguousarray(near.store.gather(before.rows)[0])
+    prediction = replace(before.prediction, noise=near.noise * noise.factors(X))
+    score = scorer.with_calibration(before.rows, before.y, prediction, near)
+    first = NoisyNeighbourhood("inputs, deviations only", noise, near, groups, score, trained.stages)
+    if if_visible and not Gain.of(score, before).may_exceed(0.0):
+        return [first]
+    for number in range(_ROUNDS):
+        noise = noise if number == 0 else trained.given(Residuals.of(near, scorer.order, engine))
+        store = with_row_noise(groups.stored.store, noise, f"input_noise_{number}")
+        groups = replace(groups, stored=replace(groups.stored, store=store))
+        theta = train(groups, near.theta)
+        near = replace(near, store=store, theta=theta, router=groups.model(near.kernel, theta, 1).router)
+    return [first, NoisyNeighbourhood("inputs", noise, near, groups, scorer.calibrate(near), trained.stages)]
+
+
+def better_noise(
+    before: HeldOutScore, candidates: list[NoisyNeighbourhood], must_depend: bool
+) -> NoisyNeighbourhood | None:
+    """The candidate that predicts held-out rows best; None where constant noise does, unless it must depend."""
+    best = min(candidates, key=lambda each: each.held_out.score, default=None)
+    if best is None or must_depend or Gain.of(best.held_out, before).exceeds(_LEAST_GAIN):
+        return best
+    return None
 
 
 @dataclass(frozen=True, eq=False)

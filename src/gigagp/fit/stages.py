@@ -18,8 +18,8 @@ from gigagp.engines import Engine
 from gigagp.fit.committee_assembly import committees
 from gigagp.fit.committee_scores import SHARING, CommitteeScorer
 from gigagp.fit.groups import Groups
-from gigagp.fit.held_out_scores import Gain, HeldOutScore, Scorer
-from gigagp.fit.input_noise import LEAST_GAIN, ROUNDS, LogNoise, Residuals, with_row_noise
+from gigagp.fit.held_out_scores import HeldOutScore, Scorer
+from gigagp.fit.input_noise import better_noise, with_input_noise
 from gigagp.fit.kernel_families import Trial, try_kernels
 from gigagp.fit.plan import Log, Plan, Seeds
 from gigagp.fit.rough_theta import rough_theta
@@ -123,9 +123,8 @@ def fit(
     else:
         cutter = _CellCutter(sample, engine, seeds, storage)
         trained = _fit_many_rows(plan, groups, theta, scorer, cutter, log, record)
-        near, score = trained.choice.neighbourhood, trained.choice.held_out
-        if plan.noise != "constant" and near is not None and score is not None:
-            trained = _with_input_noise(trained, near, score, scorer, seeds, log, record)
+        if plan.noise != "constant" and trained.choice.held_out is not None:
+            trained = _with_input_noise(trained, trained.choice.held_out, scorer, seeds, log, record)
     plan, choice = trained.plan, trained.choice
     committee = trained.committee_with(choice.sharing)
     if plan.rule is not None and plan.rule.needs_communication:
@@ -252,41 +251,29 @@ def _fit_many_rows(
 
 
 def _with_input_noise(
-    trained: _TrainedModel, near: Neighbourhood, before: HeldOutScore, scorer: Scorer, seeds: Seeds, log: Log,
-    record: _Record,
-) -> _TrainedModel:  # fmt: skip
-    """Learn how the noise depends on the inputs, and train again with the noise of each row.
-
-    With noise="auto" the model stays what it is where that does not predict held-out rows better.
-    """
-    plan, groups, theta, engine = trained.plan, trained.groups, trained.theta, trained.groups.engine
-    own = _Record(record.tell, Trace(tell=record.tell))
+    trained: _TrainedModel, before: HeldOutScore, scorer: Scorer, seeds: Seeds, log: Log, record: _Record
+) -> _TrainedModel:
+    """Let the noise depend on the inputs; with noise="auto" only where held-out rows are then predicted better."""
+    plan, near, own = trained.plan, trained.choice.neighbourhood, _Record(record.tell, Trace(tell=record.tell))
+    assert near is not None
     with record.stage("noise of the inputs"):
-        residuals = Residuals.of(near, scorer.order, engine)
-        log_noise = LogNoise.of(residuals, engine.local, log, own.trace)
-        if log_noise is None or (plan.noise == "auto" and not log_noise.is_visible):
-            return trained
-        trained_noise = log_noise.trained(engine.local, log, own.trace)
-        own.stages += trained_noise.stages
-        for number in range(ROUNDS):
-            residuals = residuals if number == 0 else Residuals.of(near, scorer.order, engine)
-            noise = trained_noise.given(residuals)
-            store = with_row_noise(groups.stored.store, noise, f"input_noise_{number}")
-            groups = replace(groups, stored=replace(groups.stored, store=store))
-            theta = _trained_theta(plan, groups, theta, scorer, log, own, seeds)
-            near = replace(near, store=store, theta=theta, router=groups.model(plan.kernel, theta, 1).router)
-        after = scorer.calibrate(near)
-    better = plan.noise == "inputs" or Gain.of(after, before).exceeds(LEAST_GAIN)
-    for name, score, chosen in (("constant", before.score, not better), ("inputs", after.score, better)):
-        record.choices.append(Candidate("noise", name, score, chosen))
-    if not better:
+        candidates = with_input_noise(
+            near, before, trained.groups, scorer, plan.noise == "auto",
+            lambda groups, theta: _trained_theta(plan, groups, theta, scorer, log, own, seeds), log, own.trace,
+        )  # fmt: skip
+        noisy = better_noise(before, candidates, plan.noise == "inputs")
+    if candidates:
+        record.choices.append(Candidate("noise", "constant", before.score, noisy is None))
+    record.choices += [Candidate("noise", each.name, each.held_out.score, each is noisy) for each in candidates]
+    if noisy is None:
         return trained
-    record.stages += own.stages
+    record.stages += [*noisy.stages, *own.stages]
     record.trace.add(own.trace)
-    calibration = after.calibration if plan.calibrate else Calibration.none()
-    choice = replace(trained.choice, neighbourhood=near, calibration=calibration, held_out=after)
+    calibration = noisy.held_out.calibration if plan.calibrate else Calibration.none()
+    choice = replace(trained.choice, neighbourhood=noisy.neighbourhood, calibration=calibration)
+    groups, theta = noisy.groups, noisy.neighbourhood.theta
     committee_with = committees(plan, groups.stored, groups.extents, theta)
-    return replace(trained, theta=theta, groups=groups, committee_with=committee_with, choice=choice, input_noise=noise)
+    return _TrainedModel(plan, theta, groups, committee_with, choice, None, noisy.noise)
 
 
 def _same_length(thetas: list[Array], length: int) -> Array:

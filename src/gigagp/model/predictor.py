@@ -102,7 +102,7 @@ class Predictor:
         """Mean and variance of f at scaled queries, in the model's units."""
         if self.neighbourhood is not None:
             prediction = neighbourhood.predict(self.neighbourhood, Z, engine, with_variance)
-            return self._with_noise(prediction, Z) if with_variance else prediction
+            return self.with_noise(prediction, Z) if with_variance else prediction
         if self.mixture is not None:
             return mixture.predict(self.mixture, Z, engine, with_variance)
         experts = self.model.committee
@@ -115,9 +115,9 @@ class Predictor:
         if self.rule.target == "y":  # negative where a product over y falls below the noise
             variance = variance - experts.noise
         misfit = np.ones(len(Z)) if combined.scale is None else np.sqrt(combined.scale)
-        return self._with_noise(LatentPrediction(combined.mean, variance, misfit), Z)
+        return self.with_noise(LatentPrediction(combined.mean, variance, misfit), Z)
 
-    def _with_noise(self, prediction: LatentPrediction, Z: Array) -> LatentPrediction:
+    def with_noise(self, prediction: LatentPrediction, Z: Array) -> LatentPrediction:
         """The prediction with the noise at its queries, where that depends on the inputs."""
         input_noise = self.model.input_noise
         if input_noise is None:
