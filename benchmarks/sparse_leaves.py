@@ -19,21 +19,20 @@ from gigagp.kernels import SquaredExponential
 from measure import HERE, arguments, data_set, save, seconds
 
 PAGE = HERE.parent / "docs" / "sparse.md"
-TEST_ROWS = 2000
-TRAINING_ROWS = 8000
-FULL_TRAINING_ROWS = 32_000
+TEST_ROWS = 1000
+TRAINING_ROWS = 4000
+FULL_TRAINING_ROWS = 16_000
 EXACT = "exact"
 SPARSE = "sparse"
 # partition, kind of leaf, rows per leaf, inducing points
 VARIANTS = (
-    ("random", EXACT, 500, 0),
-    ("random", EXACT, 2000, 0),
-    ("random", SPARSE, 2000, 128),
-    ("random", SPARSE, 2000, 500),
-    ("random", SPARSE, 8000, 500),
-    ("local", EXACT, 500, 0),
-    ("local", EXACT, 2000, 0),
-    ("local", SPARSE, 2000, 500),
+    ("random", EXACT, 250, 0),
+    ("random", EXACT, 1000, 0),
+    ("random", SPARSE, 1000, 60),
+    ("random", SPARSE, 1000, 250),
+    ("random", SPARSE, 4000, 250),
+    ("local", EXACT, 250, 0),
+    ("local", SPARSE, 1000, 250),
 )
 
 
@@ -107,8 +106,10 @@ def main() -> None:
     count = FULL_TRAINING_ROWS if options.full else TRAINING_ROWS
     model_of("random", SPARSE, 300, 20).fit(*robot_arm(600))  # loads compiled code
     HGPRegressor(random_state=0).fit(*robot_arm(3000))
-    rows = [row for name, data in sets(options.data, count + TEST_ROWS).items() for row in measure(name, *data)]
-    write(rows, count)
+    rows: list[dict[str, Any]] = []
+    for name, data in sets(options.data, count + TEST_ROWS).items():
+        rows += measure(name, *data)
+        write(rows, count)
     save("sparse_leaves", {"rows": rows, "bars": []})
 
 

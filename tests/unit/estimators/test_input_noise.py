@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from gigagp import HGPRegressor
+from gigagp import HGPRegressor, plotting
 from gigagp.errors import InvalidParameter
 from gigagp.kernels import Matern52
+from gigagp.report import write_report
 
 ROWS = 3000
 QUIET = 0.1
@@ -98,3 +99,14 @@ def test_bad_settings_are_errors_that_say_what_to_do():
             HGPRegressor(**settings).fit(X, y)
     with pytest.raises(InvalidParameter, match="do not pass sample_weight"):
         HGPRegressor(noise="inputs").fit(X, y, sample_weight=1 / noise)
+
+
+def test_picture_and_report_show_the_noise_of_the_column(models, tmp_path):
+    ax = plotting.noise_along(models["inputs"])
+    (line,) = ax.lines
+    x, deviation = line.get_data()
+    assert ax.get_xlabel() == "x0"
+    assert np.median(deviation[x < -0.1]) == pytest.approx(QUIET, rel=0.25)
+    assert np.median(deviation[x > 0.1]) == pytest.approx(NOISY, rel=0.25)
+    write_report(models["inputs"], tmp_path / "report.html")
+    assert "How the noise varies" in (tmp_path / "report.html").read_text()
