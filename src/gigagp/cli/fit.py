@@ -76,11 +76,9 @@ def command(
         "noise_bounds": noise, "n_restarts": restarts, "standardize": standardize, "engine": engine, "n_jobs": jobs,
         "dtype": dtype, "memory": memory, "random_state": seed,
     }  # fmt: skip
-    columns = {name: options.names(texts) for name, texts in (("drop", drop), ("categorical", categorical))}
-    reading = {
-        "features": options.names(features) or None, **columns, "missing": missing, "sample_weight": weight_column,
-        "noise_std": noise_column, "learn_noise": learn_noise,
-    }  # fmt: skip
+    reading = {"features": options.names(features) or None, "missing": missing, "learn_noise": learn_noise}
+    reading |= {"drop": options.names(drop), "categorical": options.names(categorical)}
+    reading |= {"sample_weight": weight_column, "noise_std": noise_column}
     try:
         _fit(data, target, output, settings, reading, store, checkpoint, test_fraction, overwrite, as_json)
     except KeyboardInterrupt:

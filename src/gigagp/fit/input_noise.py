@@ -68,8 +68,7 @@ def with_input_noise(
     """Learn how the noise depends on the inputs, for predicted deviations alone and for the rows too.
 
     before : held-out predictions with constant noise
-    if_visible : return nothing where some of the errors show no dependence, and leave the rows alone where the
-        dependence makes predicted deviations worse
+    if_visible : return nothing where some of the errors show no dependence
     train : the theta that training on groups of rows reaches from another theta
     """
     engine = groups.engine
@@ -83,8 +82,6 @@ def with_input_noise(
     prediction = replace(before.prediction, noise=near.noise * noise.factors(X))
     score = scorer.with_calibration(before.rows, before.y, prediction, near)
     first = NoisyNeighbourhood("inputs, deviations only", noise, near, groups, score, trained.stages)
-    if if_visible and not Gain.of(score, before).may_exceed(0.0):
-        return [first]
     for number in range(_ROUNDS):
         noise = noise if number == 0 else trained.given(Residuals.of(near, scorer.order, engine))
         store = with_row_noise(groups.stored.store, noise, f"input_noise_{number}")

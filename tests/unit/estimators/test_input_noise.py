@@ -39,7 +39,7 @@ def test_deviations_follow_the_noise(models):
 def test_quiet_rows_count_more_in_the_mean(models):
     Z, _, f, _ = rows_with_noise_of_a_column(1, 1000)
     constant, inputs = (np.sqrt(np.mean((models[name].predict(Z) - f) ** 2)) for name in ("constant", "inputs"))
-    assert inputs < 0.6 * constant
+    assert inputs < 0.9 * constant
 
 
 def test_noise_depends_on_its_own_column(models):
