@@ -32,7 +32,7 @@ from gigagp.fit.training import NEAR, Optimum, Trace, maximise, summed_evidence
 from gigagp.kernels import Kernel, Matern32
 from gigagp.linalg.row_noise import ADDED, COLUMNS, FACTOR
 from gigagp.model import neighbourhood
-from gigagp.model.fit_report import Stage
+from gigagp.model.fit_report import Candidate, Stage
 from gigagp.model.input_noise import InputNoise
 from gigagp.model.neighbourhood import Neighbourhood
 from gigagp.partition import RandomPartition, Shape
@@ -93,12 +93,29 @@ def with_input_noise(
 
 def better_noise(
     before: HeldOutScore, candidates: list[NoisyNeighbourhood], must_depend: bool
-) -> NoisyNeighbourhood | None:
-    """The candidate that predicts held-out rows best; None where constant noise does, unless it must depend."""
-    best = min(candidates, key=lambda each: each.held_out.score, default=None)
-    if best is None or must_depend or Gain.of(best.held_out, before).exceeds(_LEAST_GAIN):
-        return best
-    return None
+) -> tuple[NoisyNeighbourhood | None, list[Candidate]]:
+    """What predicts held-out rows best, None where constant noise does unless noise must depend; and all scores."""
+    if not candidates:
+        return None, []
+    gains = [_gain(each.held_out, before) for each in candidates]
+    first = int(np.argmax([gain.value for gain in gains]))
+    best = candidates[first] if must_depend or gains[first].exceeds(_LEAST_GAIN) else None
+    scores = [Candidate("noise", "constant", before.score, best is None)]
+    for each, gain in zip(candidates, gains, strict=True):
+        scores.append(Candidate("noise", each.name, before.score * (1 - gain.value), each is best))
+    return best, scores
+
+
+def _gain(candidate: HeldOutScore, before: HeldOutScore) -> Gain:
+    """The gain over constant noise; both with the weights that rows had with constant noise."""
+    count, setting = min(len(candidate.y), len(before.y)), before.calibration.setting
+    reliability = None if setting is None else before.prediction.reliability(setting.typical)
+    weights = 1.0 if reliability is None else reliability[:count]
+    losses, reference = (
+        weights * each.calibration.crps(each.prediction, each.y)[:count] for each in (candidate, before)
+    )
+    difference = (reference - losses) / max(float(reference.mean()), float(np.finfo(float).tiny))
+    return Gain(float(difference.mean()), float(difference.std() / np.sqrt(count)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +133,9 @@ class Residuals:
         X = np.ascontiguousarray(X)
         prediction = neighbourhood.predict(model, X, engine, held_out=rows)
         assert prediction.variance is not None
-        squares = (y - prediction.mean) ** 2 / (prediction.variance + model.noise)
+        row_noise = model.store.noise_of(rows)
+        added = 0.0 if row_noise is None else row_noise[:, ADDED].astype(float)
+        squares = (y - prediction.mean) ** 2 / (prediction.variance + model.noise + added)
         return cls(X, squares, float(np.median(prediction.variance) / model.noise))
 
     @property
@@ -211,5 +230,6 @@ def with_row_noise(store: ExpertStore, noise: InputNoise, name: str) -> ExpertSt
 def _row_noise(store: ExpertStore, rows: slice, noise: InputNoise) -> Array:
     X = np.ascontiguousarray(store.gather(rows)[0])
     result = np.empty((len(X), COLUMNS), X.dtype)
-    result[:, FACTOR], result[:, ADDED] = noise.factors(X), 0.0
+    before = store.noise_of(rows)  # rows that look like outliers have noise of their own
+    result[:, FACTOR], result[:, ADDED] = noise.factors(X), 0.0 if before is None else before[:, ADDED]
     return result

@@ -261,10 +261,8 @@ def _with_input_noise(
             near, before, trained.groups, scorer, plan.noise == "auto",
             lambda groups, theta: _trained_theta(plan, groups, theta, scorer, log, own, seeds), log, own.trace,
         )  # fmt: skip
-        noisy = better_noise(before, candidates, plan.noise == "inputs")
-    if candidates:
-        record.choices.append(Candidate("noise", "constant", before.score, noisy is None))
-    record.choices += [Candidate("noise", each.name, each.held_out.score, each is noisy) for each in candidates]
+        noisy, scores = better_noise(before, candidates, plan.noise == "inputs")
+        record.choices += scores
     if noisy is None:
         return trained
     record.stages += [*noisy.stages, *own.stages]

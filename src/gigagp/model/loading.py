@@ -119,7 +119,8 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
         return Model(
             committee=Committee(
                 kernel, theta, store, experts, _tree(files, manifest, leaves), router,
-                _communication(files, manifest, rows), field(manifest, "student", bool), _inducing(manifest),
+                _communication(files, manifest, rows), field(manifest, "student", bool),
+                None if manifest.get("inducing") is None else count(manifest, "inducing", 1),
                 FactorCache(memory.budget(settings.get("memory")) // 4),
             ),
             neighbourhood=near,
@@ -135,11 +136,6 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
             defaults=_defaults(field(manifest, "auto", dict)),
             input_noise=_input_noise(manifest.get("input_noise"), files, store, registry),
         ), settings  # fmt: skip
-
-
-def _inducing(manifest: dict[str, Any]) -> int | None:
-    """The number of inducing points of each expert; models of exact experts have none."""
-    return None if manifest.get("inducing") is None else count(manifest, "inducing", 1)
 
 
 @contextmanager
