@@ -41,6 +41,8 @@ def command(
     combine: fit_options.Combine = "auto",
     experts_per_query: fit_options.ExpertsPerQuery = "auto",
     experts: fit_options.Experts = "auto",
+    leaf: fit_options.Leaf = "exact",
+    inducing: fit_options.Inducing = 256,
     method: fit_options.Method = "auto",
     neighbours: fit_options.Neighbours = "auto",
     exact_neighbours: fit_options.ExactNeighbours = False,
@@ -50,6 +52,7 @@ def command(
     weight_column: options.WeightColumn = None,
     noise_column: options.NoiseColumn = None,
     learn_noise: fit_options.LearnNoise = True,
+    noise_model: fit_options.NoiseModel = "constant",
     restarts: fit_options.Restarts = 0,
     standardize: fit_options.Standardize = True,
     engine: options.Engine = "threads",
@@ -68,15 +71,14 @@ def command(
     settings = {
         "kernel": kernel, "partition": partition, "leaf_size": leaf_size, "levels": levels, "branching": branching,
         "sharing": sharing, "combine": combine, "experts_per_query": experts_per_query, "experts": experts,
-        "method": method, "neighbours": neighbours, "exact_neighbours": exact_neighbours, "calibrate": calibrate,
-        "training": training, "noise_bounds": noise, "n_restarts": restarts, "standardize": standardize,
-        "engine": engine, "n_jobs": jobs, "dtype": dtype, "memory": memory, "random_state": seed,
+        "leaf": leaf, "inducing": inducing, "method": method, "neighbours": neighbours,
+        "exact_neighbours": exact_neighbours, "calibrate": calibrate, "training": training, "noise": noise_model,
+        "noise_bounds": noise, "n_restarts": restarts, "standardize": standardize, "engine": engine, "n_jobs": jobs,
+        "dtype": dtype, "memory": memory, "random_state": seed,
     }  # fmt: skip
-    columns = {name: options.names(texts) for name, texts in (("drop", drop), ("categorical", categorical))}
-    reading = {
-        "features": options.names(features) or None, **columns, "missing": missing, "sample_weight": weight_column,
-        "noise_std": noise_column, "learn_noise": learn_noise,
-    }  # fmt: skip
+    reading = {"features": options.names(features) or None, "missing": missing, "learn_noise": learn_noise}
+    reading |= {"drop": options.names(drop), "categorical": options.names(categorical)}
+    reading |= {"sample_weight": weight_column, "noise_std": noise_column}
     try:
         _fit(data, target, output, settings, reading, store, checkpoint, test_fraction, overwrite, as_json)
     except KeyboardInterrupt:

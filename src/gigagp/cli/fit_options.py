@@ -53,6 +53,10 @@ ExpertsPerQuery = Annotated[str, typer.Option(help="Number of experts that predi
 Experts = Annotated[
     str, typer.Option(help="gaussian: the same variances for all experts; student: one scale per expert; or auto.")
 ]
+Leaf = Annotated[
+    str, typer.Option(help="exact: an exact GP per leaf; sparse: inducing points, for leaves of thousands of rows.")
+]
+Inducing = Annotated[int, typer.Option(help="With --leaf sparse: inducing points per leaf.")]
 Method = Annotated[
     str, typer.Option(help="Prediction by the nearest rows (neighbourhood), by the experts (committee), or auto.")
 ]
@@ -69,6 +73,9 @@ Noise = Annotated[
     ),
 ]
 LearnNoise = Annotated[bool, typer.Option(help="Learn a noise variance besides the known noise of --noise-column.")]
+NoiseModel = Annotated[
+    str, typer.Option(help="constant: the same noise everywhere; inputs: noise that depends on the inputs; or auto.")
+]
 Restarts = Annotated[int, typer.Option(help="Additional starting points of the training.")]
 Standardize = Annotated[
     bool, typer.Option(help="Scale inputs and target to mean 0 and standard deviation 1 internally.")

@@ -298,7 +298,7 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
             raise InvalidParameter(f"theta must have {len(model.theta)} log-parameters; got shape {theta.shape}")
         c = model.committee
         with predictor.engine() as engine:
-            evidence = summed_evidence(c.kernel, c.store, model.cells, c.tree, engine, c.dof)
+            evidence = summed_evidence(c.kernel, c.store, model.cells, c.tree, engine, c.dof, c.inducing)
             total = evidence(theta, None)
         return (total.value, total.gradient.copy()) if eval_gradient else total.value
 

@@ -54,6 +54,12 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         "gaussian": all experts have the same variances, as in the paper. "student": each has its own scale, which
         training integrates out and prediction estimates from the rows of the expert, so that the noise may vary between
         regions and a few leaves with outliers do not distort theta. "auto": student for local.
+    leaf : {"exact", "sparse"}
+        "exact": every leaf is an exact GP. "sparse": the rows of a leaf are represented by `inducing` of them, by the
+        variational bound of Titsias (2009), for large leaves (default 4,096 rows). The experts then predict
+        (method="committee") with common variances; see docs/sparse.md for when this pays.
+    inducing : int
+        Inducing points of each sparse leaf.
     method : {"auto", "neighbourhood", "committee"}
         How a query is predicted. "neighbourhood": by an exact GP on the training rows nearest to it, in the metric of
         the trained kernel. "committee": by the experts, whose predictions are combined. "auto": whichever predicts
@@ -84,6 +90,11 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         the machine.
     standardize : bool
         Scale inputs and target to mean 0 and standard deviation 1 internally.
+    noise : {"constant", "inputs", "auto"}
+        "constant": the noise of y is the same everywhere, apart from the scales that experts or neighbourhoods may
+        have. "inputs": a second model learns how the noise depends on the inputs, from held-out errors; rows and
+        predictions then have their own noise. "auto": whichever predicts held-out rows better; "constant" up to about
+        2,000 rows, where `fit` is given the noise or weights of rows, and where a committee predicts.
     noise_bounds : (float, float)
         Bounds of the noise variance, as shares of the target's variance. Equal bounds fix it.
     n_restarts : int
@@ -125,6 +136,8 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         combine: str | CombinationRule = "auto",
         experts_per_query: int | str | None = "auto",
         experts: str = "auto",
+        leaf: str = "exact",
+        inducing: int = 256,
         method: str = "auto",
         neighbours: int | str = "auto",
         exact_neighbours: bool = False,
@@ -135,6 +148,7 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         dtype: str = "float64",
         memory: str | int | None = None,
         standardize: bool = True,
+        noise: str = "constant",
         noise_bounds: tuple[float, float] = (1e-6, 10.0),
         n_restarts: int = 0,
         random_state: Any = None,
@@ -149,6 +163,8 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         self.combine = combine
         self.experts_per_query = experts_per_query
         self.experts = experts
+        self.leaf = leaf
+        self.inducing = inducing
         self.method = method
         self.neighbours = neighbours
         self.exact_neighbours = exact_neighbours
@@ -159,6 +175,7 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         self.dtype = dtype
         self.memory = memory
         self.standardize = standardize
+        self.noise = noise
         self.noise_bounds = noise_bounds
         self.n_restarts = n_restarts
         self.random_state = random_state

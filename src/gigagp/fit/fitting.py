@@ -89,6 +89,7 @@ def fit_model(
         encoding=encoding,
         feature_names=feature_names,
         target_name=rows.target.column if rows.target and not rows.target.beside else None,
+        input_noise=result.input_noise,
     )
 
 

@@ -55,6 +55,7 @@ class Groups:
     def possible(self) -> bool:
         """Whether theta can be learnt from groups: there are several cells, and the kernel has a metric."""
         local = self.plan.partitioner.local and isinstance(self.stored.cells, Runs)
+        local = local and self.plan.inducing is None  # sparse leaves are large, and training is to use them
         return local and len(self.stored.cells) > 1 and self.plan.kernel.metric(self.plan.kernel.theta) is not None
 
     @property

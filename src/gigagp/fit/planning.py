@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 
-from gigagp.combine import rule
+from gigagp.combine import CombinationRule, JointRule, rule
 from gigagp.data.scaling import Moments
 from gigagp.data.scan import Scan
 from gigagp.data.store import split_targets
@@ -21,6 +22,7 @@ from gigagp.model.model import CommitteeDefaults
 from gigagp.partition import Partitioner, Shape
 
 _START_NOISE = 0.1  # share of the target's variance
+_SPARSE_LEAF = 4096  # rows of a sparse leaf
 _NO_NOISE = {"float64": 1e-10, "float32": 1e-6}  # share of the target's variance, where only known noise is present
 _STACK_LEVEL = 4  # frames up to the caller of an estimator's fit, which plans through `fitting.fit_model`
 
@@ -30,13 +32,20 @@ def make_plan(options: FitSettings, data: Scan, partitioner: Partitioner, learn_
 
     learn_noise : False where rows have no noise but the known one
     """
+    inducing = settings.inducing(options.leaf, options.inducing)
     shape = Shape(options.levels, options.branching, options.leaf_size, options.sharing)
+    if inducing is not None and shape.free:
+        shape = replace(shape, leaf_size=_SPARSE_LEAF)
     partitioner.check(data.rows, shape)
     combination = rule(options.combine, CommitteeDefaults.of(partitioner.local).rule)
     nearest = settings.experts_per_query(options.experts_per_query)
-    student = choose("experts", options.experts, {"auto": partitioner.local, "gaussian": False, "student": True})
+    own_scales = {"auto": partitioner.local and inducing is None, "gaussian": False, "student": True}
+    student = choose("experts", options.experts, own_scales)
     calibrate = settings.switch("calibrate", options.calibrate)
     method = _method(options, partitioner)
+    if inducing is not None:
+        method = _sparse_method(options, combination, student)
+    noise = _noise(options, data, method)
     choose("training", options.training, dict.fromkeys(("auto", "full", "progressive")))
     restarts = settings.count("n_restarts", options.n_restarts)
     variance = 1.0 if settings.switch("standardize", options.standardize) else settings.variance(data.target)
@@ -62,15 +71,17 @@ def make_plan(options: FitSettings, data: Scan, partitioner: Partitioner, learn_
         precision=Precision.of(settings.precision(options.dtype).name),
         restarts=restarts,
         student=student,
+        inducing=inducing,
         rule=None if isinstance(options.combine, str) and options.combine == "auto" else combination,
         nearest=nearest,
         calibrate=calibrate,
-        families=settings.families(kernel) if options.kernel is None and partitioner.local else (),
-        method=method,
+        families=settings.families(kernel) if options.kernel is None and partitioner.local and inducing is None else (),
+        method="neighbourhood" if noise == "inputs" else method,
         neighbours=settings.neighbours(options.neighbours),
         exact_search=settings.switch("exact_neighbours", options.exact_neighbours),
         target_variance=variance,
         noise_unit=unit,
+        noise=noise,
         train=varies,
     )
 
@@ -90,6 +101,28 @@ def _method(options: FitSettings, partitioner: Partitioner) -> str:
     if options.method == "neighbourhood" and not partitioner.local:
         raise InvalidParameter('method="neighbourhood" needs partition="local", which keeps neighbours together')
     return str(options.method)
+
+
+def _noise(options: FitSettings, data: Scan, method: str) -> str:
+    """Whether the noise may depend on the inputs: only neighbourhoods, and rows whose noise is not given."""
+    noise = str(choose("noise", options.noise, {name: name for name in ("constant", "inputs", "auto")}))
+    given = split_targets(data.sample.y)[1] is not None
+    if noise == "inputs" and method == "committee":
+        raise InvalidParameter('noise="inputs" needs predictions by neighbourhoods: partition="local", not a committee')
+    if noise == "inputs" and given:
+        raise InvalidParameter('noise="inputs" learns the noise of each row; do not pass sample_weight or noise_std')
+    return "constant" if given or method == "committee" else noise
+
+
+def _sparse_method(options: FitSettings, combination: CombinationRule, student: bool) -> str:
+    """Sparse experts predict; InvalidParameter for settings that they do not have."""
+    if options.method == "neighbourhood":
+        raise InvalidParameter('leaf="sparse" needs method="committee": a neighbourhood does not use the leaves')
+    if student:
+        raise InvalidParameter('leaf="sparse" needs experts="gaussian": the bound has no scale per expert')
+    if isinstance(combination, JointRule):
+        raise InvalidParameter(f'leaf="sparse" has no covariances between experts, which {combination!r} needs')
+    return "committee"
 
 
 def _start_kernel(options: FitSettings, inputs: Moments, variance: float) -> Kernel:

@@ -31,6 +31,8 @@ class FitSettings:
     combine: Any
     experts_per_query: Any
     experts: Any
+    leaf: Any
+    inducing: Any
     method: Any
     neighbours: Any
     exact_neighbours: Any
@@ -41,6 +43,7 @@ class FitSettings:
     dtype: Any
     memory: Any
     standardize: Any
+    noise: Any
     noise_bounds: Any
     n_restarts: Any
     random_state: Any
@@ -128,6 +131,15 @@ def neighbours(m: Any) -> int | None:
     if isinstance(m, int | np.integer) and not isinstance(m, bool) and m >= 1:
         return int(m)
     raise InvalidParameter(f"neighbours must be 'auto' or a positive whole number; got {m!r}")
+
+
+def inducing(leaf: Any, count: Any) -> int | None:
+    """The number of inducing points of each leaf; None for exact leaves."""
+    sparse = choose("leaf", leaf, {"exact": False, "sparse": True})
+    whole = isinstance(count, Integral) and not isinstance(count, bool)
+    if not (whole and count >= 1):
+        raise InvalidParameter(f"inducing must be a whole number of at least 1; got {count!r}")
+    return int(count) if sparse else None
 
 
 def switch(name: str, value: Any) -> bool:

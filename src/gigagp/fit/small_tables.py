@@ -61,7 +61,9 @@ def is_small(plan: Plan, rows: int) -> bool:
     open_shape = all(each is None for each in (shape.levels, shape.branching, shape.leaf_size, shape.sharing))
     open_answer = plan.method == "auto" and plan.rule is None and plan.nearest == "auto"
     open_answer = open_answer and plan.neighbours is None and not plan.exact_search
-    open_training = plan.train and plan.training == "auto" and plan.student and bool(plan.families)
+    open_training = (
+        plan.train and plan.training == "auto" and plan.student and bool(plan.families) and plan.noise != "inputs"
+    )
     return float(rows) ** 3 <= _EVALUATION_WORK and open_shape and open_answer and open_training
 
 

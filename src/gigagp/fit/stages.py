@@ -18,7 +18,8 @@ from gigagp.engines import Engine
 from gigagp.fit.committee_assembly import committees
 from gigagp.fit.committee_scores import SHARING, CommitteeScorer
 from gigagp.fit.groups import Groups
-from gigagp.fit.held_out_scores import Scorer
+from gigagp.fit.held_out_scores import HeldOutScore, Scorer
+from gigagp.fit.input_noise import better_noise, with_input_noise
 from gigagp.fit.kernel_families import Trial, try_kernels
 from gigagp.fit.plan import Log, Plan, Seeds
 from gigagp.fit.rough_theta import rough_theta
@@ -44,6 +45,7 @@ from gigagp.model.calibration import Calibration
 from gigagp.model.committee import Committee
 from gigagp.model.fit_report import Candidate, FitReport, Stage
 from gigagp.model.fit_warnings import FitWarning
+from gigagp.model.input_noise import InputNoise
 from gigagp.model.mixture import Mixture
 from gigagp.model.neighbourhood import Neighbourhood
 from gigagp.partition.base import StoredPartition
@@ -90,6 +92,7 @@ class FitResult:
     cells: RowLists
     unusual: UnusualRows  # held-out rows that look like outliers
     mixture: Mixture | None = None  # where rows are few, exact GPs that answer together
+    input_noise: InputNoise | None = None  # where the noise depends on the inputs
 
 
 def fit(
@@ -122,6 +125,9 @@ def fit(
     else:
         cutter = _CellCutter(sample, engine, seeds, storage)
         trained = _fit_many_rows(plan, groups, theta, scorer, cutter, log, record)
+        before = trained.choice.held_out
+        if plan.noise != "constant" and before is not None and trained.choice.neighbourhood is not None:
+            trained = _with_input_noise(trained, before, scorer, seeds, log, record)
     plan, choice = trained.plan, trained.choice
     committee = trained.committee_with(choice.sharing)
     if plan.rule is not None and plan.rule.needs_communication:
@@ -130,7 +136,7 @@ def fit(
     report = _report(trained, committee, record, warnings, dropped)
     cells = trained.groups.stored.cells
     unusual = UnusualRows.of(choice.held_out, committee.store)
-    return FitResult(committee, choice.neighbourhood, report, cells, unusual, trained.mixture)
+    return FitResult(committee, choice.neighbourhood, report, cells, unusual, trained.mixture, trained.input_noise)
 
 
 def _warnings(trained: _TrainedModel, small: bool) -> list[FitWarning]:
@@ -180,6 +186,7 @@ class _TrainedModel:
     committee_with: Callable[[float], Committee]
     choice: Choice
     mixture: Mixture | None = None
+    input_noise: InputNoise | None = None
 
 
 @dataclass(eq=False)
@@ -248,6 +255,32 @@ def _fit_many_rows(
     return _TrainedModel(plan, theta, groups, committee_with, choice)
 
 
+def _with_input_noise(
+    trained: _TrainedModel, before: HeldOutScore, scorer: Scorer, seeds: Seeds, log: Log, record: _Record
+) -> _TrainedModel:
+    """Let the noise depend on the inputs; with noise="auto" only where held-out rows are then predicted better."""
+    plan, near, own = trained.plan, trained.choice.neighbourhood, _Record(record.tell, Trace(tell=record.tell))
+    assert near is not None
+    with record.stage("noise of the inputs"):
+        candidates = with_input_noise(
+            near, before, trained.groups, scorer, plan.noise == "auto",
+            lambda groups, theta: _trained_theta(plan, groups, theta, scorer, log, own, seeds), log, own.trace,
+        )  # fmt: skip
+        noisy, scores = better_noise(before, candidates, plan.noise == "inputs")
+        record.choices += scores
+    if noisy is None:
+        return trained
+    record.stages += [*noisy.stages, *own.stages]
+    record.trace.add(own.trace)
+    calibration = noisy.held_out.calibration if plan.calibrate else Calibration.none()
+    choice = replace(
+        trained.choice, neighbourhood=noisy.neighbourhood, calibration=calibration, held_out=noisy.held_out
+    )
+    groups, theta = noisy.groups, noisy.neighbourhood.theta
+    committee_with = committees(plan, groups.stored, groups.extents, theta)
+    return _TrainedModel(plan, theta, groups, committee_with, choice, None, noisy.noise)
+
+
 def _same_length(thetas: list[Array], length: int) -> Array:
     """All thetas as one array; those of candidates with another number of parameters are NaN."""
     table = np.full((len(thetas), length), np.nan)
@@ -287,7 +320,7 @@ def _trained_theta(
         record.stages.extend(result.stages)
         return result.theta
     evidence = log.recorded(
-        summed_evidence(plan.kernel, stored.store, stored.cells, stored.tree, groups.engine, plan.dof)
+        summed_evidence(plan.kernel, stored.store, stored.cells, stored.tree, groups.engine, plan.dof, plan.inducing)
     )
     if plan.training == "auto":
         plan = _economical(plan, sizes)

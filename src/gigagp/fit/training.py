@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.optimize import minimize
 
-from gigagp import expert
+from gigagp import expert, sparse
 from gigagp.arrays import Array
 from gigagp.data.row_lists import RowLists
 from gigagp.data.store import ExpertStore
@@ -47,15 +47,21 @@ _ROUNDING = 100  # multiple of the tolerance: a line search that fails at a smal
 
 @dataclass(frozen=True, eq=False)
 class LeafEvidence:
-    """The log marginal likelihood (eq. 6) of one leaf's rows at theta; with finite dof each leaf has its own scale."""
+    """The log marginal likelihood (eq. 6) of one leaf's rows at theta; with finite dof each leaf has its own scale.
+
+    inducing : number of inducing points of a sparse leaf, whose evidence is a lower bound; None for exact leaves
+    """
 
     kernel: Kernel
     theta: Array
     dof: float = np.inf
+    inducing: int | None = None
 
     name = "evidence"
 
     def __call__(self, leaf: int, X: Array, y: Array, work: Workspace, row_noise: Array | None = None) -> Evidence:
+        if self.inducing is not None:
+            return sparse.evidence(self.kernel, self.theta, X, y, self.inducing, work, leaf, row_noise)
         return expert.evidence(self.kernel, self.theta, X, y, work, leaf, self.dof, row_noise)
 
     def several(
@@ -65,16 +71,19 @@ class LeafEvidence:
 
         The results have the same bits as those of `__call__`.
         """
+        if self.inducing is not None:
+            return [None] * len(starts)
         return expert.evidences(self.kernel, self.theta, X, y, starts, ends, work, self.dof, row_noise)
 
 
 def summed_evidence(
-    kernel: Kernel, store: ExpertStore, cells: RowLists, tree: Tree, engine: Engine, dof: float = np.inf
-) -> Objective:
+    kernel: Kernel, store: ExpertStore, cells: RowLists, tree: Tree, engine: Engine, dof: float = np.inf,
+    inducing: int | None = None,
+) -> Objective:  # fmt: skip
     """The summed evidence (eq. 5) as a function of theta, over all leaves or over some (added in their own tree)."""
 
     def evidence(theta: Array, leaves: Array | None) -> Evidence:
-        over = OverLeaves(store, cells, leaves, LeafEvidence(kernel, theta, dof))
+        over = OverLeaves(store, cells, leaves, LeafEvidence(kernel, theta, dof, inducing))
         return engine.sum(tree if leaves is None else Tree.balanced(len(leaves)), over)
 
     return evidence

@@ -34,6 +34,7 @@ from gigagp.model.distribution import Shape
 from gigagp.model.factor_cache import FactorCache
 from gigagp.model.fit_report import Candidate, FitReport, Stage
 from gigagp.model.fit_warnings import WARNINGS, FitWarning
+from gigagp.model.input_noise import InputNoise
 from gigagp.model.mixture import Member, Mixture
 from gigagp.model.model import CommitteeDefaults, Model
 from gigagp.model.model_format import (
@@ -119,6 +120,7 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
             committee=Committee(
                 kernel, theta, store, experts, _tree(files, manifest, leaves), router,
                 _communication(files, manifest, rows), field(manifest, "student", bool),
+                None if manifest.get("inducing") is None else count(manifest, "inducing", 1),
                 FactorCache(memory.budget(settings.get("memory")) // 4),
             ),
             neighbourhood=near,
@@ -132,6 +134,7 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
             feature_names=None if names is None else tuple(names),
             target_name=_target_name(manifest),
             defaults=_defaults(field(manifest, "auto", dict)),
+            input_noise=_input_noise(manifest.get("input_noise"), files, store, registry),
         ), settings  # fmt: skip
 
 
@@ -210,6 +213,19 @@ def _mixture(
         require(len(theta) == len(kernel.theta) + 1 and 0 < weight <= 1, "a member of its mixture is not valid")
         members.append(Member(kernel, theta, weight, np.array(own)))
     return Mixture(tuple(members), store, FactorCache(memory.budget(settings.get("memory")) // 4))
+
+
+def _input_noise(content: Any, files: ArrayFiles, store: ExpertStore, registry: Registry) -> InputNoise | None:
+    if content is None:
+        return None
+    columns, points = store.X.shape[1], count(content, "points", 1)
+    kernel, rho, scale = _kernel(content, columns, registry), number(content, "rho"), number(content, "scale")
+    require(kernel.metric(kernel.theta) is not None and rho >= 0 and scale > 0, "its noise model is not valid")
+    theta = files.read("noise_theta", (len(kernel.theta) + 1,), "float64")
+    u = files.read("noise_points", (points, columns), "float64").astype(store.X.dtype)
+    weights = files.read("noise_weights", (points,), "float64").astype(store.X.dtype)
+    target = Scaling(np.array([number(content, "centre")]), np.array([scale]))
+    return InputNoise(kernel, theta, u, weights, target, rho)
 
 
 def _floats(content: dict[str, Any], name: str) -> Array:

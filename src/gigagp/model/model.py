@@ -14,6 +14,7 @@ from gigagp.data.store import ExpertStore
 from gigagp.kernels import Kernel
 from gigagp.model.committee import Committee
 from gigagp.model.fit_report import FitReport
+from gigagp.model.input_noise import InputNoise
 from gigagp.model.mixture import Mixture
 from gigagp.model.neighbourhood import Neighbourhood
 from gigagp.model.units import Units
@@ -51,6 +52,7 @@ class Model:
     encoding: Encoding | None = None  # how columns of a table or file become numbers; None for arrays
     feature_names: tuple[str, ...] | None = None
     target_name: str | None = None
+    input_noise: InputNoise | None = None  # None where the noise does not depend on the inputs
 
     @property
     def theta(self) -> Array:

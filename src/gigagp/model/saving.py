@@ -22,6 +22,7 @@ from gigagp.engines import Engine, SerialEngine, is_client
 from gigagp.errors import InvalidInput, InvalidParameter
 from gigagp.model.calibration import Calibration, Setting
 from gigagp.model.fit_warnings import FitWarning
+from gigagp.model.input_noise import InputNoise
 from gigagp.model.loading import read_model
 from gigagp.model.mixture import Mixture
 from gigagp.model.model import Model
@@ -112,10 +113,12 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
         "levels": [len(level) for level in c.tree.levels],
         "local": bool(model.local),
         "student": bool(c.student),
+        **({} if c.inducing is None else {"inducing": int(c.inducing)}),
         "auto": {"rule": model.defaults.rule, "nearest": model.defaults.experts_per_query or 0},
         "experts": _kind_of_experts(model),
         "neighbourhood": _describe_neighbourhood(model.neighbourhood),
         "mixture": _describe_mixture(model.mixture),
+        **({} if model.input_noise is None else {"input_noise": _describe_input_noise(model.input_noise)}),
         "communication": 0 if c.communication is None else len(c.communication),
         "kernel": to_plain("kernel", c.kernel),
         "encoding": None if model.encoding is None else model.encoding.to_dict(),
@@ -175,6 +178,17 @@ def _describe_mixture(model: Mixture | None) -> list[dict[str, Any]] | None:
     ]
 
 
+def _describe_input_noise(noise: InputNoise) -> dict[str, Any]:
+    """The numbers that are not in arrays."""
+    return {
+        "kernel": to_plain("kernel", noise.kernel),
+        "points": len(noise.points),
+        "centre": float(noise.target.centre[0]),
+        "scale": float(noise.target.scale[0]),
+        "rho": float(noise.rho),
+    }
+
+
 def _setting(name: str, value: Any) -> Any:
     """A setting as it is saved: without engines and random generators, which belong to this process."""
     if isinstance(value, Engine):
@@ -219,6 +233,9 @@ def _write_arrays(folder: Path, model: Model) -> dict[str, Any]:
     }
     if model.mixture is not None:
         numbers["held_out_errors"] = np.stack([member.errors for member in model.mixture.members])
+    if model.input_noise is not None:
+        noise = model.input_noise
+        numbers |= {"noise_points": noise.points, "noise_weights": noise.weights, "noise_theta": noise.theta}
     for name, array in numbers.items():
         files |= write_array(folder, name, np.asarray(array, float))
     return files
