@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -82,6 +83,7 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
         """
         fit_settings = self._settings()
         partitioner(fit_settings.partition)
+        settings.kernel(fit_settings.kernel)
         settings.precision(fit_settings.dtype)
         memory.budget(fit_settings.memory)
         check_workers(fit_settings.n_jobs)
@@ -165,7 +167,7 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
     @property
     def report_(self) -> FitReport:
         """What happened during the fit."""
-        return self.model_.report
+        return replace(self.model_.report, units=self.model_.units)
 
     @property
     def theta_(self) -> Array:

@@ -22,6 +22,7 @@ from gigagp.fit.plan import NoLog, Seeds
 from gigagp.fit.planning import make_plan
 from gigagp.fit.settings import FitSettings
 from gigagp.fit.store_writer import DiskStorage, MemoryStorage, Storage
+from gigagp.kernels.inputs import InputColumns
 from gigagp.model.factor_cache import FactorCache
 from gigagp.model.model import CommitteeDefaults, Model
 from gigagp.partition import partitioner
@@ -42,9 +43,9 @@ def fit_model(
     dtype, budget = settings.precision(options.dtype), memory.budget(options.memory)
     data = _scanned(rows, seeds, checkpoint, tell)
     parts = partitioner(options.partition)
-    plan = make_plan(options, data, parts)
     target = data.target.scaling() if options.standardize else Scaling.identity(1)
     inputs = data.inputs.scaling() if options.standardize else Scaling.identity(rows.n_features)
+    plan = make_plan(options, data, parts, _input_columns(rows.encoding, feature_names, inputs, target))
     sample = Sample(
         data.sample.keys,
         data.sample.rows,
@@ -81,6 +82,18 @@ def fit_model(
         feature_names=feature_names,
         target_name=rows.target.column if rows.target and not rows.target.beside else None,
     )
+
+
+def _input_columns(
+    encoding: Encoding, feature_names: tuple[str, ...] | None, inputs: Scaling, target: Scaling
+) -> InputColumns:
+    """Names, places and scales of the user's columns; of an array without names these are x0, x1, ..."""
+    ends = np.cumsum([len(feature.names) for feature in encoding.features]).tolist()
+    places = tuple(tuple(range(start, end)) for start, end in zip([0, *ends], ends, strict=False))
+    names = tuple(feature.column for feature in encoding.features)
+    if feature_names is not None and len(feature_names) == len(names):
+        names = feature_names  # of a data frame that was checked by scikit-learn
+    return InputColumns(names, places, tuple(inputs.scale.tolist()), float(target.scale[0]))
 
 
 def _scanned(rows: Rows, seeds: Seeds, checkpoint: Checkpoint | None, tell: Listener) -> Scan:

@@ -11,6 +11,7 @@ from gigagp.arrays import Array
 from gigagp.markup import Html, notebook, table, tag
 from gigagp.model.calibration import Calibration
 from gigagp.model.fit_warnings import FitWarning
+from gigagp.model.units import Units
 
 _SHOWN = 5  # warnings in a notebook
 
@@ -59,6 +60,7 @@ class FitReport:
     dropped: int = 0  # rows with missing values, which were not used
     choices: tuple[Candidate, ...] = ()  # the candidates of every choice that the user left open
     calibration: Calibration = field(default_factory=Calibration.none)  # the distribution of errors
+    units: Units | None = None  # of the user's columns; None: parameters are shown in standardised units
 
     @property
     def iterations(self) -> int:
@@ -103,8 +105,7 @@ class FitReport:
         spent = [f"{name} {value:.2f}" for name, value in self.seconds.items()]
         spent += [f"{self.choosing:.0%} of them to choose"] if self.choosing else []
         lines += wrapped("seconds: ", ", ".join(spent))
-        values = ", ".join(f"{n}={v:.3g}" for n, v in zip(self.names, np.exp(self.theta), strict=True))
-        lines.append(f"  theta: {values}")
+        lines += wrapped("parameters: ", self._parameters())
         jitter = f"{self.jitter:.1g} in {self.jittered_experts} experts" if self.jitter else "none"
         lines.append(f"  jitter: {jitter}; {'converged' if self.converged else 'not converged'}: {self.message}")
         if self.dropped:
@@ -116,8 +117,15 @@ class FitReport:
             lines += wrapped(f"choice of {what}, by held-out rows: ", ", ".join(scores))
         if self.calibration.rows:
             lines += wrapped("calibration: ", str(self.calibration))
-        lines += [f"  warning: {w}" for w in self.warnings]
+        lines += [f"  warning: {w.sentence(self.units)}" for w in self.warnings]
         return "\n".join(lines)
+
+    def _parameters(self) -> str:
+        """Names and values of all parameters: in the user's units if these are known, otherwise standardised."""
+        named = list(zip(self.names, np.exp(self.theta).tolist(), strict=True))
+        if self.units is None:
+            return ", ".join(f"{name} = {value:.3g}" for name, value in named)
+        return ", ".join(f"{self.units.named(name)} = {self.units.in_units(name, value)}" for name, value in named)
 
     def _repr_html_(self) -> str:
         return notebook(
@@ -126,7 +134,10 @@ class FitReport:
             self.timing_html(),
             self.choices_html(),
             tag("p", f"{'Converged' if self.converged else 'Not converged'}: {self.message}"),
-            *(tag("p", tag("strong", "Warning"), f": {warning}") for warning in self.warnings[:_SHOWN]),
+            *(
+                tag("p", tag("strong", "Warning"), f": {warning.sentence(self.units)}")
+                for warning in self.warnings[:_SHOWN]
+            ),
             tag("p", f"and {more} more in .warnings") if (more := len(self.warnings) - _SHOWN) > 0 else "",
         )
 

@@ -86,6 +86,7 @@ class Model:
             target=self.target_name or "y",
             widths=tuple(self.inputs.scale.tolist()),
             height=float(self.target.scale[0]),
+            kernel=self.committee.kernel,
         )
 
     @property
