@@ -15,10 +15,18 @@ from gigagp.errors import InvalidParameter, choose
 
 
 def is_source(X: Any, y: Any, tables: bool = False) -> bool:
-    """Whether X is read through a source: a path, a table, or anything whose target is given by its name."""
+    """Whether X is read through a source: a path, a table, dates, or anything whose target is given by its name."""
     module = type(X).__module__.partition(".")[0]
     named = isinstance(y, str) or module in ("polars", "pyarrow") or (tables and module == "pandas")
-    return named or isinstance(X, str | os.PathLike)
+    return named or isinstance(X, str | os.PathLike) or _has_dates(X)
+
+
+def _has_dates(X: Any) -> bool:
+    """Whether an array or a data frame has dates or times, which a source reads as numbers."""
+    types = X.dtypes if type(X).__module__.partition(".")[0] == "pandas" and hasattr(X, "columns") else [
+        getattr(X, "dtype", None)
+    ]  # fmt: skip
+    return any(getattr(each, "kind", None) in ("M", "m") for each in types)
 
 
 def array_rows(

@@ -14,6 +14,7 @@ from gigagp.data.scaled import ScaledRows, StreamedRows
 from gigagp.data.scaling import BLOCK, Scaling
 from gigagp.data.scan import Sample, Scan, scan
 from gigagp.data.sources import Encoding, Rows
+from gigagp.data.sources.times import UNITS
 from gigagp.engines import one_blas_thread, open_engine
 from gigagp.errors import InvalidInput
 from gigagp.fit import settings, stages
@@ -87,13 +88,18 @@ def fit_model(
 def _input_columns(
     encoding: Encoding, feature_names: tuple[str, ...] | None, inputs: Scaling, target: Scaling
 ) -> InputColumns:
-    """Names, places and scales of the user's columns; of an array without names these are x0, x1, ..."""
+    """Names, places and scales of the user's columns; of an array without names these are x0, x1, ...
+
+    Lengths along dates are in days.
+    """
     ends = np.cumsum([len(feature.names) for feature in encoding.features]).tolist()
     places = tuple(tuple(range(start, end)) for start, end in zip([0, *ends], ends, strict=False))
     names = tuple(feature.column for feature in encoding.features)
     if feature_names is not None and len(feature_names) == len(names):
         names = feature_names  # of a data frame that was checked by scikit-learn
-    return InputColumns(names, places, tuple(inputs.scale.tolist()), float(target.scale[0]))
+    kinds = (feature.kind for feature in encoding.features for _ in feature.names)
+    units = [UNITS[kind][1] if kind in UNITS else 1.0 for kind in kinds]
+    return InputColumns(names, places, tuple((inputs.scale / np.array(units)).tolist()), float(target.scale[0]))
 
 
 def _scanned(rows: Rows, seeds: Seeds, checkpoint: Checkpoint | None, tell: Listener) -> Scan:

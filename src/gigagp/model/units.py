@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.data.sources.times import UNITS, date_text, is_date
 from gigagp.kernels import Kernel, OnColumns, Parameter, Product, Sum
 from gigagp.kernels.inputs import InputColumns
 from gigagp.kernels.parameters import LENGTH, NUMBER, PERIOD, SLOPE, VARIANCE
@@ -40,6 +44,32 @@ class Units:
     widths: tuple[float, ...]
     height: float
     kernel: Kernel | None = None  # whose parameters are to be reported
+    kinds: tuple[str, ...] = ()  # of the columns, as in `Feature`; (): all are numbers
+
+    @classmethod
+    def of(
+        cls, names: Sequence[str], target: str, kinds: Sequence[str], scales: Array, height: float, kernel: Kernel
+    ) -> Units:
+        """scales : size of one standardised unit of each column, as the model reads it."""
+        sizes = [UNITS[kind][1] if kind in UNITS else 1.0 for kind in kinds]
+        widths = tuple((scales / np.array(sizes)).tolist())
+        return cls(tuple(names), target, widths, height, kernel, tuple(kinds))
+
+    def kind(self, column: int) -> str:
+        """What the numbers of a column mean."""
+        return self.kinds[column] if self.kinds else "number"
+
+    def text(self, column: int, value: float, span: float = 0.0) -> str:
+        """A value of a column as the user writes it: dates as dates.
+
+        span : range of the values that are shown together
+        """
+        kind = self.kind(column)
+        return date_text(kind, value, span) if is_date(kind) else f"{value:.4g}"
+
+    def length(self, column: int) -> str:
+        """The unit of lengths along a column."""
+        return UNITS[self.kind(column)][0] if self.kind(column) in UNITS else self.columns[column]
 
     def named(self, text: str) -> str:
         """The text with names of columns instead of their numbers: lengthscale[joint7], not lengthscale[7]."""
@@ -88,9 +118,9 @@ class Units:
             yield from [unit] * len(p.values)
 
     def _unit(self, p: Parameter, places: list[int], is_factor: bool) -> Unit:
-        column = self.columns[places[0]]
         if p.quantity is None:
             return Unit(_STANDARDISED)
+        column = self.length(places[0])
         height = "" if is_factor else f"{self.target}^2"
         slope = f"{height or 1}/{column}^2"
         name = {NUMBER: "", LENGTH: column, PERIOD: column, VARIANCE: height, SLOPE: slope}[p.quantity]
