@@ -10,6 +10,7 @@ import numpy as np
 from gigagp.combine import rule
 from gigagp.data.scaling import Moments
 from gigagp.data.scan import Scan
+from gigagp.data.store import split_targets
 from gigagp.errors import InvalidParameter, choose
 from gigagp.fit import settings
 from gigagp.fit.plan import Plan
@@ -17,18 +18,23 @@ from gigagp.fit.settings import FitSettings
 from gigagp.fit.training import Precision
 from gigagp.kernels import Kernel, SquaredExponential
 from gigagp.kernels.inputs import InputColumns
+from gigagp.linalg.row_noise import FACTOR
 from gigagp.model.model import CommitteeDefaults
 from gigagp.partition import Partitioner, Shape
 
 _START_NOISE = 0.1  # share of the target's variance
 _ONE_LEAF_ROWS = 2048  # rows up to which a kernel to which far rows matter is one exact GP on all rows
+_NO_NOISE = {"float64": 1e-10, "float32": 1e-6}  # share of the target's variance, where only known noise is present
 _STACK_LEVEL = 4  # frames up to the caller of an estimator's fit, which plans through `fitting.fit_model`
 
 
-def make_plan(options: FitSettings, data: Scan, partitioner: Partitioner, columns: InputColumns) -> Plan:
+def make_plan(
+    options: FitSettings, data: Scan, partitioner: Partitioner, columns: InputColumns, learn_noise: bool = True
+) -> Plan:
     """The plan of a fit, with every setting checked and resolved.
 
     columns : names and units of the inputs, for the kernel
+    learn_noise : False where rows have no noise but the known one
     """
     own_kernel = settings.kernel(options.kernel)
     shape = Shape(options.levels, options.branching, options.leaf_size, options.sharing)
@@ -43,7 +49,10 @@ def make_plan(options: FitSettings, data: Scan, partitioner: Partitioner, column
     choose("training", options.training, dict.fromkeys(("auto", "full", "progressive")))
     restarts = settings.count("n_restarts", options.n_restarts)
     variance = 1.0 if settings.switch("standardize", options.standardize) else settings.variance(data.target)
-    low, high = (bound * variance for bound in settings.noise_bounds(options.noise_bounds))
+    unit = _typical_weight(data)
+    low, high = (bound * variance * unit for bound in settings.noise_bounds(options.noise_bounds))
+    if not learn_noise:
+        low = high = min(low, _NO_NOISE[settings.precision(options.dtype).name] * variance)
     varies = not data.target.constant[0]
     kernel = _default_kernel(options, data.inputs, variance) if own_kernel is None else own_kernel.bound(columns)
     if partitioner.local and not one_leaf and kernel.metric(kernel.theta) is None:
@@ -54,7 +63,7 @@ def make_plan(options: FitSettings, data: Scan, partitioner: Partitioner, column
         )  # fmt: skip
     return Plan(
         kernel=kernel,
-        noise_start=float(np.clip(_START_NOISE * variance, low, high)) if varies else low,
+        noise_start=float(np.clip(_START_NOISE * variance * unit, low, high)) if varies else low,
         noise_bounds=(low, high),
         partitioner=partitioner,
         shape=shape,
@@ -70,6 +79,7 @@ def make_plan(options: FitSettings, data: Scan, partitioner: Partitioner, column
         neighbours=settings.neighbours(options.neighbours),
         exact_search=settings.switch("exact_neighbours", options.exact_neighbours),
         target_variance=variance,
+        noise_unit=unit,
         train=varies,
     )
 
@@ -84,6 +94,12 @@ def _is_one_leaf(
     open_shape = all(each is None for each in (shape.levels, shape.branching, shape.leaf_size, shape.sharing))
     far_rows_matter = kernel is not None and not kernel.local
     return far_rows_matter and rows <= _ONE_LEAF_ROWS and open_shape and partitioner.local and options.method == "auto"
+
+
+def _typical_weight(data: Scan) -> float:
+    """The median weight of the sampled rows: bounds and start of the noise hold for a row of this weight."""
+    _, row_noise = split_targets(data.sample.y)
+    return 1.0 if row_noise is None else float(1 / np.median(row_noise[:, FACTOR]))
 
 
 def _method(options: FitSettings, partitioner: Partitioner) -> str:

@@ -108,7 +108,7 @@ class Kernel(ABC):
 
         places = inputs.chosen(self.columns)
         spread = [p.spread(len(places), type(self).__name__) for p in self.parameters]
-        bound = self._with(tuple(p.standardised(inputs, places, is_factor) for p in spread))
+        bound = self.with_parameters(tuple(p.standardised(inputs, places, is_factor) for p in spread))
         scales = None  # a length-scale for several columns is measured in one unit, if the user's values are
         if self.in_data_units and any(p.quantity == LENGTH and not p.per_feature for p in self.parameters):
             scales = tuple(inputs.relative_widths(places).tolist())
@@ -149,7 +149,13 @@ class Kernel(ABC):
         for p in self.parameters:
             changed.append(replace(p, values=tuple(values[at : at + len(p.values)])))
             at += len(p.values)
-        return self._with(tuple(changed))
+        return self.with_parameters(tuple(changed))
+
+    def with_parameters(self, parameters: tuple[Parameter, ...]) -> Kernel:
+        """The same kernel with other parameters: as many, of the same names, with values and bounds."""
+        other = copy.copy(self)
+        other.parameters = parameters
+        return other
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -160,11 +166,6 @@ class Kernel(ABC):
         """Logarithms of the bounds, (len(theta), 2)."""
         rows = [bounds for p in self.parameters for bounds in p.each_bounds]
         return np.log(rows) if rows else np.empty((0, 2))
-
-    def _with(self, parameters: tuple[Parameter, ...]) -> Kernel:
-        other = copy.copy(self)
-        other.parameters = parameters
-        return other
 
     def __add__(self, other: Kernel) -> Kernel:
         from gigagp.kernels.compose import Sum

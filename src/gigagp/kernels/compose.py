@@ -30,11 +30,11 @@ class _Pair(Kernel):
     def bound(self, inputs: InputColumns, is_factor: bool = False) -> Kernel:
         return type(self)(self.left.bound(inputs, is_factor), self.right.bound(inputs, is_factor or self.sign == "*"))
 
-    def _with(self, parameters: tuple[Parameter, ...]) -> Kernel:
+    def with_parameters(self, parameters: tuple[Parameter, ...]) -> Kernel:
         own = (*self.left.parameters, *self.right.parameters)
         bare = [replace(p, name=before.name) for p, before in zip(parameters, own, strict=True)]
         at = len(self.left.parameters)
-        return type(self)(self.left._with(tuple(bare[:at])), self.right._with(tuple(bare[at:])))
+        return type(self)(self.left.with_parameters(tuple(bare[:at])), self.right.with_parameters(tuple(bare[at:])))
 
     def metric(self, theta: Array) -> Array | None:
         """Differences that matter to both kernels matter more: the squared weights add.

@@ -83,9 +83,9 @@ class OnColumns(Kernel):
             raise InvalidParameter(f"{self!r} is bound to {self.n_features} columns; the data have {inputs.count}")
         return self
 
-    def _with(self, parameters: tuple[Parameter, ...]) -> Kernel:
+    def with_parameters(self, parameters: tuple[Parameter, ...]) -> Kernel:
         own = zip(parameters, self.kernel.parameters, strict=True)
-        inner = self.kernel._with(tuple(replace(p, columns=before.columns) for p, before in own))
+        inner = self.kernel.with_parameters(tuple(replace(p, columns=before.columns) for p, before in own))
         return OnColumns(inner, self.places, self.n_features, self.scales)
 
     @property
