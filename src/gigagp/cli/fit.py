@@ -152,6 +152,7 @@ def _report(model: HGPRegressor, output: str, checkpoint: str | None, scores: An
         "model": output,
         "rows": report.rows,
         "dropped": report.dropped,
+        "copies": report.copies,
         "experts": report.leaves,
         "evidence_per_point": report.stages[-1].evidence_per_point if report.stages else None,
         "iterations": report.iterations,
@@ -165,6 +166,7 @@ def _report(model: HGPRegressor, output: str, checkpoint: str | None, scores: An
         "checkpoint": checkpoint,
     }
     dropped = f" ({report.dropped:,} dropped)" if report.dropped else ""
+    dropped += f" (and {report.copies:,} copies of them)" if report.copies else ""
     spent = sum(report.seconds.values())
     lines = [f"{output}: {report.rows:,} rows{dropped}, {report.leaves:,} experts, {spent:.1f} s"]
     if scores is not None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from gigagp import memory
+from gigagp.data.copies import DistinctRows, counted_once
 from gigagp.data.folders import TemporaryFolder
 from gigagp.data.scaled import ScaledRows, StreamedRows, scaled_targets
 from gigagp.data.scaling import BLOCK, Scaling
@@ -45,8 +46,9 @@ def fit_model(
     """
     seeds = Seeds.of(seed)
     dtype, budget = settings.precision(options.dtype), memory.budget(options.memory)
-    data = _scanned(rows, seeds, checkpoint, tell)
     parts = partitioner(options.partition)
+    counted, copies = counted_once(rows) if parts.local else (rows, 0)
+    data = _scanned(counted, seeds, checkpoint, tell)
     target = data.target.scaling() if options.standardize else Scaling.identity(1)
     inputs = data.inputs.scaling() if options.standardize else Scaling.identity(rows.n_features)
     columns = _input_columns(rows.encoding, feature_names, inputs, target)
@@ -57,7 +59,7 @@ def fit_model(
         inputs.apply(data.sample.X, dtype),
         scaled_targets(data.sample.y, target, dtype),
     )
-    streamed = StreamedRows(rows, data.rows, inputs, target, dtype, Counter("store", data.rows, tell))
+    streamed = StreamedRows(counted, data.rows, inputs, target, dtype, Counter("store", data.rows, tell))
     scaled: ScaledRows = streamed
     storage: Storage = MemoryStorage()
     log = NoLog() if checkpoint is None else checkpoint.log
@@ -82,7 +84,7 @@ def fit_model(
         defaults=CommitteeDefaults.of(parts.local),
         inputs=inputs,
         target=target,
-        report=result.report,
+        report=replace(result.report, copies=copies),
         encoding=encoding,
         feature_names=feature_names,
         target_name=rows.target.column if rows.target and not rows.target.beside else None,
@@ -106,7 +108,7 @@ def _input_columns(
     return InputColumns(names, places, tuple((inputs.scale / np.array(units)).tolist()), float(target.scale[0]))
 
 
-def _scanned(rows: Rows, seeds: Seeds, checkpoint: Checkpoint | None, tell: Listener) -> Scan:
+def _scanned(rows: Rows | DistinctRows, seeds: Seeds, checkpoint: Checkpoint | None, tell: Listener) -> Scan:
     """The result of the first pass over the data, from the checkpoint where it is there."""
 
     def read() -> Scan:

@@ -58,6 +58,7 @@ class FitReport:
     jittered_experts: int
     warnings: tuple[FitWarning, ...] = ()
     dropped: int = 0  # rows with missing values, which were not used
+    copies: int = 0  # rows that were not used because they are exact copies of others
     choices: tuple[Candidate, ...] = ()  # the candidates of every choice that the user left open
     calibration: Calibration = field(default_factory=Calibration.none)  # the distribution of errors
     units: Units | None = None  # of the user's columns; None: parameters are shown in standardised units
@@ -110,6 +111,8 @@ class FitReport:
         lines.append(f"  jitter: {jitter}; {'converged' if self.converged else 'not converged'}: {self.message}")
         if self.dropped:
             lines.append(f"  dropped: {self.dropped:,} rows with missing values")
+        if self.copies:
+            lines.append(f"  copies: {self.copies:,} rows are exact copies of others, and were counted once")
         for what in dict.fromkeys(c.what for c in self.choices):
             scores = (
                 f"{c.name} {c.score:.4f}{' (chosen)' if c.chosen else ''}" for c in self.choices if c.what == what

@@ -355,6 +355,7 @@ def _report(
         jittered_experts=count(content, "jittered_experts"),
         warnings=tuple(read_warning(each, names) for each in field(content, "warnings", list)),
         dropped=count(content, "dropped"),
+        copies=count(content, "copies") if "copies" in content else 0,
         calibration=_calibration(field(content, "calibration", dict)),
         choices=tuple(_plain(Candidate, each) for each in field(content, "choices", list)),
     )

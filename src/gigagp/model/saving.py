@@ -129,6 +129,7 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
             "jittered_experts": int(report.jittered_experts),
             "warnings": [describe_warning(warning) for warning in report.warnings],
             "dropped": int(report.dropped),
+            "copies": int(report.copies),
             "calibration": _describe_calibration(report.calibration),
             "choices": [{**asdict(choice), "score": to_number(choice.score)} for choice in report.choices],
         },
