@@ -56,8 +56,8 @@ def check_options_of_sources(
 
 def array_rows(estimator: BaseEstimator, X: Any, y: Any, sample_weight: Any, noise_std: Any) -> Rows:
     """The rows of arrays or data frames, after the checks of scikit-learn."""
-    check_columns(X)
     check_target(y)
+    check_columns(X)
     X, y = validate_data(
         estimator, X, y, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False, y_numeric=True,
         ensure_min_samples=2,
