@@ -61,7 +61,7 @@ class Kernel(ABC):
     def metric(self, theta: Array) -> Array | None:
         """Weights m such that |m * (x - z)| is the distance on which the kernel depends, or None.
 
-        None means that the kernel is not stationary, and partition="local" has no meaning for it.
+        None means that it depends on no such distance, and partition="local" has no meaning for it.
         """
         return None
 

@@ -79,6 +79,18 @@ class Units:
 
         return _COLUMNS_OF_PARAMETER.sub(names, text)
 
+    def description(self, kernel: Kernel) -> str:
+        """The kernel without its values, such as Periodic(year) + Matern32(lon, lat)."""
+        if isinstance(kernel, Sum | Product):
+            parts = [self.description(part) for part in (kernel.left, kernel.right)]
+            if isinstance(kernel, Product):
+                parts = [f"({part})" if " + " in part else part for part in parts]
+            return f" {kernel.sign} ".join(parts)
+        if isinstance(kernel, OnColumns):
+            columns = ", ".join(self.columns[place] for place in kernel.places)
+            return f"{type(kernel.kernel).__name__}({columns})"
+        return type(kernel).__name__
+
     def parameters(self, kernel: Kernel, noise_variance: float) -> list[Quantity]:
         """Each trained parameter. The noise variance is in the user's units already.
 

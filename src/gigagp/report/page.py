@@ -228,7 +228,7 @@ def _model(model: HGPRegressor) -> Html:
     fallback = float(model.model_.target.centre[0])
     about = [
         ["predicts", f"{model.units_.target}, as one distribution per query"],
-        ["kernel", type(model.kernel_).__name__],
+        ["kernel", model.units_.description(model.kernel_)],
         ["noise", f"standard deviation {model.noise_variance_**0.5:.4g} of {model.units_.target}"],
         ["tree", " → ".join(f"{model.tree_.width(d):,}" for d in range(model.tree_.depth + 1)) + " leaves"],
         [
