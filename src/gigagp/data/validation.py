@@ -54,7 +54,7 @@ def check_target(y: Any) -> None:
     """Raise InvalidInput for a target with NaN or infinity. Its shape is checked by scikit-learn."""
     values = np.asarray(y) if y is not None else np.empty(0)
     if values.dtype.kind in "OSU":
-        for row, value in enumerate(values.ravel()):
+        for row, value in enumerate(values.ravel().tolist()):
             if isinstance(value, bytes) or (isinstance(value, str) and not is_number(value)):
                 raise InvalidInput(
                     f"y has the text {value!r} at row {row}; the target must be numbers. Convert it; or, if it is the "
