@@ -95,6 +95,10 @@ class Kernel(ABC):
         """Which columns the kernel depends on."""
         return np.full(n_features, True)
 
+    def fits(self, n_features: int) -> bool:
+        """Whether the kernel is bound to inputs with this number of columns."""
+        return all(len(p.values) == n_features for p in self.parameters if p.per_feature)
+
     def bind(self, n_features: int) -> Kernel:
         """The kernel with one value per column wherever a parameter is per feature."""
         return self.bound(InputColumns.plain(n_features))

@@ -27,6 +27,9 @@ class _Pair(Kernel):
         at = len(self.left.theta)
         return theta[:at], theta[at:]
 
+    def fits(self, n_features: int) -> bool:
+        return self.left.fits(n_features) and self.right.fits(n_features)
+
     def bound(self, inputs: InputColumns, is_factor: bool = False) -> Kernel:
         return type(self)(self.left.bound(inputs, is_factor), self.right.bound(inputs, is_factor or self.sign == "*"))
 

@@ -78,6 +78,9 @@ class OnColumns(Kernel):
         seen[list(self.places)] = self.kernel.sees(len(self.places))
         return seen
 
+    def fits(self, n_features: int) -> bool:
+        return n_features == self.n_features and self.kernel.fits(len(self.places))
+
     def bound(self, inputs: InputColumns, is_factor: bool = False) -> Kernel:
         if inputs.count != self.n_features:
             raise InvalidParameter(f"{self!r} is bound to {self.n_features} columns; the data have {inputs.count}")

@@ -16,7 +16,6 @@ PERIOD = "period"  # in units of its column
 VARIANCE = "variance"  # in units of the target, squared; of a further factor of a product: a pure number
 SLOPE = "slope"  # variance per squared unit of the column
 _ROOM = 10.0  # factor around a given value that bounds allow at least where none are given
-_RANGE = 12**0.5  # standard deviations: the range of a column whose values are spread evenly
 
 Bounds = tuple[float, float]
 
@@ -91,7 +90,7 @@ class Parameter:
         for i, (value, (low, high)) in enumerate(zip(values, limits, strict=True)):
             if not bounded:
                 wide = (min(low, value / _ROOM), max(high, value * _ROOM))
-                limits[i] = _resolution(value) if self.quantity == PERIOD else wide
+                limits[i] = (value, value) if self.quantity == PERIOD else wide  # a period that is known is kept
             elif not given:
                 values[i] = float(np.clip(value, low, high))
         same = len(set(limits)) == 1
@@ -108,16 +107,6 @@ class Parameter:
         if self.quantity == SLOPE:
             return height / inputs.width(places) ** 2
         return height if self.quantity == VARIANCE else 1.0
-
-
-def _resolution(period: float) -> Bounds:
-    """Periods that differ from a given one by less than half a cycle over the range of the data.
-
-    The evidence has a maximum near each of many other periods; training must not leave that of the given one.
-    """
-    frequency, half_a_cycle = 1 / period, 1 / (2 * _RANGE)
-    longest = 1 / (frequency - half_a_cycle) if frequency > 1.1 * half_a_cycle else _ROOM * period
-    return 1 / (frequency + half_a_cycle), longest
 
 
 def parameter(

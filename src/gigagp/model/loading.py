@@ -26,7 +26,7 @@ from gigagp.data.row_lists import RowLists, Runs
 from gigagp.data.scaling import Scaling
 from gigagp.data.sources.encoding import Encoding
 from gigagp.data.store import DTYPES, ExpertStore, read_rows
-from gigagp.errors import InvalidInput, InvalidParameter
+from gigagp.errors import InvalidInput
 from gigagp.kernels import Kernel
 from gigagp.model.calibration import Calibration, Setting
 from gigagp.model.committee import Committee
@@ -150,11 +150,7 @@ def _kernel(manifest: dict[str, Any], columns: int, registry: Registry) -> Kerne
     kernel = from_plain(manifest.get("kernel"), registry)
     if not isinstance(kernel, Kernel):
         raise ValueError("it does not describe a valid kernel")
-    try:
-        fits = kernel.bind(columns) == kernel
-    except InvalidParameter:
-        fits = False
-    require(fits, "its kernel does not fit its number of columns")
+    require(kernel.fits(columns), "its kernel does not fit its number of columns")
     return kernel
 
 

@@ -100,13 +100,12 @@ def test_the_first_factor_of_a_product_carries_the_variance():
     np.testing.assert_allclose(np.exp(kernel.theta[[0, 2]]), [18 / 9, 2])
 
 
-def test_a_given_period_stays_within_the_resolution_of_the_data():
-    period = Periodic(period=1.0, columns="year").bound(INPUTS)
-    low, high = np.exp(period.bounds[2])
-    cycles = 12**0.5  # standard deviations: the range of the column
-    np.testing.assert_allclose([cycles / low - cycles / (1 / 8), cycles / (1 / 8) - cycles / high], [0.5, 0.5])
+def test_a_given_period_is_kept_unless_bounds_are_given():
+    kept = Periodic(period=1.0, columns="year").bound(INPUTS)
+    np.testing.assert_allclose(np.exp(kept.bounds[2]), [1 / 8, 1 / 8])
     free = Periodic(period=1.0, period_bounds=(0.1, 10), columns="year").bound(INPUTS)
     np.testing.assert_allclose(np.exp(free.bounds[2]), [0.1 / 8, 10 / 8])
+    assert Periodic(columns="year").bound(INPUTS).bounds[2, 0] < Periodic(columns="year").bound(INPUTS).bounds[2, 1]
 
 
 def test_bounds_make_room_for_a_given_value():
