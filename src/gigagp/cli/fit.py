@@ -46,8 +46,8 @@ def command(
     calibrate: fit_options.Calibrate = True,
     training: fit_options.Training = "auto",
     noise: fit_options.Noise = None,
-    weight_column: fit_options.WeightColumn = None,
-    noise_column: fit_options.NoiseColumn = None,
+    weight_column: options.WeightColumn = None,
+    noise_column: options.NoiseColumn = None,
     learn_noise: fit_options.LearnNoise = True,
     restarts: fit_options.Restarts = 0,
     standardize: fit_options.Standardize = True,
@@ -108,7 +108,8 @@ def _fit(
         model.save(output, overwrite=overwrite)
         if test_rows is not None:
             try:
-                scores = model.evaluate(data, target, missing=reading["missing"], share=test_rows, progress=progress)
+                same = {name: reading[name] for name in ("missing", "sample_weight", "noise_std")}
+                scores = model.evaluate(data, target, **same, share=test_rows, progress=progress)
             except InvalidInput as error:
                 raise InvalidInput(f"{error}; the model is saved in {output}") from error
     _report(model, output, checkpoint, scores, as_json)

@@ -20,19 +20,19 @@ _MOST_ROWS = 2048  # of a table in which copies are looked for
 class DistinctRows:
     """The rows of a small table without copies, in memory; used in place of the `Rows` that they come from."""
 
-    def __init__(self, rows: Rows, X: Array, y: Array) -> None:
+    def __init__(self, rows: Rows, block: Block, first: Array) -> None:
+        assert block.y is not None
         self.source, self.noise, self.n_features, self.n_dropped = (
-            rows.source,
-            rows.noise,
-            rows.n_features,
-            rows.n_dropped,
-        )
-        self.n_rows: int | None = len(y)
-        self._X, self._y = X, y
+            rows.source, rows.noise, rows.n_features, rows.n_dropped
+        )  # fmt: skip
+        self.n_rows: int | None = len(first)
+        self._X, self._y = np.ascontiguousarray(block.X[first]), block.y[first]
+        self._source_rows = first if block.source_rows is None else block.source_rows[first]
 
     def blocks(self, size: int = BLOCK) -> Iterator[Block]:
         for start in range(0, len(self._y), size):
-            yield Block(start, self._X[start : start + size], self._y[start : start + size], None)
+            here = slice(start, start + size)
+            yield Block(start, self._X[here], self._y[here], None, self._source_rows[here])
 
 
 def counted_once(rows: Rows) -> tuple[Rows | DistinctRows, int]:
@@ -51,7 +51,7 @@ def counted_once(rows: Rows) -> tuple[Rows | DistinctRows, int]:
     on_purpose = len(_first_of_each(block.X)) < len(first)
     if not copies or on_purpose or len(first) < 2:
         return rows, 0
-    return DistinctRows(rows, np.ascontiguousarray(block.X[first]), block.y[first]), copies
+    return DistinctRows(rows, block, first), copies
 
 
 def _first_of_each(values: Array) -> Array:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from gigagp import memory
 from gigagp.data.copies import DistinctRows, counted_once
 from gigagp.data.folders import TemporaryFolder
+from gigagp.data.outliers import NONE, Outliers, find_outliers, without
 from gigagp.data.scaled import ScaledRows, StreamedRows, scaled_targets
 from gigagp.data.scaling import BLOCK, Scaling
 from gigagp.data.scan import Sample, Scan, scan
@@ -27,9 +27,13 @@ from gigagp.fit.store_writer import DiskStorage, MemoryStorage, Storage
 from gigagp.kernels.inputs import InputColumns
 from gigagp.linalg.row_noise import COLUMNS
 from gigagp.model.factor_cache import FactorCache
+from gigagp.model.fit_report import FitReport
+from gigagp.model.fit_warnings import OutlyingRows
 from gigagp.model.model import CommitteeDefaults, Model
 from gigagp.partition import partitioner
 from gigagp.progress import Counter, Listener, silent
+
+_ROWS_LISTED = 20  # outliers that the report lists
 
 
 def fit_model(
@@ -49,6 +53,8 @@ def fit_model(
     parts = partitioner(options.partition)
     counted, copies = counted_once(rows) if parts.local else (rows, 0)
     data = _scanned(counted, seeds, checkpoint, tell)
+    outliers = NONE if rows.noise is not None and rows.noise.deviations is not None else find_outliers(data)
+    data = without(data, outliers)
     target = data.target.scaling() if options.standardize else Scaling.identity(1)
     inputs = data.inputs.scaling() if options.standardize else Scaling.identity(rows.n_features)
     columns = _input_columns(rows.encoding, feature_names, inputs, target)
@@ -59,13 +65,13 @@ def fit_model(
         inputs.apply(data.sample.X, dtype),
         scaled_targets(data.sample.y, target, dtype),
     )
-    streamed = StreamedRows(counted, data.rows, inputs, target, dtype, Counter("store", data.rows, tell))
+    streamed = StreamedRows(counted, data.rows, inputs, target, dtype, Counter("store", data.rows, tell), outliers)
     scaled: ScaledRows = streamed
     storage: Storage = MemoryStorage()
     log = NoLog() if checkpoint is None else checkpoint.log
     try:
         with one_blas_thread(), open_engine(options.engine, options.n_jobs) as engine:
-            if engine.reads_files or _bytes_in_memory(data.rows, rows, dtype) > budget:
+            if engine.reads_files or _bytes_in_memory(streamed) > budget:
                 storage = on_disk = _disk_storage(checkpoint, store, budget, rows, tell)
                 engine.use_folder(on_disk.folder)
             else:
@@ -84,7 +90,7 @@ def fit_model(
         defaults=CommitteeDefaults.of(parts.local),
         inputs=inputs,
         target=target,
-        report=replace(result.report, copies=copies),
+        report=replace(_with_outliers(result.report, outliers), copies=copies),
         encoding=encoding,
         feature_names=feature_names,
         target_name=rows.target.column if rows.target and not rows.target.beside else None,
@@ -108,6 +114,14 @@ def _input_columns(
     return InputColumns(names, places, tuple((inputs.scale / np.array(units)).tolist()), float(target.scale[0]))
 
 
+def _with_outliers(report: FitReport, outliers: Outliers) -> FitReport:
+    """The report with a warning about rows that look like outliers."""
+    if len(outliers) == 0:
+        return report
+    listed = tuple(np.sort(outliers.source_rows)[:_ROWS_LISTED].tolist())
+    return replace(report, warnings=(OutlyingRows(len(outliers), listed), *report.warnings))
+
+
 def _scanned(rows: Rows | DistinctRows, seeds: Seeds, checkpoint: Checkpoint | None, tell: Listener) -> Scan:
     """The result of the first pass over the data, from the checkpoint where it is there."""
 
@@ -121,10 +135,10 @@ def _scanned(rows: Rows | DistinctRows, seeds: Seeds, checkpoint: Checkpoint | N
     return data
 
 
-def _bytes_in_memory(count: int, rows: Rows, dtype: np.dtype[Any]) -> int:
+def _bytes_in_memory(data: ScaledRows) -> int:
     """Bytes that a fit in memory needs: the scaled rows, the same rows sorted, and row numbers."""
-    columns = rows.n_features + (1 if rows.noise is None else 1 + COLUMNS)
-    return count * (2 * columns * dtype.itemsize + 32)
+    columns = data.columns + (1 + COLUMNS if data.noisy else 1)
+    return data.rows * (2 * columns * data.dtype.itemsize + 32)
 
 
 def _disk_storage(

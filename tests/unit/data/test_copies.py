@@ -29,6 +29,8 @@ def test_the_first_of_each_row_remains_in_its_place():
     assert (copies, rows.n_rows) == (18, 90)
     _, first = np.unique(MIXED, return_index=True)
     np.testing.assert_array_equal(rows_of(rows)[1], Y[MIXED][np.sort(first)])
+    numbers = np.concatenate([block.source_rows for block in rows.blocks(50)])
+    np.testing.assert_array_equal(numbers, np.sort(first))  # as the user numbers them
 
 
 @pytest.mark.parametrize("case", ["none", "on purpose", "weights", "many", "nothing else"])
