@@ -116,8 +116,8 @@ class Kernel(ABC):
         scales = None  # a length-scale for several columns is measured in one unit, if the user's values are
         if self.in_data_units and any(p.quantity == LENGTH and not p.per_feature for p in self.parameters):
             scales = tuple(inputs.relative_widths(places).tolist())
-        for name in ("columns", "units"):
-            vars(bound).pop(name, None)
+        for name in {"columns", "units"} & set(vars(bound)):
+            setattr(bound, name, None)
         if places == tuple(range(inputs.count)) and (scales is None or len(set(scales)) == 1):
             return bound
         return OnColumns(bound, places, inputs.count, scales)
@@ -129,13 +129,11 @@ class Kernel(ABC):
 
     def _select(self, columns: Column | Sequence[Column] | None, units: str | None) -> bool:
         """Keep the choice of columns and units; returns whether values and bounds are in the units of the data."""
-        if columns is not None:
-            one = isinstance(columns, str | int | np.integer)
-            self.columns = columns if one else tuple(columns)  # type: ignore[assignment, arg-type]
-            if not one and not self.columns:
-                raise InvalidParameter(f"columns of {type(self).__name__} must not be empty; None means all columns")
-        if units is not None:
-            self.units = choose("units", units, {"data": "data", "standardised": "standardised"})
+        one = columns is None or isinstance(columns, str | int | np.integer)
+        self.columns = columns if one else tuple(columns)  # type: ignore[assignment, arg-type]
+        if self.columns == ():
+            raise InvalidParameter(f"columns of {type(self).__name__} must not be empty; None means all columns")
+        self.units = choose("units", units, {"data": "data", "standardised": "standardised"}) if units else None
         return self.in_data_units
 
     @property

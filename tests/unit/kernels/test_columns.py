@@ -22,6 +22,7 @@ from gigagp.kernels import (
 )
 from gigagp.kernels.expressions import NAMES, parse
 from gigagp.kernels.inputs import InputColumns
+from gigagp.model.plain_values import Registry, from_plain, to_plain
 from gigagp.testing import check_kernel
 
 KINDS = [SquaredExponential, Matern12, Matern32, Matern52, RationalQuadratic, Periodic, Linear]
@@ -170,6 +171,23 @@ def test_the_metric_is_that_of_the_parts_and_plain_in_columns_that_no_part_measu
     same = (Periodic(columns=0) * Matern32(lengthscale=0.5, columns=0)).bind(2)
     np.testing.assert_allclose(same.metric(same.theta), [2.0, 0])
     assert (Periodic(columns=1) + Linear()).bind(2).metric(np.zeros(5)) is None
+
+
+class Own(SquaredExponential):
+    """A kernel of the user's own, in which nothing is compiled."""
+
+    def __init__(self, lengthscale=2.0, columns=None):
+        self.columns = columns
+        self.parameters = Matern52(1.0, lengthscale).parameters
+
+    def gram(self, theta, X, out=None):
+        return super().gram(theta, X, out)
+
+
+@pytest.mark.parametrize("kernel", [Own(3.0), Own(3.0, "year"), Matern32(2.0, columns=["lon"]), Constant(2.0)])
+def test_kernels_on_columns_as_plain_values(kernel):
+    for each in (kernel, kernel.bound(INPUTS), (kernel + Linear(columns=-1)).bound(INPUTS)):
+        assert from_plain(to_plain("kernel", each), Registry([Own])) == each
 
 
 # Models
