@@ -9,11 +9,10 @@ import typer
 from gigagp.cli import fit_options, options
 from gigagp.cli.display import display
 from gigagp.cli.running import Interrupted, emit
-from gigagp.errors import InvalidInput, InvalidParameter, choose
+from gigagp.errors import InvalidInput, InvalidParameter
 
 if TYPE_CHECKING:
     from gigagp import HGPRegressor
-    from gigagp.kernels import Kernel
 
 EXAMPLE = options.example(
     "gigagp datasets make robot-arm -n 2000 -o arm.parquet",
@@ -69,7 +68,8 @@ def command(
 ) -> None:
     """Fit a model to a file, and save it in a folder."""
     settings = {
-        "kernel": kernel, "partition": partition, "leaf_size": leaf_size, "levels": levels, "branching": branching,
+        "kernel": None if kernel == "auto" else kernel,
+        "partition": partition, "leaf_size": leaf_size, "levels": levels, "branching": branching,
         "sharing": sharing, "combine": combine, "experts_per_query": experts_per_query, "experts": experts,
         "leaf": leaf, "inducing": inducing, "method": method, "neighbours": neighbours,
         "exact_neighbours": exact_neighbours, "calibrate": calibrate, "training": training, "noise": noise_model,
@@ -97,7 +97,7 @@ def _fit(
     check_destination(output, overwrite)
     test_rows = None if test_fraction is None else Share(test_fraction, settings["random_state"])
     parsers = {
-        "kernel": _kernel, "experts_per_query": _experts_per_query, "neighbours": _neighbours,
+        "experts_per_query": _experts_per_query, "neighbours": _neighbours,
         "noise_bounds": _noise_bounds,
     }  # fmt: skip
     model = HGPRegressor(**settings | {name: parse(settings[name]) for name, parse in parsers.items()})
@@ -115,23 +115,6 @@ def _fit(
             except InvalidInput as error:
                 raise InvalidInput(f"{error}; the model is saved in {output}") from error
     _report(model, output, checkpoint, scores, as_json)
-
-
-def _kernel(text: str) -> Kernel | None:
-    """A kernel by its name, or a sum of products of named kernels; None for auto."""
-    from gigagp import kernels
-
-    if text == "auto":
-        return None
-    total: Any = None
-    for term in text.split("+"):
-        product: Any = None
-        for name in term.split("*"):
-            factor = getattr(kernels, choose("--kernel", name.strip(), fit_options.KERNELS))()
-            product = factor if product is None else product * factor
-        total = product if total is None else total + product
-    result: Kernel = total
-    return result
 
 
 def _neighbours(text: str) -> int | str:
@@ -172,6 +155,7 @@ def _report(model: HGPRegressor, output: str, checkpoint: str | None, scores: An
         "model": output,
         "rows": report.rows,
         "dropped": report.dropped,
+        "copies": report.copies,
         "experts": report.leaves,
         "evidence_per_point": report.stages[-1].evidence_per_point if report.stages else None,
         "iterations": report.iterations,
@@ -185,6 +169,7 @@ def _report(model: HGPRegressor, output: str, checkpoint: str | None, scores: An
         "checkpoint": checkpoint,
     }
     dropped = f" ({report.dropped:,} dropped)" if report.dropped else ""
+    dropped += f" (and {report.copies:,} copies of them)" if report.copies else ""
     spent = sum(report.seconds.values())
     lines = [f"{output}: {report.rows:,} rows{dropped}, {report.leaves:,} experts, {spent:.1f} s"]
     if scores is not None:

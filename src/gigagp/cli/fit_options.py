@@ -6,16 +6,9 @@ from typing import Annotated
 
 import typer
 
-KERNELS = {
-    "squared-exponential": "SquaredExponential",
-    "matern12": "Matern12",
-    "matern32": "Matern32",
-    "matern52": "Matern52",
-    "rational-quadratic": "RationalQuadratic",
-    "periodic": "Periodic",
-    "linear": "Linear",
-    "constant": "Constant",
-}
+KERNELS = (
+    "squared-exponential", "matern12", "matern32", "matern52", "rational-quadratic", "periodic", "linear", "constant",
+)  # fmt: skip
 
 Target = Annotated[str, typer.Option("--target", "-t", help="Column to predict.", show_default=False)]
 Output = Annotated[str, typer.Option("--output", "-o", help="Folder for the model.", show_default=False)]
@@ -30,7 +23,8 @@ KernelName = Annotated[
     str,
     typer.Option(
         help=f"auto: the kernel that best predicts held-out rows; {', '.join(KERNELS)}; "
-        "or a combination of these with + and *, such as matern52+linear."
+        "or a combination of these with + and *, with arguments in the units of the data, such as "
+        '"periodic(period=24, columns=hour) + matern32".'
     ),
 ]
 Partition = Annotated[str, typer.Option(help="How rows are divided among experts: local, stratified or random.")]

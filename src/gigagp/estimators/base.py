@@ -86,6 +86,7 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
         """
         fit_settings = self._settings()
         partitioner(fit_settings.partition)
+        settings.kernel(fit_settings.kernel)
         settings.precision(fit_settings.dtype)
         memory.budget(fit_settings.memory)
         check_workers(fit_settings.n_jobs)
@@ -193,7 +194,7 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
         self, data: Any, output: str | os.PathLike[str], *, quantiles: Any = (), keep: Any = (), latent: bool = False,
         missing: str = "error", overwrite: bool = False, progress: Listener | None = None,
     ) -> PredictionReport:  # fmt: skip
-        """Predict data of any size and write the predictions to one Parquet file.
+        """Predict data of any size and write the predictions to one Parquet or CSV file.
 
         Its columns are mean, std and one per quantile, such as q0.05. The file appears only when it is complete. After
         an interruption the same call continues and gives the same file.
@@ -203,7 +204,7 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
         data : array, table or path
             As in `fit`. Columns are matched by name where both the data and the model have names.
         output : path
-            Path of the Parquet file.
+            Path of the file: Parquet if it ends in .parquet or .pq, CSV if it ends in .csv.
         quantiles : numbers between 0 and 1
             Quantiles to predict, one column each.
         keep : names of columns

@@ -26,9 +26,11 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    kernel : Kernel, default chosen
-        Covariance of the latent function; the values of its parameters are where training starts. They refer to
-        standardised inputs and targets, unless standardize=False. By default the kernel has one length-scale per column
+    kernel : Kernel or str, default chosen
+        Covariance of the latent function, or an expression such as "matern52" or
+        "periodic(period=24, columns=hour) + matern32". The values of its parameters are where training starts. Those of
+        a kernel with columns= are in the units of the data; those of a kernel without refer to standardised inputs and
+        targets, unless standardize=False. By default the kernel has one length-scale per column
         and is chosen among squared exponential, Matérn 5/2, 3/2 and 1/2 and rational quadratic by its predictions of
         held-out rows (see `report_.choices`). Up to about 2,000 rows several of these families are averaged. With
         partition "stratified" or "random" the default is the squared exponential.
@@ -126,7 +128,7 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        kernel: Kernel | None = None,
+        kernel: Kernel | str | None = None,
         *,
         partition: str | Partitioner = "local",
         leaf_size: int | None = None,

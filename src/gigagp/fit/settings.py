@@ -13,6 +13,7 @@ from gigagp.data.scaling import Moments
 from gigagp.errors import InvalidInput, InvalidParameter, choose
 from gigagp.fit.plan import Family
 from gigagp.kernels import Kernel, Matern12, Matern32, Matern52, RationalQuadratic
+from gigagp.kernels.expressions import parse
 
 # Rough kernels fit the same data with longer length-scales than the squared exponential.
 _STRETCHES = {Matern52: 1.1, Matern32: 1.3, Matern12: 3.0}
@@ -62,6 +63,17 @@ def families(kernel: Kernel) -> tuple[Family, ...]:
     matern = [Family(family().with_parameters(parameters), stretch) for family, stretch in _STRETCHES.items()]
     quadratic = RationalQuadratic()
     return Family(kernel), *matern, Family(quadratic.with_parameters((*parameters, quadratic.parameters[-1])))
+
+
+def kernel(value: Any) -> Kernel | None:
+    """A kernel, or an expression that describes one; None for "auto"."""
+    if value is None or (isinstance(value, str) and value == "auto"):
+        return None
+    if isinstance(value, str):
+        return parse(value)
+    if not isinstance(value, Kernel):
+        raise InvalidParameter(f"kernel must be a gigagp.kernels.Kernel, its name or None; got {value!r}")
+    return value
 
 
 def levels(name: str, value: Any) -> Array:

@@ -153,8 +153,7 @@ def _kernel(manifest: dict[str, Any], columns: int, registry: Registry) -> Kerne
     kernel = from_plain(manifest.get("kernel"), registry)
     if not isinstance(kernel, Kernel):
         raise ValueError("it does not describe a valid kernel")
-    sizes = {len(p.values) for p in kernel.parameters if p.per_feature}
-    require(sizes <= {columns}, "its kernel does not fit its number of columns")
+    require(kernel.fits(columns), "its kernel does not fit its number of columns")
     return kernel
 
 
@@ -370,6 +369,7 @@ def _report(
         dropped=count(content, "dropped"),
         outliers=tuple(_counts(content.get("outliers", []))),  # models of earlier versions have none
         outlier_count=count(content, "outlier_count") if "outlier_count" in content else 0,
+        copies=count(content, "copies") if "copies" in content else 0,
         calibration=_calibration(field(content, "calibration", dict)),
         choices=tuple(_plain(Candidate, each) for each in field(content, "choices", list)),
     )

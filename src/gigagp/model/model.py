@@ -83,11 +83,15 @@ class Model:
     @property
     def units(self) -> Units:
         """Names of columns and target, and their scales."""
-        return Units(
-            columns=self.feature_names or tuple(f"x{d}" for d in range(self.columns)),
+        features = self.encoding.features if self.encoding is not None else ()
+        kinds = [feature.kind for feature in features for _ in feature.names] or ["number"] * self.columns
+        return Units.of(
+            names=self.feature_names or tuple(f"x{d}" for d in range(self.columns)),
             target=self.target_name or "y",
-            widths=tuple(self.inputs.scale.tolist()),
+            kinds=kinds,
+            scales=self.inputs.scale,
             height=float(self.target.scale[0]),
+            kernel=self.committee.kernel,
         )
 
     @property

@@ -134,6 +134,7 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
             "dropped": int(report.dropped),
             "outliers": list(report.outliers),
             "outlier_count": int(report.outlier_count),
+            "copies": int(report.copies),
             "calibration": _describe_calibration(report.calibration),
             "choices": [{**asdict(choice), "score": to_number(choice.score)} for choice in report.choices],
         },
