@@ -175,7 +175,7 @@ def evidence(
     cholesky.inverse(A, D, T, S, p, work.team)
     trace = leaf.weights(alpha, A, p)
     gradient = np.append(kernel.pullback(theta[:-1], X, A, K), noise * trace)
-    return _checked(Evidence.of(value, gradient, p, jitter), expert)
+    return checked(Evidence.of(value, gradient, p, jitter), expert)
 
 
 @tiny_is_zero
@@ -195,7 +195,7 @@ def evidences(
     return [Evidence(row) if isfinite(row[0]) else None for row in sums]
 
 
-def _checked(evidence: Evidence, expert: int | None) -> Evidence:
+def checked(evidence: Evidence, expert: int | None) -> Evidence:
     """Raise NotFinite for a value that is not finite, before it contaminates the sum over all experts."""
     if not isfinite(evidence.sums[0]):
         who = "the expert" if expert is None else f"expert {expert}"

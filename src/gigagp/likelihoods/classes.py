@@ -1,0 +1,55 @@
+"""Classes as Bernoulli labels: one latent function for two classes, and one per class, against all others, for more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from gigagp.arrays import Array
+
+_ADDED = 0.5  # rows per class: the shares of classes with few rows stay away from 0
+
+
+@dataclass(frozen=True, eq=False)
+class Classes:
+    """How many rows each class has, and how much one of its rows counts. Rows have the numbers of their classes."""
+
+    counts: tuple[int, ...]
+    weights: tuple[float, ...]
+
+    @property
+    def number(self) -> int:
+        return len(self.counts)
+
+    @property
+    def latents(self) -> int:
+        """The number of latent functions."""
+        return 1 if self.number == 2 else self.number
+
+    @cached_property
+    def shares(self) -> Array:
+        """The share of each class in the weighted rows, which is the prediction far from all rows."""
+        weighted = (np.array(self.counts, float) + _ADDED) * np.array(self.weights)
+        return np.asarray(weighted / weighted.sum())
+
+    @cached_property
+    def means(self) -> Array:
+        """Prior means of the latent functions: the logits of the shares."""
+        shares = self.shares[1:] if self.number == 2 else self.shares
+        return np.log(shares) - np.log1p(-shares)
+
+    @cached_property
+    def row_weights(self) -> Array:
+        return np.array(self.weights, float)
+
+    @property
+    def entropy(self) -> float:
+        """The evidence per row, with its sign changed, of latent functions that are constant."""
+        shares = self.shares[1:] if self.number == 2 else self.shares
+        return float(-(shares * np.log(shares) + (1 - shares) * np.log1p(-shares)).sum())
+
+    def labels(self, codes: Array, latent: int) -> Array:
+        """The labels, 0 or 1, of rows with these numbers of classes, in the problem of one latent function."""
+        return np.asarray(codes == (1 if self.number == 2 else latent), float)
