@@ -29,6 +29,7 @@ from gigagp.tree import Tree
 
 _EXACT_ROWS = 1 << 24  # rows up to which all may be compared with the centre of a group
 _LARGEST_GROUP = 512  # rows
+_FEWEST_GROUPS = 8  # however many classes there are
 _MOST_TIMES = 8  # number of groups that a row may be in, on average
 _PROBES = 32  # queries by which the search through the cells is checked
 _PROBE_NEIGHBOURS = 64  # of each such query
@@ -78,6 +79,8 @@ class Groups:
     def around(self, metric: Array, count: int) -> tuple[ExpertStore, Runs]:
         """Groups around random rows, nearest in this metric."""
         store = self.stored.store
+        if self.plan.classes is not None:  # as much work as for one latent function
+            count = max(_FEWEST_GROUPS, count // self.plan.classes.latents)
         count = min(count, max(1, _MOST_TIMES * self.rows // self.size), self.rows)
         centres = np.sort(self.rng.choice(self.rows, count, replace=False))
         search = replace(self._model(self.plan.kernel, self.plan.start, metric, self.size), exact=self.exact)
@@ -96,7 +99,8 @@ class Groups:
 
     def evidence_of(self, kernel: Kernel, store: ExpertStore, cells: Runs, log: Log) -> Objective:
         tree = Tree.balanced(len(cells))
-        return log.recorded(summed_evidence(kernel, store, cells, tree, self.engine, self.plan.dof))
+        plan = self.plan
+        return log.recorded(summed_evidence(kernel, store, cells, tree, self.engine, plan.dof, plan.classes))
 
     def well_cut(self, kernel: Kernel, theta: Array) -> bool:
         """Whether the search through the cells finds nearly all of the nearest rows in the metric of theta.

@@ -33,22 +33,57 @@ _CLEAR_ERRORS = 2.0  # number of standard errors from a threshold at which more 
 
 @dataclass(frozen=True, eq=False)
 class HeldOutScore:
-    """Held-out predictions of some rows, the calibration learnt from them, and their score."""
+    """Held-out predictions of some rows, the calibration learnt from them, and the loss of each row."""
 
     rows: Array
     y: Array
-    prediction: LatentPrediction
-    calibration: Calibration
-
-    @cached_property
-    def losses(self) -> Array:
-        """The CRPS of each row."""
-        return self.calibration.crps(self.prediction, self.y)
+    prediction: Any
+    calibration: Any
+    losses: Array
 
     @property
     def score(self) -> float:
-        """The mean CRPS; infinite where there were too few rows, or no errors, to learn from."""
+        """The mean loss; infinite where there were too few rows, or no errors, to learn from."""
         return float(self.losses.mean()) if self.calibration.rows else np.inf
+
+
+class Scoring(Protocol):
+    """How a neighbourhood predicts held-out rows, and what these predictions are worth."""
+
+    def work(self, model: Neighbourhood) -> float:
+        """About how many multiplications one prediction takes."""
+
+    def predict(self, model: Neighbourhood, X: Array, engine: Engine, rows: Array) -> Any:
+        """Predictions of rows of the store, each without itself."""
+
+    def joined(self, parts: list[Any]) -> Any:
+        """The predictions of several sets of rows as one."""
+
+    def score(self, rows: Array, y: Array, prediction: Any, model: Neighbourhood) -> HeldOutScore:
+        """The predictions with the calibration that is learnt from them, and their losses."""
+
+
+@dataclass(frozen=True)
+class NumberScoring:
+    """Targets that are numbers: the loss is the CRPS."""
+
+    target: float  # variance of the target, in the model's units
+
+    def work(self, model: Neighbourhood) -> float:
+        return model.work
+
+    def predict(self, model: Neighbourhood, X: Array, engine: Engine, rows: Array) -> LatentPrediction:
+        return neighbourhood.predict(model, X, engine, held_out=rows)
+
+    def joined(self, parts: list[LatentPrediction]) -> LatentPrediction:
+        return LatentPrediction.joined(parts)
+
+    def score(
+        self, rows: Array, y: Array, prediction: LatentPrediction, model: Neighbourhood | Committee
+    ) -> HeldOutScore:
+        y = y.astype(float)
+        calibration = Calibration.learnt(prediction, y, setting(model, self.target))
+        return HeldOutScore(rows, y, prediction, calibration, calibration.crps(prediction, y))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from gigagp.arrays import Array
 from gigagp.combine import CombinationRule
 from gigagp.fit.training import Objective, Precision
 from gigagp.kernels.base import Kernel
+from gigagp.likelihoods import Classes
 from gigagp.partition import Partitioner, Shape
 
 
@@ -59,6 +60,7 @@ class Plan:
     exact_search: bool = False
     target_variance: float = 1.0  # in the units of the model
     train: bool = True  # False where the target is constant: there is nothing to learn
+    classes: Classes | None = None  # where targets are the numbers of classes
 
     @property
     def start(self) -> Array:
