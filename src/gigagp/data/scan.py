@@ -15,6 +15,7 @@ from gigagp.arrays import Array
 from gigagp.data.row_keys import row_keys
 from gigagp.data.scaling import Moments
 from gigagp.data.sources.rows import Block
+from gigagp.data.store import Targets, join_targets
 
 _SAMPLE_ROWS = 1 << 17  # rows of the largest sample
 _SAMPLE_BYTES = 1 << 26  # bytes of the largest sample
@@ -28,9 +29,9 @@ class Sample:
     keys: Array
     rows: Array
     X: Array
-    y: Array
+    y: Targets  # with the row noise beside the target where rows differ in noise
 
-    def first(self, count: int) -> tuple[Array, Array]:
+    def first(self, count: int) -> tuple[Array, Targets]:
         """Inputs and targets of the `count` smallest, in the order of the data."""
         order = np.argsort(self.rows[:count])
         return self.X[:count][order], self.y[:count][order]
@@ -58,11 +59,12 @@ def scan(blocks: Iterable[Block], seed: int, say: Callable[[int], None] = lambda
         if inputs is None or target is None:
             inputs, target = Moments(block.X[0]), Moments(block.y[:1])
             most = max(_LEAST_SAMPLE, min(_SAMPLE_ROWS, _SAMPLE_BYTES // (8 * (block.X.shape[1] + 1))))
-        inputs.add(block.X)
-        target.add(block.y[:, None])
+        inputs.add(block.X, block.weights)
+        target.add(block.y[:, None], block.weights)
         keys = row_keys(block.first_row, len(block.X), seed)
         small = np.flatnonzero(keys <= limit)
-        candidates.append((keys[small], block.first_row + small, block.X[small], block.y[small]))
+        targets = join_targets(block.y, block.row_noise)
+        candidates.append((keys[small], block.first_row + small, block.X[small], targets[small]))
         pending += len(small)
         rows += len(block.X)
         if pending > 2 * most:

@@ -27,6 +27,10 @@ R = TypeVar("R")
 _UNITS = 64
 _TOGETHER = 64  # leaves in one call: enough for Python to cost little, few enough for their values to be small
 
+# (leaf, inputs, targets, workspace) -> what the leaf says of its rows; where rows differ in noise, their row noise is a
+# fifth argument
+LeafValue = Callable[..., V]
+
 _own = threading.local()
 
 
@@ -45,13 +49,14 @@ class OverLeaves(Generic[V]):
     store: ExpertStore
     lists: RowLists
     leaves: Array | None  # the leaf at each place of the tree; None: they are the same
-    value: Callable[[int, Array, Array, Workspace], V]
+    value: LeafValue[V]
 
     def __call__(self, place: int, work: Workspace) -> V:
         leaf = self.leaf(place)
-        X, y = self.store.read(self.lists, leaf)
+        rows = self.lists.rows(leaf)
+        X, y = self.store.gather(rows)
         with naming(leaf):
-            return self.value(leaf, X, y, work)
+            return self.value(leaf, X, y, work, *_row_noise(self.store, rows))
 
     def each(self, places: range, work: Workspace) -> Iterator[V]:
         """The values of consecutive places, in order."""
@@ -69,9 +74,8 @@ class OverLeaves(Generic[V]):
 
 
 def each_run(
-    value: Callable[[int, Array, Array, Workspace], V], leaves: Array, store: ExpertStore, starts: Array, ends: Array,
-    work: Workspace,
-) -> Iterator[V]:  # fmt: skip
+    value: LeafValue[V], leaves: Array, store: ExpertStore, starts: Array, ends: Array, work: Workspace
+) -> Iterator[V]:
     """What each leaf says of its rows, starts[i] .. ends[i] of the store, in order.
 
     A value may have a method `several`, which takes many leaves in one call and returns None for those that must be
@@ -82,14 +86,21 @@ def each_run(
         part = slice(begin, begin + _TOGETHER)
         known = [None] * len(leaves[part])
         if several is not None:
-            known = several(store.X, store.y, starts[part], ends[part], work)
+            known = several(store.X, store.y, starts[part], ends[part], work, *_row_noise(store, slice(None)))
             store.touched(int((ends[part] - starts[part]).sum()), places=len(known))
         for leaf, first, end, result in zip(leaves[part].tolist(), starts[part], ends[part], known, strict=True):
             if result is None:
-                X, y = store.gather(slice(int(first), int(end)))
+                rows = slice(int(first), int(end))
+                X, y = store.gather(rows)
                 with naming(leaf):
-                    result = value(leaf, X, y, work)  # noqa: PLW2901
+                    result = value(leaf, X, y, work, *_row_noise(store, rows))  # noqa: PLW2901
             yield result
+
+
+def _row_noise(store: ExpertStore, rows: slice | Array) -> tuple[Array, ...]:
+    """The last argument of a leaf's value, which is passed only where rows differ in noise."""
+    row_noise = store.noise_of(rows)
+    return () if row_noise is None else (row_noise,)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -17,9 +17,9 @@ from gigagp.arrays import Array
 from gigagp.combine import rule
 from gigagp.data.sources import Encoding, Rows, Share, open_rows
 from gigagp.data.validation import check_columns, check_finite
-from gigagp.engines import Engine, check_workers, is_client
+from gigagp.engines import check_workers, is_client
 from gigagp.errors import InvalidInput, InvalidParameter
-from gigagp.estimators.input_rows import array_rows, is_source
+from gigagp.estimators.input_rows import array_rows, check_options_of_sources, is_source
 from gigagp.estimators.user_warnings import warn_user
 from gigagp.fit import settings
 from gigagp.fit.checkpoint import Checkpoint
@@ -52,10 +52,10 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
     """Base class of the scikit-learn estimators: the constructor stores parameters, `fit` sets `model_`."""
 
     def fit(
-        self, X: Any, y: Any = None, *, features: Any = None, drop: Any = (), categorical: Any = (),
-        missing: str = "error", store: str | os.PathLike[str] | None = None,
-        checkpoint: str | os.PathLike[str] | None = None, share: Share | None = None,
-        progress: Listener | None = None,
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, noise_std: Any = None, learn_noise: bool = True,
+        features: Any = None, drop: Any = (), categorical: Any = (), missing: str = "error",
+        store: str | os.PathLike[str] | None = None, checkpoint: str | os.PathLike[str] | None = None,
+        share: Share | None = None, progress: Listener | None = None,
     ) -> Self:  # fmt: skip
         """Fit the model: divide the rows among experts and train the kernel parameters that they share.
 
@@ -66,6 +66,14 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
             glob), CSV or CSV.gz file; also addresses that pyarrow supports, such as s3://.
         y : array or str
             The targets, or the name of their column in X.
+        sample_weight : array or str
+            The weight w of each row, or the name of its column: the row's noise variance is divided by w, as if the
+            row had been given w times, with independent noise. A row of weight zero is left out.
+        noise_std : array or str
+            The known standard deviation of the noise of each row's target, in the target's units, or the name of its
+            column. Its square is added to the noise variance that is learnt.
+        learn_noise : bool
+            False if the rows have no noise but the known one: then no noise variance is learnt.
         features, drop, categorical : names of columns
             Columns to use, to leave out, and to encode as one 0/1 column per category.
         missing : {"error", "drop"}
@@ -86,27 +94,34 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
         memory.budget(fit_settings.memory)
         check_workers(fit_settings.n_jobs)
         seed = settings.seed(fit_settings.random_state)
+        learn_noise = settings.switch("learn_noise", learn_noise)
+        if not learn_noise and noise_std is None:
+            raise InvalidParameter("learn_noise=False needs noise_std=, the known noise of each row")
         if store is not None and checkpoint is not None:
             raise InvalidParameter("pass store= or checkpoint=, not both: a checkpoint contains its own store")
         tell = make_listener(self.verbose, progress)
         with self._unharmed(), ExitStack() as open_files:
             if is_source(X, y):
                 rows = open_rows(
-                    X, y, features=features, drop=drop, categorical=categorical, missing=missing, share=share
-                )
+                    X, y, features=features, drop=drop, categorical=categorical, missing=missing, share=share,
+                    weights=sample_weight, deviations=noise_std,
+                )  # fmt: skip
                 encoding: Encoding | None = rows.encoding
                 names = tuple(map(str, rows.feature_names)) if rows.source.named else None
             else:
-                rows, encoding = array_rows(self, X, y, features, drop, categorical, missing, share), None
+                check_options_of_sources(features, drop, categorical, missing, share, (sample_weight, noise_std))
+                rows, encoding = array_rows(self, X, y, sample_weight, noise_std), None
                 names = tuple(map(str, self.feature_names_in_)) if hasattr(self, "feature_names_in_") else None
             saved_progress = None
             if checkpoint is not None:
                 identity, entropy = self._identity(rows, seed), int(seed.entropy)  # type: ignore[arg-type]
+                if not learn_noise:
+                    identity["learn_noise"] = "False"
                 saved_progress = open_files.enter_context(closing(Checkpoint(Path(checkpoint), identity, entropy)))
                 seed = np.random.SeedSequence(saved_progress.seed)
             model = fit_model(
                 rows, fit_settings, seed, store=store, checkpoint=saved_progress, encoding=encoding,
-                feature_names=names, tell=tell,
+                feature_names=names, tell=tell, learn_noise=learn_noise,
             )  # fmt: skip
             self._take(model)
         warn_user(model.report, model.units)
@@ -250,7 +265,7 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
         predictor = self.predictor_
         carried = prediction_files.bytes_of_kept(rows) + 32 * (2 + len(levels))
         with predictor.engine() as engine:
-            answer = _mean_and_deviation(predictor, engine, bool(latent))
+            answer = predictor.mean_and_deviation(engine, bool(latent))
             shape = Shape.gaussian() if latent else predictor.calibration.shape
             task = prediction_files.Task(
                 rows, answer, shape.quantile, levels, bool(latent), fingerprint(predictor.state()),
@@ -289,7 +304,7 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
         rows = open_rows(data, target, encoding=self.model_.reading, missing=missing, share=share)
         predictor = self.predictor_
         with predictor.engine() as engine:
-            answer = _mean_and_deviation(predictor, engine, latent=False)
+            answer = predictor.mean_and_deviation(engine)
             at_once = predictor.queries_at_once(memory.budget(self.memory), _BYTES_PER_SCORED_ROW)
             tell = make_listener(self.verbose, progress)
             return evaluate(rows, answer, predictor.calibration.shape, at_once, tell, each)
@@ -377,14 +392,3 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
             return diagram
         parameters = self.units_.parameters(self.kernel_, self.noise_variance_)
         return diagram + summary_html(self.report_, self.tree_, parameters)
-
-
-def _mean_and_deviation(predictor: Predictor, engine: Engine, latent: bool) -> Callable[[Array], tuple[Array, Array]]:
-    """The predictions of a predictor as a function of the inputs alone."""
-
-    def predict(X: Array) -> tuple[Array, Array]:
-        mean, deviation = predictor.predict(X, engine, latent=latent)
-        assert deviation is not None
-        return mean, deviation
-
-    return predict

@@ -201,7 +201,7 @@ def _read_scan(path: Path) -> Scan | None:
 def _scan_arrays(scan: Scan) -> dict[str, Array]:
     sample = scan.sample
     arrays = {"keys": sample.keys, "rows": sample.rows, "X": sample.X, "y": sample.y}
-    arrays["dropped"] = np.array(scan.dropped)
+    arrays["count"], arrays["dropped"] = np.array(scan.rows), np.array(scan.dropped)
     for name, moments in (("inputs", scan.inputs), ("target", scan.target)):
         arrays[name] = moments.state()
     return arrays
@@ -210,4 +210,4 @@ def _scan_arrays(scan: Scan) -> dict[str, Array]:
 def _scan_from(arrays: dict[str, Array]) -> Scan:
     inputs, target = Moments.from_state(arrays["inputs"]), Moments.from_state(arrays["target"])
     sample = Sample(arrays["keys"], arrays["rows"], arrays["X"], arrays["y"])
-    return Scan(inputs.count, inputs, target, sample, int(arrays["dropped"]))
+    return Scan(int(arrays["count"]), inputs, target, sample, int(arrays["dropped"]))

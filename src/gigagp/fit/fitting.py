@@ -10,7 +10,7 @@ import numpy as np
 
 from gigagp import memory
 from gigagp.data.folders import TemporaryFolder
-from gigagp.data.scaled import ScaledRows, StreamedRows
+from gigagp.data.scaled import ScaledRows, StreamedRows, scaled_targets
 from gigagp.data.scaling import BLOCK, Scaling
 from gigagp.data.scan import Sample, Scan, scan
 from gigagp.data.sources import Encoding, Rows
@@ -22,6 +22,7 @@ from gigagp.fit.plan import NoLog, Seeds
 from gigagp.fit.planning import make_plan
 from gigagp.fit.settings import FitSettings
 from gigagp.fit.store_writer import DiskStorage, MemoryStorage, Storage
+from gigagp.linalg.row_noise import COLUMNS
 from gigagp.model.factor_cache import FactorCache
 from gigagp.model.model import CommitteeDefaults, Model
 from gigagp.partition import partitioner
@@ -31,25 +32,27 @@ from gigagp.progress import Counter, Listener, silent
 def fit_model(
     rows: Rows, options: FitSettings, seed: np.random.SeedSequence, *, store: str | os.PathLike[str] | None,
     checkpoint: Checkpoint | None, encoding: Encoding | None, feature_names: tuple[str, ...] | None, tell: Listener,
+    learn_noise: bool = True,
 ) -> Model:  # fmt: skip
     """Fit a model to the rows of a source.
 
     store : folder for the sorted rows where they exceed the memory budget; a temporary one where it is None
     checkpoint : where progress is kept; its seed replaces `seed`
     encoding : how the columns of a table or file become numbers; None for arrays
+    learn_noise : False where rows have no noise but the known one
     """
     seeds = Seeds.of(seed)
     dtype, budget = settings.precision(options.dtype), memory.budget(options.memory)
     data = _scanned(rows, seeds, checkpoint, tell)
     parts = partitioner(options.partition)
-    plan = make_plan(options, data, parts)
+    plan = make_plan(options, data, parts, learn_noise)
     target = data.target.scaling() if options.standardize else Scaling.identity(1)
     inputs = data.inputs.scaling() if options.standardize else Scaling.identity(rows.n_features)
     sample = Sample(
         data.sample.keys,
         data.sample.rows,
         inputs.apply(data.sample.X, dtype),
-        target.apply(data.sample.y[:, None], dtype)[:, 0],
+        scaled_targets(data.sample.y, target, dtype),
     )
     streamed = StreamedRows(rows, data.rows, inputs, target, dtype, Counter("store", data.rows, tell))
     scaled: ScaledRows = streamed
@@ -57,7 +60,7 @@ def fit_model(
     log = NoLog() if checkpoint is None else checkpoint.log
     try:
         with one_blas_thread(), open_engine(options.engine, options.n_jobs) as engine:
-            if engine.reads_files or _bytes_in_memory(data.rows, rows.n_features, dtype) > budget:
+            if engine.reads_files or _bytes_in_memory(data.rows, rows, dtype) > budget:
                 storage = on_disk = _disk_storage(checkpoint, store, budget, rows, tell)
                 engine.use_folder(on_disk.folder)
             else:
@@ -96,9 +99,10 @@ def _scanned(rows: Rows, seeds: Seeds, checkpoint: Checkpoint | None, tell: List
     return data
 
 
-def _bytes_in_memory(rows: int, columns: int, dtype: np.dtype[Any]) -> int:
+def _bytes_in_memory(count: int, rows: Rows, dtype: np.dtype[Any]) -> int:
     """Bytes that a fit in memory needs: the scaled rows, the same rows sorted, and row numbers."""
-    return rows * (2 * (columns + 1) * dtype.itemsize + 32)
+    columns = rows.n_features + (1 if rows.noise is None else 1 + COLUMNS)
+    return count * (2 * columns * dtype.itemsize + 32)
 
 
 def _disk_storage(

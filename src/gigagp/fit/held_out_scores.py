@@ -7,7 +7,7 @@ that know repeated targets to many digits, whatever their other errors.) All can
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -17,6 +17,7 @@ from gigagp.engines import Engine
 from gigagp.model import neighbourhood
 from gigagp.model.calibration import Calibration, Setting
 from gigagp.model.committee import Committee
+from gigagp.model.held_out import with_row_noise
 from gigagp.model.latent import LatentPrediction
 from gigagp.model.neighbourhood import Neighbourhood
 
@@ -157,7 +158,7 @@ class Scorer:
             return previous
         X, y = model.store.gather(rows)
         prediction = neighbourhood.predict(model, np.ascontiguousarray(X), self.engine, held_out=rows)
-        joined = LatentPrediction.joined([previous.prediction, prediction])
+        joined = LatentPrediction.joined([replace(previous.prediction, noise=None), prediction])
         return self.with_calibration(np.append(previous.rows, rows), np.append(previous.y, y), joined, model)
 
     def compare(
@@ -190,8 +191,9 @@ class Scorer:
         self, rows: Array, y: Array, prediction: LatentPrediction, model: Neighbourhood | Committee
     ) -> HeldOutScore:
         """Held-out predictions with the calibration that is learnt from them."""
-        y = y.astype(float)
-        return HeldOutScore(rows, y, prediction, Calibration.learnt(prediction, y, setting(model, self.target)))
+        y, prediction = y.astype(float), with_row_noise(prediction, model.noise, model.store, rows)
+        here = setting(model, self.target).at_rows(prediction.noise)
+        return HeldOutScore(rows, y, prediction, Calibration.learnt(prediction, y, here))
 
 
 def setting(model: Neighbourhood | Committee, target: float) -> Setting:

@@ -6,7 +6,7 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.data.scan import Sample
-from gigagp.data.store import frozen
+from gigagp.data.store import frozen, split_targets
 from gigagp.engines import Engine
 from gigagp.expert import Evidence
 from gigagp.fit.plan import Log, Plan
@@ -24,8 +24,10 @@ _SHORTER = (0.3, 0.1, 0.03, 0.01)  # factors of the length-scales at further sta
 
 def rough_theta(plan: Plan, sample: Sample, engine: Engine, log: Log, trace: Trace) -> list[Optimum]:
     """Optimisations on a few rows, the best one last; with more starts where the first finds only noise."""
-    X, y = sample.first(_ROWS if plan.classes is None else int(_CLASS_ROWS / plan.classes.latents ** (1 / 3)))
-    evidence = log.recorded(_one_expert(plan, frozen(X), frozen(y), engine))
+    rows = _ROWS if plan.classes is None else int(_CLASS_ROWS / plan.classes.latents ** (1 / 3))
+    X, targets = sample.first(rows)
+    y, row_noise = split_targets(targets)
+    evidence = log.recorded(_one_expert(plan, frozen(X), frozen(y), row_noise, engine))
     climbs = [maximise("rough theta", evidence, None, plan.start, plan.bounds, trace, ROUGH, _ITERATIONS)]
     if _is_noise(climbs[-1], y, plan.classes):
         starts = [plan.start + np.log(s) * np.array(["lengthscale" in name for name in plan.names]) for s in _SHORTER]
@@ -42,11 +44,11 @@ def _is_noise(optimum: Optimum, y: Array, classes: Classes | None) -> bool:
     return bool(optimum.stage.evidence_per_point < -0.5 * np.log(2 * np.pi * np.e * variance) + _LEAST_GAIN)
 
 
-def _one_expert(plan: Plan, X: Array, y: Array, engine: Engine) -> Objective:
+def _one_expert(plan: Plan, X: Array, y: Array, row_noise: Array | None, engine: Engine) -> Objective:
     tree = Tree.regular(1, 1)
 
     def evidence(theta: Array, leaves: Array | None) -> Evidence:
         value = leaf_evidence(plan.kernel, theta, np.inf, plan.classes)
-        return engine.sum(tree, lambda leaf, work: value(leaf, X, y, work))
+        return engine.sum(tree, lambda leaf, work: value(leaf, X, y, work, row_noise))
 
     return evidence

@@ -189,7 +189,7 @@ class _CellCutter:
         if groups.well_cut(plan.kernel, theta):
             return groups
         store = groups.stored.store
-        data = StoredRows(store) if store.mapped else ArrayRows(store.X, store.y)
+        data = StoredRows(store) if store.mapped else ArrayRows(store.X, store.targets_of(slice(None)))
         self.storage = self.storage.second()
         stored = _store_rows(plan, data, theta, self.sample, self.engine, self.seeds, self.storage)
         return replace(groups, stored=stored)

@@ -231,11 +231,12 @@ def _calibration(content: dict[str, Any]) -> Calibration:
     values = content.get("setting")
     setting = None
     if values is not None:
-        require(isinstance(values, list) and len(values) == 3, "its calibration is not valid")
-        noise, prior, target = values
-        for value in (noise, target, 1.0 if prior is None else prior):
+        require(isinstance(values, list) and len(values) in (3, 4), "its calibration is not valid")
+        noise, prior, target, *row_noise = values
+        for value in (noise, target, 1.0 if prior is None else prior, *row_noise):
             require(isinstance(value, float | int) and 0 < value < np.inf, "its calibration is not valid")
-        setting = Setting(float(noise), None if prior is None else float(prior), float(target))
+        prior = None if prior is None else float(prior)
+        setting = Setting(float(noise), prior, float(target), float(row_noise[0]) if row_noise else None)
     rows = count(content, "rows")
     require((rows == 0) == (setting is None), "its calibration is not valid")
     return Calibration(coefficients, floor, Shape(weights, widths), setting, rows, number(content, "score"))

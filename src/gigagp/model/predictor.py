@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,6 +80,16 @@ class Predictor:
         """Mean and standard deviation of y, or with `latent` of f, at checked queries in the user's units."""
         return self.in_units(self.latent_prediction(self.scaled(X), engine, with_variance), latent)
 
+    def mean_and_deviation(self, engine: Engine, latent: bool = False) -> Callable[[Array], tuple[Array, Array]]:
+        """`predict` as a function of the inputs alone."""
+
+        def predict(X: Array) -> tuple[Array, Array]:
+            mean, deviation = self.predict(X, engine, latent=latent)
+            assert deviation is not None
+            return mean, deviation
+
+        return predict
+
     def distribution(self, mean: Array, deviation: Array) -> PredictiveDistribution:
         """The distribution of y that belongs to a mean and a standard deviation of `predict`."""
         return PredictiveDistribution(mean, deviation, self.calibration.shape)
@@ -118,7 +128,7 @@ class Predictor:
         if self.calibration.rows:
             variance = self.calibration.variance(prediction, latent)
         else:
-            noise = (self.mixture or self.model.committee).noise
+            noise = (self.mixture or self.model.committee).noise if prediction.noise is None else prediction.noise
             variance = np.maximum(prediction.variance, 0.0) if latent else prediction.variance + noise
             if self.neighbourhood is None and self.mixture is None:
                 variance = variance * prediction.misfit**2
@@ -157,4 +167,6 @@ class Predictor:
         for member in () if self.mixture is None else self.mixture.members:
             yield described((member.kernel, member.weight))
             yield from (member.theta, member.errors)
+        if c.store.row_noise is not None:
+            yield c.store.row_noise
         c.store.release()

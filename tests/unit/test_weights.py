@@ -1,0 +1,147 @@
+"""Weights and known noise of rows through `fit`: what they mean, and that every way to fit respects them."""
+
+import numpy as np
+import pytest
+
+from gigagp import HGPRegressor
+from gigagp.errors import InvalidInput, InvalidParameter
+
+SETTINGS = {
+    "mixture": {},
+    "neighbourhood": {"method": "neighbourhood", "neighbours": 20},
+    "committee": {"method": "committee", "leaf_size": 60, "sharing": 2.0},
+    "stratified": {"partition": "stratified", "leaf_size": 80},
+}
+
+
+def rows(n=240, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, 2))
+    deviations = np.where(X[:, 0] > 0, 0.5, 0.05)
+    y = np.sin(3 * X[:, 0]) + X[:, 1] + deviations * rng.standard_normal(n)
+    return X, y, deviations
+
+
+def model(**options):
+    return HGPRegressor(random_state=0, n_jobs=1, **options)
+
+
+def predictions(fitted):
+    Z = np.random.default_rng(9).uniform(-1, 1, (50, 2))
+    return np.concatenate(fitted.predict(Z, return_std=True))
+
+
+@pytest.mark.parametrize("way", SETTINGS)
+def test_a_row_of_weight_zero_is_absent(way):
+    """To the bit: such rows are left out before anything else happens, whatever their values."""
+    X, y, deviations = rows()
+    weights = np.random.default_rng(1).integers(0, 3, len(y)).astype(float)
+    some = weights > 0
+    y[~some] *= 1e6
+    whole = model(**SETTINGS[way]).fit(X, y, weights, noise_std=deviations)
+    part = model(**SETTINGS[way]).fit(X[some], y[some], weights[some], noise_std=deviations[some])
+    np.testing.assert_array_equal(predictions(whole), predictions(part))
+    assert whole.report_.rows == some.sum()
+
+
+@pytest.mark.parametrize("way", SETTINGS)
+def test_known_noise_is_used(way):
+    """Rows of deviation .05 and .5: f is predicted better with the known noise than without it."""
+    X, y, deviations = rows(600)
+    Z, _, _ = rows(400, seed=2)
+    truth = np.sin(3 * Z[:, 0]) + Z[:, 1]
+    errors = [
+        np.sqrt(np.mean((model(**SETTINGS[way]).fit(X, y, **options).predict(Z) - truth) ** 2))
+        for options in ({}, {"noise_std": deviations}, {"sample_weight": (0.05 / deviations) ** 2})
+    ]
+    assert errors[1] < 0.95 * errors[0]
+    assert errors[2] < 0.95 * errors[0]
+
+
+def test_known_noise_is_not_learnt_again():
+    """The learnt noise is what the known one leaves unexplained."""
+    X, y, deviations = rows(600)
+    plain, known = model().fit(X, y), model().fit(X, y, noise_std=deviations)
+    only_known = model().fit(X, y, noise_std=deviations, learn_noise=False)
+    assert plain.noise_variance_ > 0.05
+    assert known.noise_variance_ < 0.01
+    assert only_known.noise_variance_ < 1e-8
+
+
+def test_weight_two_is_the_row_given_twice():
+    """At the same theta: moments, evidence and its gradient agree to rounding, but for a constant of the noise.
+
+    The optimum of the noise differs, since copies that agree exactly are evidence of little noise.
+    """
+    X, y, _ = rows(150)
+    weights = np.random.default_rng(1).integers(1, 3, len(y))
+    one_leaf = {"partition": "stratified", "leaf_size": 1000}
+    twice = np.repeat(np.arange(len(y)), weights)
+    a = model(**one_leaf).fit(X, y, weights)
+    b = model(**one_leaf).fit(X[twice], y[twice])
+    np.testing.assert_allclose(a.model_.inputs.scale, b.model_.inputs.scale, rtol=1e-12)
+    np.testing.assert_allclose(a.model_.target.centre, b.model_.target.centre, rtol=1e-10, atol=1e-12)
+    value_a, slope_a = a.log_marginal_likelihood(b.theta_, eval_gradient=True)
+    value_b, slope_b = b.log_marginal_likelihood(b.theta_, eval_gradient=True)
+    # Two copies with noise s^2 have the density of their mean, with s^2 / 2, times that of their difference, zero.
+    copies, noise = int((weights == 2).sum()), np.exp(b.theta_[-1])
+    assert value_b == pytest.approx(value_a - copies * np.log(2 * np.sqrt(np.pi * noise)), rel=1e-8)
+    np.testing.assert_allclose(slope_a[:-1], slope_b[:-1], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("engine", ["serial", "processes"])
+@pytest.mark.parametrize("way", ["neighbourhood", "committee"])
+def test_every_engine_gives_the_same_model(engine, way):
+    X, y, deviations = rows()
+    weights = np.random.default_rng(1).uniform(0.5, 2, len(y))
+    own = model(**SETTINGS[way]).fit(X, y, weights, noise_std=deviations)
+    other = HGPRegressor(random_state=0, engine=engine, n_jobs=2, **SETTINGS[way])
+    np.testing.assert_array_equal(predictions(own), predictions(other.fit(X, y, weights, noise_std=deviations)))
+
+
+@pytest.mark.parametrize("way", SETTINGS)
+def test_a_saved_model_predicts_the_same(way, tmp_path):
+    X, y, deviations = rows()
+    fitted = model(**SETTINGS[way]).fit(X, y, noise_std=deviations)
+    fitted.save(tmp_path / "model")
+    loaded = HGPRegressor.load(tmp_path / "model")
+    np.testing.assert_array_equal(predictions(loaded), predictions(fitted))
+    np.testing.assert_array_equal(loaded.model_.store.row_noise, fitted.model_.store.row_noise)
+
+
+BAD = {
+    "negative": ({"sample_weight": -1.0}, "sample_weight has the weight -1 at row 3"),
+    "missing": ({"sample_weight": np.nan}, "sample_weight has the weight nan at row 3"),
+    "infinite": ({"sample_weight": np.inf}, "sample_weight has the weight inf at row 3"),
+    "negative noise": ({"noise_std": -0.5}, "noise_std has the noise_std -0.5 at row 3"),
+    "missing noise": ({"noise_std": np.nan}, "at row 3"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_numbers_are_refused_by_row(name):
+    X, y, _ = rows(20)
+    (bad,), message = (BAD[name][0].items(),), BAD[name][1]
+    ((option, value),) = bad
+    numbers = np.ones(20)
+    numbers[3] = value
+    with pytest.raises(InvalidInput, match=message):
+        model().fit(X, y, **{option: numbers})
+
+
+def test_bad_shapes_are_refused():
+    X, y, _ = rows(20)
+    with pytest.raises(InvalidInput, match="20 rows and sample_weight has 19"):
+        model().fit(X, y, np.ones(19))
+    with pytest.raises(InvalidInput, match="one dimension"):
+        model().fit(X, y, np.ones((20, 1)))
+    with pytest.raises(InvalidInput, match="have the weight zero"):
+        model().fit(X, y, np.zeros(20))
+    with pytest.raises(InvalidInput, match="needs at least 2"):
+        model().fit(X, y, np.eye(20)[0])
+    with pytest.raises(InvalidInput, match="must be numbers"):
+        model().fit(X, y, ["a"] * 20)
+    with pytest.raises(InvalidParameter, match="names a column"):
+        model().fit(X, y, "weight")
+    with pytest.raises(InvalidParameter, match="needs noise_std"):
+        model().fit(X, y, learn_noise=False)
