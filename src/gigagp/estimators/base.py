@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gigagp import memory
@@ -27,6 +27,7 @@ from gigagp.fit.fitting import fit_model
 from gigagp.fit.settings import FitSettings
 from gigagp.fit.training import summed_evidence
 from gigagp.kernels import Kernel
+from gigagp.model.class_model import ClassModel
 from gigagp.model.distribution import Shape
 from gigagp.model.evaluation import BlockListener, Evaluation, evaluate
 from gigagp.model.fingerprint import described, fingerprint
@@ -104,7 +105,7 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
             if is_source(X, y):
                 rows = open_rows(
                     X, y, features=features, drop=drop, categorical=categorical, missing=missing, share=share,
-                    weights=sample_weight, deviations=noise_std,
+                    weights=sample_weight, deviations=noise_std, labels=() if isinstance(self, ClassifierMixin) else None,
                 )  # fmt: skip
                 encoding: Encoding | None = rows.encoding
                 names = tuple(map(str, rows.feature_names)) if rows.source.named else None
@@ -121,7 +122,7 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
                 seed = np.random.SeedSequence(saved_progress.seed)
             model = fit_model(
                 rows, fit_settings, seed, store=store, checkpoint=saved_progress, encoding=encoding,
-                feature_names=names, tell=tell, learn_noise=learn_noise,
+                feature_names=names, tell=tell, learn_noise=learn_noise, classes=self._class_model(rows),
             )  # fmt: skip
             self._take(model)
         warn_user(model.report, model.units)
@@ -129,6 +130,10 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _settings(self) -> FitSettings:
         return FitSettings(**self.get_params(deep=False))
+
+    def _class_model(self, rows: Rows) -> ClassModel | None:
+        """The classes of the rows, for estimators whose targets are classes."""
+        return None
 
     def _take(self, model: Model) -> None:
         """Set the fitted attributes from a model."""
@@ -331,7 +336,8 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
             raise InvalidParameter(f"theta must have {len(model.theta)} log-parameters; got shape {theta.shape}")
         c = model.committee
         with predictor.engine() as engine:
-            evidence = summed_evidence(c.kernel, c.store, model.cells, c.tree, engine, c.dof)
+            classes = None if model.classes is None else model.classes.classes
+            evidence = summed_evidence(c.kernel, c.store, model.cells, c.tree, engine, c.dof, classes)
             total = evidence(theta, None)
         return (total.value, total.gradient.copy()) if eval_gradient else total.value
 
@@ -363,7 +369,14 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
             False to load faster, without comparing the rows with their checksums.
 
         """
-        model, parameters = load_model(folder, kernels=kernels, verify=verify)
+        return cls.of_model(*load_model(folder, kernels=kernels, verify=verify), folder)
+
+    @classmethod
+    def of_model(cls, model: Model, parameters: dict[str, Any], folder: str | os.PathLike[str]) -> Self:
+        """The estimator of a model that was loaded from a folder, with the parameters that were saved there."""
+        if (model.classes is not None) != issubclass(cls, ClassifierMixin):
+            other = "HGPRegressor" if model.classes is None else "HGPClassifier"
+            raise InvalidInput(f"the model in {folder} is a {other}; load it with {other}.load or gigagp.load")
         unknown = ", ".join(sorted(set(parameters) - set(cls._get_param_names())))
         if unknown:
             raise InvalidInput(

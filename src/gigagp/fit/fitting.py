@@ -19,10 +19,12 @@ from gigagp.errors import InvalidInput
 from gigagp.fit import settings, stages
 from gigagp.fit.checkpoint import Checkpoint
 from gigagp.fit.plan import NoLog, Seeds
-from gigagp.fit.planning import make_plan
+from gigagp.fit.planning import make_plan, plan_for_classes
 from gigagp.fit.settings import FitSettings
 from gigagp.fit.store_writer import DiskStorage, MemoryStorage, Storage
 from gigagp.linalg.row_noise import COLUMNS
+from gigagp.model.class_calibration import ClassCalibration
+from gigagp.model.class_model import ClassModel
 from gigagp.model.factor_cache import FactorCache
 from gigagp.model.model import CommitteeDefaults, Model
 from gigagp.partition import partitioner
@@ -32,7 +34,7 @@ from gigagp.progress import Counter, Listener, silent
 def fit_model(
     rows: Rows, options: FitSettings, seed: np.random.SeedSequence, *, store: str | os.PathLike[str] | None,
     checkpoint: Checkpoint | None, encoding: Encoding | None, feature_names: tuple[str, ...] | None, tell: Listener,
-    learn_noise: bool = True,
+    learn_noise: bool = True, classes: ClassModel | None = None,
 ) -> Model:  # fmt: skip
     """Fit a model to the rows of a source.
 
@@ -40,13 +42,16 @@ def fit_model(
     checkpoint : where progress is kept; its seed replaces `seed`
     encoding : how the columns of a table or file become numbers; None for arrays
     learn_noise : False where rows have no noise but the known one
+    classes : where targets are the numbers of classes, before calibration
     """
     seeds = Seeds.of(seed)
     dtype, budget = settings.precision(options.dtype), memory.budget(options.memory)
     data = _scanned(rows, seeds, checkpoint, tell)
     parts = partitioner(options.partition)
     plan = make_plan(options, data, parts, learn_noise)
-    target = data.target.scaling() if options.standardize else Scaling.identity(1)
+    if classes is not None:
+        plan = plan_for_classes(plan, options, classes.classes)
+    target = data.target.scaling() if options.standardize and classes is None else Scaling.identity(1)
     inputs = data.inputs.scaling() if options.standardize else Scaling.identity(rows.n_features)
     sample = Sample(
         data.sample.keys,
@@ -83,7 +88,12 @@ def fit_model(
         encoding=encoding,
         feature_names=feature_names,
         target_name=rows.target.column if rows.target and not rows.target.beside else None,
+        classes=_calibrated(classes, result.class_calibration),
     )
+
+
+def _calibrated(classes: ClassModel | None, calibration: ClassCalibration | None) -> ClassModel | None:
+    return classes if classes is None or calibration is None else replace(classes, calibration=calibration)
 
 
 def _scanned(rows: Rows, seeds: Seeds, checkpoint: Checkpoint | None, tell: Listener) -> Scan:

@@ -8,7 +8,7 @@ that know repeated targets to many digits, whatever their other errors.) All can
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -57,10 +57,10 @@ class Scoring(Protocol):
     def predict(self, model: Neighbourhood, X: Array, engine: Engine, rows: Array) -> Any:
         """Predictions of rows of the store, each without itself."""
 
-    def joined(self, parts: list[Any]) -> Any:
-        """The predictions of several sets of rows as one."""
+    def joined(self, first: Any, second: Any) -> Any:
+        """The predictions of two sets of rows as one."""
 
-    def score(self, rows: Array, y: Array, prediction: Any, model: Neighbourhood) -> HeldOutScore:
+    def score(self, rows: Array, y: Array, prediction: Any, model: Any) -> HeldOutScore:
         """The predictions with the calibration that is learnt from them, and their losses."""
 
 
@@ -76,15 +76,16 @@ class NumberScoring:
     def predict(self, model: Neighbourhood, X: Array, engine: Engine, rows: Array) -> LatentPrediction:
         return neighbourhood.predict(model, X, engine, held_out=rows)
 
-    def joined(self, parts: list[LatentPrediction]) -> LatentPrediction:
-        return LatentPrediction.joined(parts)
+    def joined(self, first: LatentPrediction, second: LatentPrediction) -> LatentPrediction:
+        return LatentPrediction.joined([replace(first, noise=None), second])
 
     def score(
         self, rows: Array, y: Array, prediction: LatentPrediction, model: Neighbourhood | Committee
     ) -> HeldOutScore:
-        y = y.astype(float)
-        calibration = Calibration.learnt(prediction, y, setting(model, self.target))
-        return HeldOutScore(rows, y, prediction, calibration, calibration.crps(prediction, y))
+        y, prediction = y.astype(float), with_row_noise(prediction, model.noise, model.store, rows)
+        calibration = Calibration.learnt(prediction, y, setting(model, self.target).at_rows(prediction.noise))
+        losses = calibration.crps(prediction, y) if calibration.rows else np.full(len(y), np.nan)
+        return HeldOutScore(rows, y, prediction, calibration, losses)
 
 
 @dataclass(frozen=True)
@@ -124,18 +125,18 @@ class Scorer:
 
     order: Array
     engine: Engine
-    target: float  # variance of the target, in the model's units
+    scoring: Scoring
 
     @classmethod
-    def drawn(cls, rows: int, target: float, engine: Engine, rng: np.random.Generator) -> Scorer:
+    def drawn(cls, rows: int, scoring: Scoring, engine: Engine, rng: np.random.Generator) -> Scorer:
         """With a random order of the rows, or of some of them where they are many."""
         few = min(rows, _MOST_ROWS)
         order = rng.permutation(rows) if rows <= 4 * few else np.unique(rng.integers(rows, size=2 * few))
-        return cls(rng.permutation(order)[:few], engine, target)
+        return cls(rng.permutation(order)[:few], engine, scoring)
 
     def calibrate(self, model: Neighbourhood, previous: HeldOutScore | None = None) -> HeldOutScore:
         """Held-out predictions of many rows, for the chosen model; previous predictions are not repeated."""
-        count = int(max(_LEAST_CALIBRATION_ROWS, min(_WORK / model.work, _MOST_ROWS)))
+        count = int(max(_LEAST_CALIBRATION_ROWS, min(_WORK / self.scoring.work(model), _MOST_ROWS)))
         if previous is not None:
             return self.extend(model, previous, count)
         return self.score_rows(model, self.order[:count])
@@ -149,7 +150,7 @@ class Scorer:
         return self.score(model, _FEWEST_ROWS)
 
     def _affordable(self, model: Neighbourhood) -> int:
-        return int(max(_FEWEST_ROWS, min(_WORK / model.work, _TRIAL_ROWS)))
+        return int(max(_FEWEST_ROWS, min(_WORK / self.scoring.work(model), _TRIAL_ROWS)))
 
     def extend(self, model: Neighbourhood, previous: HeldOutScore, count: int) -> HeldOutScore:
         """Held-out predictions of the first `count` rows, of which some have been predicted before."""
@@ -157,8 +158,8 @@ class Scorer:
         if len(rows) == 0:
             return previous
         X, y = model.store.gather(rows)
-        prediction = neighbourhood.predict(model, np.ascontiguousarray(X), self.engine, held_out=rows)
-        joined = LatentPrediction.joined([replace(previous.prediction, noise=None), prediction])
+        prediction = self.scoring.predict(model, np.ascontiguousarray(X), self.engine, rows)
+        joined = self.scoring.joined(previous.prediction, prediction)
         return self.with_calibration(np.append(previous.rows, rows), np.append(previous.y, y), joined, model)
 
     def compare(
@@ -180,7 +181,7 @@ class Scorer:
     def score_rows(self, model: Neighbourhood, rows: Array) -> HeldOutScore:
         """Held-out predictions of these rows from their neighbours."""
         X, y = model.store.gather(rows)
-        prediction = neighbourhood.predict(model, np.ascontiguousarray(X), self.engine, held_out=rows)
+        prediction = self.scoring.predict(model, np.ascontiguousarray(X), self.engine, rows)
         return self.with_calibration(rows, y, prediction, model)
 
     def gain_over(self, committee: HeldOutScore, model: Neighbourhood) -> Gain:
@@ -188,12 +189,10 @@ class Scorer:
         return Gain.of(committee, self.score_rows(model, committee.rows[: self._affordable(model)]))
 
     def with_calibration(
-        self, rows: Array, y: Array, prediction: LatentPrediction, model: Neighbourhood | Committee
+        self, rows: Array, y: Array, prediction: Any, model: Neighbourhood | Committee
     ) -> HeldOutScore:
         """Held-out predictions with the calibration that is learnt from them."""
-        y, prediction = y.astype(float), with_row_noise(prediction, model.noise, model.store, rows)
-        here = setting(model, self.target).at_rows(prediction.noise)
-        return HeldOutScore(rows, y, prediction, Calibration.learnt(prediction, y, here))
+        return self.scoring.score(rows, y, prediction, model)
 
 
 def setting(model: Neighbourhood | Committee, target: float) -> Setting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,11 +16,14 @@ from gigagp.fit import settings
 from gigagp.fit.plan import Plan
 from gigagp.fit.settings import FitSettings
 from gigagp.fit.training import Precision
-from gigagp.kernels import Kernel, SquaredExponential
+from gigagp.kernels import Kernel, Matern12, Matern32, SquaredExponential
+from gigagp.likelihoods import Classes
 from gigagp.linalg.row_noise import FACTOR
 from gigagp.model.model import CommitteeDefaults
 from gigagp.partition import Partitioner, Shape
 
+_LATENT_VARIANCE = 10.0  # of a latent function at the start: logits of classes that are clear
+_CLASS_FAMILIES = (SquaredExponential, Matern32, Matern12)  # kernels that are tried for classes
 _START_NOISE = 0.1  # share of the target's variance
 _NO_NOISE = {"float64": 1e-10, "float32": 1e-6}  # share of the target's variance, where only known noise is present
 _STACK_LEVEL = 4  # frames up to the caller of an estimator's fit, which plans through `fitting.fit_model`
@@ -72,6 +76,29 @@ def make_plan(options: FitSettings, data: Scan, partitioner: Partitioner, learn_
         target_variance=variance,
         noise_unit=unit,
         train=varies,
+    )
+
+
+def plan_for_classes(plan: Plan, options: FitSettings, classes: Classes) -> Plan:
+    """The plan where targets are classes: the noise is that of their likelihood, and only neighbourhoods predict."""
+    kernel = plan.kernel
+    if kernel.metric(kernel.theta) is None or not plan.partitioner.local:
+        raise InvalidParameter(
+            f"classes are predicted from neighbouring rows, which needs a kernel with a metric; {kernel!r} has none"
+        )
+    if options.kernel is None:
+        variance = replace(kernel.parameters[0], values=(_LATENT_VARIANCE,))
+        kernel = kernel._with((variance, *kernel.parameters[1:]))
+    families = tuple(each for each in settings.families(kernel) if type(each.kernel) in _CLASS_FAMILIES)
+    return replace(
+        plan,
+        kernel=kernel,
+        noise_start=_NO_NOISE["float64"],
+        noise_bounds=(_NO_NOISE["float64"], _NO_NOISE["float64"]),
+        student=False,
+        families=families if options.kernel is None else (),
+        method="neighbourhood",
+        classes=classes,
     )
 
 

@@ -12,6 +12,7 @@ from gigagp.combine import RULES, CombinationRule
 from gigagp.fit.committee_scores import SHARING, CommitteeScorer, choose_sharing
 from gigagp.fit.held_out_scores import DOUBLING_GAIN, NEGLIGIBLE_GAIN, Gain, HeldOutScore, Scorer
 from gigagp.model.calibration import Calibration
+from gigagp.model.class_calibration import ClassCalibration
 from gigagp.model.fit_report import Candidate
 from gigagp.model.model import CommitteeDefaults
 from gigagp.model.neighbourhood import Neighbourhood
@@ -89,6 +90,7 @@ class Choice:
     sharing: float
     calibration: Calibration
     candidates: tuple[Candidate, ...] = ()
+    classes: ClassCalibration | None = None  # where targets are classes
 
 
 def can_be_held_out(rule: CombinationRule | None) -> bool:

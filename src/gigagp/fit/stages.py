@@ -15,10 +15,11 @@ from gigagp.data.row_lists import RowLists
 from gigagp.data.scaled import ArrayRows, ScaledRows, StoredRows
 from gigagp.data.scan import Sample
 from gigagp.engines import Engine
+from gigagp.fit.class_scores import ClassScoring, choose_prediction
 from gigagp.fit.committee_assembly import committees
 from gigagp.fit.committee_scores import SHARING, CommitteeScorer
 from gigagp.fit.groups import Groups
-from gigagp.fit.held_out_scores import Scorer
+from gigagp.fit.held_out_scores import NumberScoring, Scorer
 from gigagp.fit.kernel_families import Trial, try_kernels
 from gigagp.fit.plan import Log, Plan, Seeds
 from gigagp.fit.rough_theta import rough_theta
@@ -39,6 +40,7 @@ from gigagp.fit.training import (
     train_progressive,
 )
 from gigagp.model.calibration import Calibration
+from gigagp.model.class_calibration import ClassCalibration
 from gigagp.model.committee import Committee
 from gigagp.model.fit_report import Candidate, FitReport, Stage
 from gigagp.model.fit_warnings import FitWarning
@@ -87,6 +89,7 @@ class FitResult:
     report: FitReport
     cells: RowLists
     mixture: Mixture | None = None  # where rows are few, exact GPs that answer together
+    class_calibration: ClassCalibration | None = None  # where targets are classes
 
 
 def fit(
@@ -112,7 +115,8 @@ def fit(
         stored = _store_rows(plan, data, theta, sample, engine, seeds, storage)
         del data  # from here on only the store is used
     plan = replace(plan, student=plan.student and len(stored.cells) > 1)
-    scorer = Scorer.drawn(rows, plan.target_variance, engine, seeds.choice)
+    scoring = NumberScoring(plan.target_variance) if plan.classes is None else ClassScoring(plan.classes)
+    scorer = Scorer.drawn(rows, scoring, engine, seeds.choice)
     groups = Groups(plan, stored, engine, seeds.choice)
     if small:
         trained = _fit_few_rows(plan, groups, record, seeds)
@@ -126,14 +130,14 @@ def fit(
     warnings = _warnings(trained, small) if plan.train else []
     report = _report(trained, committee, record, warnings, dropped)
     cells = trained.groups.stored.cells
-    return FitResult(committee, choice.neighbourhood, report, cells, trained.mixture)
+    return FitResult(committee, choice.neighbourhood, report, cells, trained.mixture, choice.classes)
 
 
 def _warnings(trained: _TrainedModel, small: bool) -> list[FitWarning]:
     """What the user should know about the trained theta."""
     plan, groups = trained.plan, trained.groups
     warnings: list[FitWarning] = [*bound_warnings(trained.theta, plan.bounds, plan.names)]
-    if not small and _is_trainable(plan) and groups.possible:
+    if not small and plan.classes is None and _is_trainable(plan) and groups.possible:
         missed = groups.missed(plan.kernel, trained.theta)
         warnings = warnings if missed is None else [missed, *warnings]
     return warnings
@@ -279,7 +283,7 @@ def _trained_theta(
         record.stages.extend(result.stages)
         return result.theta
     evidence = log.recorded(
-        summed_evidence(plan.kernel, stored.store, stored.cells, stored.tree, groups.engine, plan.dof)
+        summed_evidence(plan.kernel, stored.store, stored.cells, stored.tree, groups.engine, plan.dof, plan.classes)
     )
     if plan.training == "auto":
         plan = _economical(plan, sizes)
@@ -295,6 +299,13 @@ def _choose(
 ) -> Choice:  # fmt: skip
     """Choose how queries are answered, and learn the distribution of errors."""
     open_choice = Choice(None, plan.shape.sharing or SHARING[1], Calibration.none())
+    if plan.classes is not None:
+        with record.stage("choice of prediction"):
+            known = plan.neighbours if rows >= _ENOUGH_TO_CHOOSE else plan.neighbours or rows
+            best = choose_prediction(scorer, replace(model(), neighbours=known or DEFAULT_NEIGHBOURS), known)
+            record.choices.extend(best.candidates)
+        calibration = best.calibration if plan.calibrate else ClassCalibration()
+        return replace(open_choice, neighbourhood=best.neighbourhood, classes=calibration)
     if not plan.partitioner.local:
         return open_choice
     near = None if plan.method == "committee" or plan.kernel.metric(plan.kernel.theta) is None else model()

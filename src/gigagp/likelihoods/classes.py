@@ -8,15 +8,16 @@ from functools import cached_property
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.linalg.row_noise import FACTOR
 
 _ADDED = 0.5  # rows per class: the shares of classes with few rows stay away from 0
 
 
 @dataclass(frozen=True, eq=False)
 class Classes:
-    """How many rows each class has, and how much one of its rows counts. Rows have the numbers of their classes."""
+    """The weight of all rows of each class, and how much one of its rows counts. Rows have the numbers of classes."""
 
-    counts: tuple[int, ...]
+    counts: tuple[float, ...]
     weights: tuple[float, ...]
 
     @property
@@ -49,6 +50,14 @@ class Classes:
         """The evidence per row, with its sign changed, of latent functions that are constant."""
         shares = self.shares[1:] if self.number == 2 else self.shares
         return float(-(shares * np.log(shares) + (1 - shares) * np.log1p(-shares)).sum())
+
+    def weights_of(self, codes: Array, row_noise: Array | None) -> Array:
+        """How much each row counts in the likelihood: the weight of its class times its own.
+
+        row_noise : as in `linalg.row_noise`; its factor is one over the weight of a row
+        """
+        weights = self.row_weights[codes.astype(int)]
+        return weights if row_noise is None else np.asarray(weights / row_noise[:, FACTOR])
 
     def labels(self, codes: Array, latent: int) -> Array:
         """The labels, 0 or 1, of rows with these numbers of classes, in the problem of one latent function."""

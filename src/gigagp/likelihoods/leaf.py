@@ -32,7 +32,7 @@ class LaplaceEvidence:
     name = "evidence"
 
     @tiny_is_zero
-    def __call__(self, expert: int, X: Array, y: Array, work: Workspace) -> Evidence:
+    def __call__(self, expert: int, X: Array, y: Array, work: Workspace, row_noise: Array | None = None) -> Evidence:
         p, X = len(y), np.ascontiguousarray(X, dtype=float)
         buffers = leaf.buffers(p, X.dtype, work)
         K = buffers.K
@@ -41,7 +41,7 @@ class LaplaceEvidence:
             K[:p, :p] = gram[:p, :p]
         W = work.take("cotangent", p, K.shape[1], X.dtype)
         W[:p] = 0.0
-        weights = self.classes.row_weights[y.astype(int)]
+        weights = self.classes.weights_of(y, row_noise)
         value = 0.0
         for latent, mean in enumerate(self.classes.means.tolist()):
             labels = self.classes.labels(y, latent)

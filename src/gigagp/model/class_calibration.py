@@ -59,11 +59,12 @@ class ClassCalibration:
         return -logs[np.arange(len(codes)), codes.astype(int)]
 
     @classmethod
-    def learnt(cls, classes: Classes, latents: ClassLatents, codes: Array, prior: float) -> ClassCalibration:
+    def learnt(
+        cls, classes: Classes, latents: ClassLatents, codes: Array, prior: float, weights: Array
+    ) -> ClassCalibration:
         """The calibration that maximises the likelihood of held-out rows, with a weak prior around no calibration."""
         if len(codes) < _LEAST_ROWS:
             return cls()
-        weights = classes.row_weights[codes.astype(int)]
 
         def with_parameters(parameters: Array) -> ClassCalibration:
             slope, averaging, offset = parameters.tolist()

@@ -17,11 +17,12 @@ from gigagp.errors import NotFinite
 from gigagp.likelihoods import Classes, laplace
 from gigagp.linalg import leaf, neighbourhood
 from gigagp.linalg.cholesky import solve_vector
-from gigagp.linalg.compiled import compiled, read_only
+from gigagp.linalg.compiled import compiled, compiled_strict, read_only
+from gigagp.linalg.row_noise import FACTOR
 from gigagp.linalg.tiny import tiny_is_zero
 from gigagp.linalg.workspace import Workspace
 from gigagp.model.neighbour_search import NO_ROW, nearest, search_scratch
-from gigagp.model.neighbourhood import Neighbourhood, chunks_of, factoring, search_arguments, search_rows
+from gigagp.model.neighbourhood import Neighbourhood, chunks_of, factoring, row_noise_of, search_arguments, search_rows
 
 _STEPS = 5  # of Newton's method for one query and latent function, about
 _VECTORS = 5  # of one number per neighbour that the mode needs
@@ -47,6 +48,11 @@ class ClassLatents:
 def work(model: Neighbourhood, classes: Classes) -> float:
     """About how many multiplications one query takes."""
     return model.work + classes.latents * _STEPS * float(model.count) ** 2 * (model.count / 6 + 4)
+
+
+def prior_variance(model: Neighbourhood) -> float:
+    """The variance of a latent function before any row is known."""
+    return float(model.kernel.diagonal(model.theta[:-1], model.store.X[:1])[0])
 
 
 def predict(
@@ -98,8 +104,8 @@ def _with_profile(
     p = model.count
     results = np.empty((len(Z), 2, classes.latents))
     _predict_all(  # type: ignore[call-arg]
-        *profile[:4], *search_arguments(model), model.store.y, read_only(Z), held_out, model.limit, factoring(p),
-        classes.means, classes.row_weights, *leaf.buffers(p, np.dtype(float), workspace), results,
+        *profile[:4], *search_arguments(model), model.store.y, row_noise_of(model), read_only(Z), held_out,
+        model.limit, factoring(p), classes.means, classes.row_weights, *leaf.buffers(p, np.dtype(float), workspace), results,
     )  # fmt: skip
     return results
 
@@ -107,7 +113,7 @@ def _with_profile(
 @compiled
 def _predict_all(
     kind: int, variance: float, scales: Array, shape: float, X: Array, starts: Array, sides: Array, first_below: Array,
-    metric: Array, y: Array, Z: Array, held_out: Array, limit: int, factoring: Array, means: Array,
+    metric: Array, y: Array, row_noise: Array, Z: Array, held_out: Array, limit: int, factoring: Array, means: Array,
     class_weights: Array, K: Array, A: Array, T: Array, S: Array, D: Array, results: Array,
 ) -> None:  # fmt: skip
     p, columns = len(K), X.shape[1]
@@ -124,26 +130,38 @@ def _predict_all(
         count = min(size, p)
         neighbourhood.taper(squares, size, count, weights)
         neighbourhood.gather(X, y, rows, count, scales, x, codes)
+        _weigh(codes, rows, count, class_weights, row_noise, weights)
         neighbourhood.covariances(kind, variance, shape, x, squares, count, K, k)
         _latents(
-            K, k, codes, weights, count, variance, means, class_weights, factoring, A, T, S, D, labels, vectors,
-            results[q],
+            K, k, codes, weights, count, variance, means, factoring, A, T, S, D, labels, vectors, results[q]
         )  # fmt: skip
+
+
+@compiled_strict
+def _weigh(
+    codes: Array, rows: Array, count: int, class_weights: Array, row_noise: Array, weights: Array
+) -> None:
+    """weights *= how much each neighbour counts in the likelihood; places that stand for no row get zero."""
+    for i in range(len(weights)):
+        if i >= count:
+            weights[i] = 0.0
+            continue
+        weights[i] *= class_weights[int(codes[i])]
+        if len(row_noise) > 0:
+            weights[i] /= row_noise[rows[i], FACTOR]
 
 
 @compiled
 def _latents(
-    K: Array, k: Array, codes: Array, weights: Array, count: int, prior: float, means: Array, class_weights: Array,
-    factoring: Array, A: Array, T: Array, S: Array, D: Array, labels: Array, vectors: Array, result: Array,
+    K: Array, k: Array, codes: Array, weights: Array, count: int, prior: float, means: Array, factoring: Array,
+    A: Array, T: Array, S: Array, D: Array, labels: Array, vectors: Array, result: Array,
 ) -> None:  # fmt: skip
     """result := mean m + k^T a and variance k_** - k^T W^1/2 B^-1 W^1/2 k of each latent function at the query.
 
-    a, W and B are those of `laplace.mode` on the neighbours; `weights` are overwritten.
+    a, W and B are those of `laplace.mode` on the neighbours.
     """
     p, latents = len(codes), len(means)
     f, a, roots, v, b = vectors
-    for i in range(p):
-        weights[i] = weights[i] * class_weights[int(codes[i])] if i < count else 0.0
     for latent in range(latents):
         member = 1 if latents == 1 else latent
         for i in range(p):
@@ -179,11 +197,12 @@ def _with_any_kernel(
         weights, k, codes = np.ones(p), np.zeros(p), np.zeros(p)
         neighbourhood.taper(squares, size, count, weights)
         X, codes[:count] = (np.asarray(a, float) for a in model.store.gather(rows[:count]))
+        _weigh(codes, rows, count, classes.row_weights, row_noise_of(model), weights)
         K[:p, :p] = np.eye(p)
         K[:count, :count] = np.asarray(model.kernel.gram(theta, X))[:count, :count]
         k[:count] = np.asarray(model.kernel.cross(theta, X, z[None, :]))[:count, 0]
         _latents(
             K, k, codes, weights, count, float(model.kernel.diagonal(theta, z[None, :])[0]), classes.means,
-            classes.row_weights, factoring(p), A, T, S, D, np.empty(p), np.empty((_VECTORS, p)), results[q],
+            factoring(p), A, T, S, D, np.empty(p), np.empty((_VECTORS, p)), results[q],
         )  # fmt: skip
     return results

@@ -29,6 +29,7 @@ from gigagp.data.store import DTYPES, ExpertStore, read_rows
 from gigagp.errors import InvalidInput
 from gigagp.kernels import Kernel
 from gigagp.model.calibration import Calibration, Setting
+from gigagp.model.class_format import read_classes
 from gigagp.model.committee import Committee
 from gigagp.model.distribution import Shape
 from gigagp.model.factor_cache import FactorCache
@@ -132,6 +133,7 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
             feature_names=None if names is None else tuple(names),
             target_name=_target_name(manifest),
             defaults=_defaults(field(manifest, "auto", dict)),
+            classes=read_classes(manifest.get("classes"), store.y),
         ), settings  # fmt: skip
 
 

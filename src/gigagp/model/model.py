@@ -12,6 +12,7 @@ from gigagp.data.scaling import Scaling
 from gigagp.data.sources.encoding import Encoding, Feature
 from gigagp.data.store import ExpertStore
 from gigagp.kernels import Kernel
+from gigagp.model.class_model import ClassModel
 from gigagp.model.committee import Committee
 from gigagp.model.fit_report import FitReport
 from gigagp.model.mixture import Mixture
@@ -51,6 +52,7 @@ class Model:
     encoding: Encoding | None = None  # how columns of a table or file become numbers; None for arrays
     feature_names: tuple[str, ...] | None = None
     target_name: str | None = None
+    classes: ClassModel | None = None  # where targets are the numbers of classes
 
     @property
     def theta(self) -> Array:

@@ -169,7 +169,7 @@ def factoring(p: int) -> Array:
     return schedule.factoring(p, cholesky.WIDTH).operations
 
 
-def _row_noise(model: Neighbourhood) -> Array:
+def row_noise_of(model: Neighbourhood) -> Array:
     return for_compiled(model.store.row_noise, model.store.X.dtype)
 
 
@@ -186,7 +186,7 @@ def _with_profile(
     buffers = leaf.buffers(p, np.dtype(float), work)
     results = np.empty((len(Z), neighbourhood.RESULTS))
     _predict_all(  # type: ignore[call-arg]
-        *profile[:4], model.noise, with_variance, *search_arguments(model), model.store.y, _row_noise(model),
+        *profile[:4], model.noise, with_variance, *search_arguments(model), model.store.y, row_noise_of(model),
         read_only(Z), held_out, model.limit, *_operations(p), model.inner_count,
         *_operations(model.inner_count or p), *buffers, results,
     )  # fmt: skip
@@ -274,7 +274,7 @@ def _with_any_kernel(model: Neighbourhood, Z: Array, held_out: Array, with_varia
     results = np.empty((len(Z), neighbourhood.RESULTS))
     inner, few = model.inner_count, np.empty(neighbourhood.RESULTS)
     inner_operations, inner_weights = _operations(inner or p), np.ones(inner)
-    search, row_noise, noises = search_arguments(model), _row_noise(model), np.empty(p)
+    search, row_noise, noises = search_arguments(model), row_noise_of(model), np.empty(p)
     for q, z in enumerate(Z.astype(float)):
         point = z * model.router.metric
         size = _search(*search, point, held_out[q], model.limit, squares, rows)  # type: ignore[call-arg]

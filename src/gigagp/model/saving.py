@@ -21,6 +21,7 @@ from gigagp.data.store import write_rows
 from gigagp.engines import Engine, SerialEngine, is_client
 from gigagp.errors import InvalidInput, InvalidParameter
 from gigagp.model.calibration import Calibration, Setting
+from gigagp.model.class_format import describe_classes
 from gigagp.model.fit_warnings import FitWarning
 from gigagp.model.loading import read_model
 from gigagp.model.mixture import Mixture
@@ -102,7 +103,7 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
     c, report = model.committee, model.report
     return {
         "format": FORMAT,
-        "version": EQUAL_NOISE_VERSION if c.store.row_noise is None else VERSION,
+        "version": EQUAL_NOISE_VERSION if c.store.row_noise is None and model.classes is None else VERSION,
         "written_by": {name: metadata.version(name) for name in ("gigagp", "numpy")},
         "settings": {name: to_plain(name, value) for name, value in settings.items()},
         "rows": len(c.store.y),
@@ -116,6 +117,7 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
         "experts": _kind_of_experts(model),
         "neighbourhood": _describe_neighbourhood(model.neighbourhood),
         "mixture": _describe_mixture(model.mixture),
+        "classes": describe_classes(model.classes),
         "communication": 0 if c.communication is None else len(c.communication),
         "kernel": to_plain("kernel", c.kernel),
         "encoding": None if model.encoding is None else model.encoding.to_dict(),
