@@ -12,7 +12,7 @@ from gigagp.linalg.workspace import Workspace
 
 BALANCED = Classes((1, 1), (1.0, 1.0))  # prior mean zero, as scikit-learn has it
 PAIRS = [
-    (SquaredExponential, lambda scales: RBF(scales)),
+    (SquaredExponential, RBF),
     (Matern52, lambda scales: SklearnMatern(scales, nu=2.5)),
     (Matern32, lambda scales: SklearnMatern(scales, nu=1.5)),
     (Matern12, lambda scales: SklearnMatern(scales, nu=0.5)),

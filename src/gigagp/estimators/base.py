@@ -27,7 +27,7 @@ from gigagp.fit.fitting import fit_model
 from gigagp.fit.settings import FitSettings
 from gigagp.fit.training import summed_evidence
 from gigagp.kernels import Kernel
-from gigagp.model.class_model import ClassModel
+from gigagp.model.class_model import ClassModel, Label
 from gigagp.model.distribution import Shape
 from gigagp.model.evaluation import BlockListener, Evaluation, evaluate
 from gigagp.model.fingerprint import described, fingerprint
@@ -52,42 +52,15 @@ _WITHOUT_EFFECT = {"engine", "n_jobs", "memory", "verbose"}  # settings that do 
 class HGPEstimator(BaseEstimator):  # type: ignore[misc]
     """Base class of the scikit-learn estimators: the constructor stores parameters, `fit` sets `model_`."""
 
-    def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, noise_std: Any = None, learn_noise: bool = True,
+    def _fit(
+        self, X: Any, y: Any, sample_weight: Any, *, noise_std: Any = None, learn_noise: bool = True,
         features: Any = None, drop: Any = (), categorical: Any = (), missing: str = "error",
         store: str | os.PathLike[str] | None = None, checkpoint: str | os.PathLike[str] | None = None,
-        share: Share | None = None, progress: Listener | None = None,
+        share: Share | None = None, progress: Listener | None = None, labels: tuple[Label, ...] | None = None,
     ) -> Self:  # fmt: skip
-        """Fit the model: divide the rows among experts and train the kernel parameters that they share.
+        """Fit the model to arrays, tables or files; `HGPRegressor.fit` describes the arguments.
 
-        Parameters
-        ----------
-        X : array, table or path
-            Inputs: an array, a table of pandas, polars or pyarrow, or the path of a .npy, Parquet (file, folder or
-            glob), CSV or CSV.gz file; also addresses that pyarrow supports, such as s3://.
-        y : array or str
-            The targets, or the name of their column in X.
-        sample_weight : array or str
-            The weight w of each row, or the name of its column: the row's noise variance is divided by w, as if the
-            row had been given w times, with independent noise. A row of weight zero is left out.
-        noise_std : array or str
-            The known standard deviation of the noise of each row's target, in the target's units, or the name of its
-            column. Its square is added to the noise variance that is learnt.
-        learn_noise : bool
-            False if the rows have no noise but the known one: then no noise variance is learnt.
-        features, drop, categorical : names of columns
-            Columns to use, to leave out, and to encode as one 0/1 column per category.
-        missing : {"error", "drop"}
-            "drop" ignores rows with missing values, and counts them.
-        store : path
-            Folder for the sorted rows where they exceed the memory budget. Default a temporary one.
-        checkpoint : path
-            Folder in which progress is saved; after an interruption the same call continues.
-        share : Share
-            The rows of a file or table to train on; `share.others` are then held out, for `evaluate`.
-        progress : function
-            Called with a gigagp.progress.Event for each block of rows and each evaluation of the evidence.
-
+        labels : where targets are classes, the labels of the numbers in y; () to read them from the target's column
         """
         fit_settings = self._settings()
         partitioner(fit_settings.partition)
@@ -105,7 +78,7 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
             if is_source(X, y):
                 rows = open_rows(
                     X, y, features=features, drop=drop, categorical=categorical, missing=missing, share=share,
-                    weights=sample_weight, deviations=noise_std, labels=() if isinstance(self, ClassifierMixin) else None,
+                    weights=sample_weight, deviations=noise_std, labels=None if labels is None else (),
                 )  # fmt: skip
                 encoding: Encoding | None = rows.encoding
                 names = tuple(map(str, rows.feature_names)) if rows.source.named else None
@@ -120,9 +93,10 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
                     identity["learn_noise"] = "False"
                 saved_progress = open_files.enter_context(closing(Checkpoint(Path(checkpoint), identity, entropy)))
                 seed = np.random.SeedSequence(saved_progress.seed)
+            classes = None if labels is None else self._class_model(rows, labels)
             model = fit_model(
                 rows, fit_settings, seed, store=store, checkpoint=saved_progress, encoding=encoding,
-                feature_names=names, tell=tell, learn_noise=learn_noise, classes=self._class_model(rows),
+                feature_names=names, tell=tell, learn_noise=learn_noise, classes=classes,
             )  # fmt: skip
             self._take(model)
         warn_user(model.report, model.units)
@@ -131,9 +105,9 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
     def _settings(self) -> FitSettings:
         return FitSettings(**self.get_params(deep=False))
 
-    def _class_model(self, rows: Rows) -> ClassModel | None:
+    def _class_model(self, rows: Rows, labels: tuple[Label, ...]) -> ClassModel:
         """The classes of the rows, for estimators whose targets are classes."""
-        return None
+        raise NotImplementedError
 
     def _take(self, model: Model) -> None:
         """Set the fitted attributes from a model."""

@@ -19,7 +19,8 @@ from gigagp.estimators.input_rows import is_source
 from gigagp.estimators.labels import class_model, encode, labels_of_column
 from gigagp.fit.settings import FitSettings
 from gigagp.kernels import Kernel
-from gigagp.model.class_model import ClassModel
+from gigagp.model.class_model import ClassModel, Label
+from gigagp.model.neighbourhood import Neighbourhood
 from gigagp.progress import Listener
 
 _REGRESSION_SETTINGS = {
@@ -137,24 +138,21 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
             As in `HGPRegressor.fit`.
 
         """
-        self._labels = None if is_source(X, y) else encode(y)
-        try:
-            return super().fit(
-                X, y if self._labels is None else self._labels[1], sample_weight, features=features, drop=drop,
-                categorical=categorical, missing=missing, store=store, checkpoint=checkpoint, share=share,
-                progress=progress,
-            )  # fmt: skip
-        finally:
-            self.__dict__.pop("_labels", None)
+        labels: tuple[Label, ...] = ()
+        if not is_source(X, y):
+            labels, y = encode(y)
+        return self._fit(
+            X, y, sample_weight, features=features, drop=drop, categorical=categorical, missing=missing, store=store,
+            checkpoint=checkpoint, share=share, progress=progress, labels=labels,
+        )  # fmt: skip
 
     def _settings(self) -> FitSettings:
         own = self.get_params(deep=False)
         del own["class_weight"]
         return FitSettings(**own, **_REGRESSION_SETTINGS)  # type: ignore[arg-type]
 
-    def _class_model(self, rows: Rows) -> ClassModel:
-        labels = labels_of_column(rows) if self._labels is None else self._labels[0]
-        return class_model(rows, labels, self.class_weight)
+    def _class_model(self, rows: Rows, labels: tuple[Label, ...]) -> ClassModel:
+        return class_model(rows, labels or labels_of_column(rows), self.class_weight)
 
     @property
     def classes_(self) -> Array:
@@ -170,7 +168,7 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
     def _log_probabilities(self, X: Any) -> Array:
         """The logarithms of the probabilities, one column per class."""
         predictor, classes = self.predictor_, self._fitted_classes
-        near = self.model_.neighbourhood
+        near: Neighbourhood = self.model_.neighbourhood
         with predictor.engine() as engine:
             if is_source(X, None, tables=self.model_.encoding is not None):
                 at_once = predictor.queries_at_once(memory.budget(self.memory))
@@ -213,7 +211,7 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
             Queries.
 
         """
-        return self.classes_[self._log_probabilities(X).argmax(axis=1)]
+        return np.asarray(self.classes_[self._log_probabilities(X).argmax(axis=1)])
 
     def decision_function(self, X: Any) -> Array:
         """For two classes the log-odds of the second; for more the log-probabilities, one column per class.

@@ -11,9 +11,7 @@ from gigagp.estimators.regressor import HGPRegressor
 from gigagp.model.loading import load_model
 
 
-def load(
-    folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify: bool = True
-) -> Any:
+def load(folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify: bool = True) -> Any:
     """Load a model that `save` has written, as HGPRegressor or HGPClassifier.
 
     Parameters

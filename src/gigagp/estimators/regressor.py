@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import Any, Self
 
 from sklearn.base import RegressorMixin
 
 from gigagp.arrays import Array
 from gigagp.combine import CombinationRule
+from gigagp.data.sources import Share
 from gigagp.engines import Place
 from gigagp.estimators.base import HGPEstimator
 from gigagp.fit import settings
 from gigagp.kernels import Kernel
 from gigagp.model.distribution import PredictiveDistribution
 from gigagp.partition import Partitioner
+from gigagp.progress import Listener
 
 
 class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
@@ -163,6 +166,49 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         self.n_restarts = n_restarts
         self.random_state = random_state
         self.verbose = verbose
+
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, noise_std: Any = None, learn_noise: bool = True,
+        features: Any = None, drop: Any = (), categorical: Any = (), missing: str = "error",
+        store: str | os.PathLike[str] | None = None, checkpoint: str | os.PathLike[str] | None = None,
+        share: Share | None = None, progress: Listener | None = None,
+    ) -> Self:  # fmt: skip
+        """Fit the model: divide the rows among experts and train the kernel parameters that they share.
+
+        Parameters
+        ----------
+        X : array, table or path
+            Inputs: an array, a table of pandas, polars or pyarrow, or the path of a .npy, Parquet (file, folder or
+            glob), CSV or CSV.gz file; also addresses that pyarrow supports, such as s3://.
+        y : array or str
+            The targets, or the name of their column in X.
+        sample_weight : array or str
+            The weight w of each row, or the name of its column: the row's noise variance is divided by w, as if the
+            row had been given w times, with independent noise. A row of weight zero is left out.
+        noise_std : array or str
+            The known standard deviation of the noise of each row's target, in the target's units, or the name of its
+            column. Its square is added to the noise variance that is learnt.
+        learn_noise : bool
+            False if the rows have no noise but the known one: then no noise variance is learnt.
+        features, drop, categorical : names of columns
+            Columns to use, to leave out, and to encode as one 0/1 column per category.
+        missing : {"error", "drop"}
+            "drop" ignores rows with missing values, and counts them.
+        store : path
+            Folder for the sorted rows where they exceed the memory budget. Default a temporary one.
+        checkpoint : path
+            Folder in which progress is saved; after an interruption the same call continues.
+        share : Share
+            The rows of a file or table to train on; `share.others` are then held out, for `evaluate`.
+        progress : function
+            Called with a gigagp.progress.Event for each block of rows and each evaluation of the evidence.
+
+        """
+        return self._fit(
+            X, y, sample_weight, noise_std=noise_std, learn_noise=learn_noise, features=features, drop=drop,
+            categorical=categorical, missing=missing, store=store, checkpoint=checkpoint, share=share,
+            progress=progress,
+        )  # fmt: skip
 
     def predict(self, X: Any, return_std: bool = False, latent: bool = False) -> Any:
         """Predicted mean, and with return_std the standard deviation of y.

@@ -29,7 +29,6 @@ from gigagp.tree import Tree
 
 _EXACT_ROWS = 1 << 24  # rows up to which all may be compared with the centre of a group
 _LARGEST_GROUP = 512  # rows
-_FEWEST_GROUPS = 8  # however many classes there are
 _MOST_TIMES = 8  # number of groups that a row may be in, on average
 _PROBES = 32  # queries by which the search through the cells is checked
 _PROBE_NEIGHBOURS = 64  # of each such query
@@ -60,8 +59,9 @@ class Groups:
 
     @property
     def size(self) -> int:
-        """Rows per group: as many as a leaf has, up to a limit."""
-        return min(int(np.ceil(self.stored.cells.sizes.mean())), _LARGEST_GROUP)
+        """Rows per group: as many as a leaf has, up to a limit; fewer where there are several latent functions."""
+        scale = 1.0 if self.plan.classes is None else self.plan.classes.scale
+        return int(np.ceil(scale * min(int(np.ceil(self.stored.cells.sizes.mean())), _LARGEST_GROUP)))
 
     @property
     def rows(self) -> int:
@@ -79,8 +79,6 @@ class Groups:
     def around(self, metric: Array, count: int) -> tuple[ExpertStore, Runs]:
         """Groups around random rows, nearest in this metric."""
         store = self.stored.store
-        if self.plan.classes is not None:  # as much work as for one latent function
-            count = max(_FEWEST_GROUPS, count // self.plan.classes.latents)
         count = min(count, max(1, _MOST_TIMES * self.rows // self.size), self.rows)
         centres = np.sort(self.rng.choice(self.rows, count, replace=False))
         search = replace(self._model(self.plan.kernel, self.plan.start, metric, self.size), exact=self.exact)

@@ -24,7 +24,7 @@ _SHORTER = (0.3, 0.1, 0.03, 0.01)  # factors of the length-scales at further sta
 
 def rough_theta(plan: Plan, sample: Sample, engine: Engine, log: Log, trace: Trace) -> list[Optimum]:
     """Optimisations on a few rows, the best one last; with more starts where the first finds only noise."""
-    rows = _ROWS if plan.classes is None else int(_CLASS_ROWS / plan.classes.latents ** (1 / 3))
+    rows = _ROWS if plan.classes is None else int(_CLASS_ROWS * plan.classes.scale)
     X, targets = sample.first(rows)
     y, row_noise = split_targets(targets)
     evidence = log.recorded(_one_expert(plan, frozen(X), frozen(y), row_noise, engine))

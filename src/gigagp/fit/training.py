@@ -69,9 +69,7 @@ class LeafEvidence:
         return expert.evidences(self.kernel, self.theta, X, y, starts, ends, work, self.dof, row_noise)
 
 
-def leaf_evidence(
-    kernel: Kernel, theta: Array, dof: float, classes: Classes | None
-) -> LeafEvidence | LaplaceEvidence:
+def leaf_evidence(kernel: Kernel, theta: Array, dof: float, classes: Classes | None) -> LeafEvidence | LaplaceEvidence:
     """The evidence of one leaf as a function of its rows."""
     return LeafEvidence(kernel, theta, dof) if classes is None else LaplaceEvidence(kernel, theta, classes)
 

@@ -37,9 +37,13 @@ class Classes:
 
     @cached_property
     def means(self) -> Array:
-        """Prior means of the latent functions: the logits of the shares."""
-        shares = self.shares[1:] if self.number == 2 else self.shares
-        return np.log(shares) - np.log1p(-shares)
+        """Prior means of the latent functions: the logit of the share of the second of two classes.
+
+        With more classes the means are equal, so that classes without a row in a leaf have the same latent function.
+        """
+        if self.number == 2:
+            return np.log(self.shares[1:]) - np.log(self.shares[:1])
+        return np.full(self.number, -np.log(self.number - 1.0))
 
     @cached_property
     def row_weights(self) -> Array:
@@ -47,7 +51,7 @@ class Classes:
 
     @property
     def entropy(self) -> float:
-        """The evidence per row, with its sign changed, of latent functions that are constant."""
+        """The least log loss per row, summed over latent functions, of latent functions that are constant."""
         shares = self.shares[1:] if self.number == 2 else self.shares
         return float(-(shares * np.log(shares) + (1 - shares) * np.log1p(-shares)).sum())
 
@@ -58,6 +62,19 @@ class Classes:
         """
         weights = self.row_weights[codes.astype(int)]
         return weights if row_noise is None else np.asarray(weights / row_noise[:, FACTOR])
+
+    def distinct(self, codes: Array) -> list[tuple[int, int]]:
+        """Latent functions that differ given the classes of some rows, each with the number of those equal to it."""
+        if self.latents == 1:
+            return [(0, 1)]
+        present = np.unique(codes.astype(int)).tolist()
+        absent = sorted(set(range(self.number)) - set(present))
+        return [(latent, 1) for latent in present] + [(absent[0], len(absent)) for _ in absent[:1]]
+
+    @property
+    def scale(self) -> float:
+        """Factor of the number of rows at which all latent functions take as much work as one of all rows."""
+        return float(self.latents ** (-1 / 3))
 
     def labels(self, codes: Array, latent: int) -> Array:
         """The labels, 0 or 1, of rows with these numbers of classes, in the problem of one latent function."""

@@ -131,9 +131,10 @@ def mode(
 
 @compiled
 def add_cotangent(
-    K: Array, A: Array, labels: Array, f: Array, a: Array, roots: Array, v: Array, s: Array, u: Array, W: Array
-) -> None:
-    """W += the derivative of the evidence of one latent function by K, from B^-1 in A (lower triangles).
+    K: Array, A: Array, labels: Array, f: Array, a: Array, roots: Array, v: Array, s: Array, u: Array, times: float,
+    W: Array,
+) -> None:  # fmt: skip
+    """W += `times` the derivative of the evidence of one latent function by K, from B^-1 in A (lower triangles).
 
     With R = W^1/2 B^-1 W^1/2, a = K^-1 (f - m), s_i = Sigma_ii (d^3 ln p / df^3)_i / 2, where Sigma_ii is the posterior
     variance, and u = (I - R K) s, it is (a a^T - R + u a^T + a u^T) / 2: the terms with u are there because the mode
@@ -149,7 +150,8 @@ def add_cotangent(
     symmetric_product(A, v, p, u)
     for i in range(p):
         u[i] = s[i] - roots[i] * u[i]
+    half = 0.5 * times
     for i in range(p):
         line, row, root, first, second = A[i], W[i], roots[i], a[i] + u[i], a[i]
         for j in range(i + 1):
-            row[j] += 0.5 * (first * a[j] + second * u[j] - root * roots[j] * line[j])
+            row[j] += half * (first * a[j] + second * u[j] - root * roots[j] * line[j])

@@ -43,17 +43,17 @@ class LaplaceEvidence:
         W[:p] = 0.0
         weights = self.classes.weights_of(y, row_noise)
         value = 0.0
-        for latent, mean in enumerate(self.classes.means.tolist()):
-            labels = self.classes.labels(y, latent)
-            value += _log_evidence(buffers, labels, weights, mean, W, work)
+        for latent, times in self.classes.distinct(y):
+            labels, mean = self.classes.labels(y, latent), float(self.classes.means[latent])
+            value += times * _log_evidence(buffers, labels, weights, mean, times, W, work)
         gradient = np.append(self.kernel.pullback(self.theta[:-1], X, W, K), 0.0)
         return checked(Evidence.of(value, gradient, p, 0.0), expert)
 
 
 def _log_evidence(
-    buffers: leaf.Buffers, labels: Array, weights: Array, mean: float, W: Array, work: Workspace
+    buffers: leaf.Buffers, labels: Array, weights: Array, mean: float, times: int, W: Array, work: Workspace
 ) -> float:  # fmt: skip
-    """The approximate log evidence of one latent function; W += its derivative by K (lower triangle).
+    """The approximate log evidence of one latent function; W += `times` its derivative by K (lower triangle).
 
     ln q(t) = ln p(t | f) - (f - m)^T K^-1 (f - m) / 2 - ln |B| / 2 at the mode (Rasmussen & Williams 2006, eq. 3.32).
     NaN if the mode is not found, because a covariance is not finite.
@@ -69,5 +69,5 @@ def _log_evidence(
         return np.nan
     value = laplace.objective(labels, weights, f, a, mean, p) - 0.5 * cholesky.log_determinant(A, p)
     cholesky.inverse(A, D, T, S, p, work.team)
-    laplace.add_cotangent(K, A, labels, f, a, roots, v, s, u, W)
+    laplace.add_cotangent(K, A, labels, f, a, roots, v, s, u, float(times), W)
     return value

@@ -50,13 +50,13 @@ class ClassCalibration:
         scores = self.slope * (shrunk - far) + self.offset * known
         if classes.latents == 1:
             score = scores[:, 0] + classes.means[0]
-            return -np.logaddexp(0, np.stack([score, -score], axis=1))
+            return np.asarray(-np.logaddexp(0, np.stack([score, -score], axis=1)))
         return np.asarray(log_softmax(scores + np.log(classes.shares), axis=1))
 
     def losses(self, classes: Classes, latents: ClassLatents, codes: Array, prior: float) -> Array:
         """Minus the log-probability of each row's class."""
         logs = self.log_probabilities(classes, latents, prior)
-        return -logs[np.arange(len(codes)), codes.astype(int)]
+        return np.asarray(-logs[np.arange(len(codes)), codes.astype(int)])
 
     @classmethod
     def learnt(
@@ -68,7 +68,9 @@ class ClassCalibration:
 
         def with_parameters(parameters: Array) -> ClassCalibration:
             slope, averaging, offset = parameters.tolist()
-            return cls(np.exp(slope), _AVERAGING * np.exp(averaging), offset if classes.latents == 1 else 0.0)
+            return cls(
+                float(np.exp(slope)), float(_AVERAGING * np.exp(averaging)), offset if classes.latents == 1 else 0.0
+            )
 
         def loss(parameters: Array) -> float:
             losses = with_parameters(parameters).losses(classes, latents, codes, prior)

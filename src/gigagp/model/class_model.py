@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,7 +22,7 @@ class ClassModel:
 
     labels: tuple[Label, ...]
     classes: Classes
-    calibration: ClassCalibration = ClassCalibration()
+    calibration: ClassCalibration = field(default_factory=ClassCalibration)
 
     @property
     def label_array(self) -> Array:

@@ -91,7 +91,7 @@ class _PredictChunk:
         else:
             results = _with_profile(model, self.classes, profile, Z, held_out, workspace)
         if np.isnan(results).any():
-            raise NotFinite("a covariance of the kernel is not finite; check the kernel with gigagp.testing.check_kernel")
+            raise NotFinite("a covariance is not finite; check the kernel with gigagp.testing.check_kernel")
         model.store.touched(len(Z) * model.limit)
         return results
 
@@ -105,7 +105,8 @@ def _with_profile(
     results = np.empty((len(Z), 2, classes.latents))
     _predict_all(  # type: ignore[call-arg]
         *profile[:4], *search_arguments(model), model.store.y, row_noise_of(model), read_only(Z), held_out,
-        model.limit, factoring(p), classes.means, classes.row_weights, *leaf.buffers(p, np.dtype(float), workspace), results,
+        model.limit, factoring(p), classes.means, classes.row_weights,
+        *leaf.buffers(p, np.dtype(float), workspace), results,
     )  # fmt: skip
     return results
 
@@ -138,9 +139,7 @@ def _predict_all(
 
 
 @compiled_strict
-def _weigh(
-    codes: Array, rows: Array, count: int, class_weights: Array, row_noise: Array, weights: Array
-) -> None:
+def _weigh(codes: Array, rows: Array, count: int, class_weights: Array, row_noise: Array, weights: Array) -> None:
     """weights *= how much each neighbour counts in the likelihood; places that stand for no row get zero."""
     for i in range(len(weights)):
         if i >= count:
@@ -162,10 +161,18 @@ def _latents(
     """
     p, latents = len(codes), len(means)
     f, a, roots, v, b = vectors
+    absent = -1  # a class that none of the neighbours has: all such classes have the same latent function
     for latent in range(latents):
         member = 1 if latents == 1 else latent
+        members = 0.0
         for i in range(p):
-            labels[i] = 1.0 if int(codes[i]) == member else 0.0
+            labels[i] = 1.0 if i < count and int(codes[i]) == member else 0.0
+            members += labels[i]
+        if members == 0 and latents > 1:
+            if absent >= 0:
+                result[0, latent], result[1, latent] = result[0, absent], result[1, absent]
+                continue
+            absent = latent
         mean = means[latent]
         good = laplace.mode(
             K, labels, weights, mean, laplace.CLOSE, factoring, A, T, S, D, f, a, roots, v, b

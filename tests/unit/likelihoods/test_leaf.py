@@ -89,3 +89,17 @@ def test_a_kernel_that_is_not_finite_is_an_error():
     kernel = SquaredExponential(1.0, [1.0, 1.0])
     with pytest.raises(NotFinite):
         evidence(kernel, np.array([np.nan, 0.0, 0.0]), X, y, classes)
+
+
+def test_classes_without_a_row_have_one_latent_function():
+    X, y, _ = rows(40, classes=3)
+    kernel = Matern32(4.0, [1.0, 1.0])
+    classes = Classes((10.0, 10.0, 20.0, 5.0, 5.0), (1.0,) * 5)
+    assert classes.distinct(y) == [(0, 1), (1, 1), (2, 1), (3, 2)]
+    assert classes.distinct(np.arange(5.0)) == [(k, 1) for k in range(5)]
+    whole = evidence(kernel, kernel.theta, X, y, classes)
+    each = Classes((1.0, 4.0), (1.0, 1.0))  # the prior mean of each of five classes against the others
+    object.__setattr__(each, "means", classes.means[:1])
+    parts = [evidence(kernel, kernel.theta, X, (y == k).astype(float), each) for k in range(5)]
+    np.testing.assert_allclose(whole.value, sum(part.value for part in parts), rtol=1e-10)
+    np.testing.assert_allclose(whole.gradient, sum(part.gradient for part in parts), rtol=1e-8, atol=1e-10)
