@@ -81,6 +81,7 @@ def brief_choices_of_fixtures(request):
 
 BRIEF = {
     (rough_theta, "_ROWS"): 300,
+    (rough_theta, "_CLASS_ROWS"): 200,
     (held_out_scores, "_MOST_ROWS"): 400,
     (held_out_scores, "_TRIAL_ROWS"): 200,
     (held_out_scores, "_FEWEST_ROWS"): 150,

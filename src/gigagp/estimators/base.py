@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from gigagp import memory
 from gigagp.arrays import Array
 from gigagp.combine import rule
 from gigagp.data.sources import Encoding, Rows, Share, open_rows
-from gigagp.data.validation import check_columns, check_finite
 from gigagp.engines import check_workers, is_client
 from gigagp.errors import InvalidInput, InvalidParameter
 from gigagp.estimators.input_rows import array_rows, check_options_of_sources, is_source
@@ -28,9 +27,7 @@ from gigagp.fit.settings import FitSettings
 from gigagp.fit.training import summed_evidence
 from gigagp.kernels import Kernel
 from gigagp.model.class_model import ClassModel, Label
-from gigagp.model.distribution import Shape
-from gigagp.model.evaluation import BlockListener, Evaluation, evaluate
-from gigagp.model.fingerprint import described, fingerprint
+from gigagp.model.fingerprint import described
 from gigagp.model.fit_report import FitReport
 from gigagp.model.loading import load_model
 from gigagp.model.model import Model
@@ -43,7 +40,7 @@ from gigagp.progress import Listener, make_listener
 from gigagp.tree import Tree
 
 if TYPE_CHECKING:
-    from gigagp.model.prediction_files import PredictionReport
+    pass
 
 _BYTES_PER_SCORED_ROW = 128  # memory that scoring needs per row
 _WITHOUT_EFFECT = {"engine", "n_jobs", "memory", "verbose"}  # settings that do not change the model
@@ -190,103 +187,6 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
     def units_(self) -> Units:
         """Names of columns and target, and their scales."""
         return self.model_.units
-
-    def _predict(self, X: Any, with_variance: bool, latent: bool) -> tuple[Array, Array | None]:
-        """Mean and standard deviation in the user's units."""
-        predictor = self.predictor_
-        if is_source(X, None, tables=self.model_.encoding is not None):
-            at_once = predictor.queries_at_once(memory.budget(self.memory))
-            blocks = open_rows(X, encoding=self.model_.reading).blocks(at_once)
-            with predictor.engine() as engine:
-                parts = [predictor.predict(block.X, engine, with_variance, latent) for block in blocks]
-            mean = np.concatenate([part for part, _ in parts])
-            return mean, np.concatenate([part for _, part in parts if part is not None]) if with_variance else None
-        check_columns(X)
-        X = validate_data(self, X, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False, reset=False)
-        check_finite(X, "X", getattr(self, "feature_names_in_", None))
-        with predictor.engine() as engine:
-            return predictor.predict(X, engine, with_variance, latent)
-
-    def predict_file(
-        self, data: Any, output: str | os.PathLike[str], *, quantiles: Any = (), keep: Any = (), latent: bool = False,
-        missing: str = "error", overwrite: bool = False, progress: Listener | None = None,
-    ) -> PredictionReport:  # fmt: skip
-        """Predict data of any size and write the predictions to one Parquet file.
-
-        Its columns are mean, std and one per quantile, such as q0.05. The file appears only when it is complete. After
-        an interruption the same call continues and gives the same file.
-
-        Parameters
-        ----------
-        data : array, table or path
-            As in `fit`. Columns are matched by name where both the data and the model have names.
-        output : path
-            Path of the Parquet file.
-        quantiles : numbers between 0 and 1
-            Quantiles to predict, one column each.
-        keep : names of columns
-            Columns to copy to the output, before the predicted ones (those of a CSV file as text).
-        latent : bool
-            True for std and quantiles of the latent f rather than of y.
-        missing : {"error", "drop"}
-            "drop" ignores rows with missing values, and counts them.
-        overwrite : bool
-            Whether an existing file may be replaced.
-        progress : function
-            Called with a gigagp.progress.Event for each block of rows.
-
-        """
-        from gigagp.model import prediction_files  # noqa: PLC0415 pyarrow takes time to load
-
-        check_is_fitted(self, "model_")
-        levels = tuple(settings.levels("quantiles", quantiles).tolist())
-        rows = open_rows(data, encoding=self.model_.reading, keep=keep, missing=missing)
-        predictor = self.predictor_
-        carried = prediction_files.bytes_of_kept(rows) + 32 * (2 + len(levels))
-        with predictor.engine() as engine:
-            answer = predictor.mean_and_deviation(engine, bool(latent))
-            shape = Shape.gaussian() if latent else predictor.calibration.shape
-            task = prediction_files.Task(
-                rows, answer, shape.quantile, levels, bool(latent), fingerprint(predictor.state()),
-                predictor.queries_at_once(memory.budget(self.memory), carried), make_listener(self.verbose, progress),
-            )  # fmt: skip
-            return prediction_files.predict_file(task, data, output, overwrite)
-
-    def evaluate(
-        self, data: Any, target: Any = None, *, missing: str = "error", share: Share | None = None,
-        progress: Listener | None = None, each: BlockListener | None = None,
-    ) -> Evaluation:  # fmt: skip
-        """RMSE, NLPD, CRPS and coverage on data of any size whose target is known, in bounded memory.
-
-        Parameters
-        ----------
-        data : array, table or path
-            As in `fit`.
-        target : array or str
-            The targets, or the name of their column. Default the column the model was fitted to.
-        missing : {"error", "drop"}
-            "drop" ignores rows with missing values, and counts them.
-        share : Share
-            The rows of a file or table to use, such as the `others` of the share that the model was fitted to.
-        progress : function
-            Called with a gigagp.progress.Event for each block of rows.
-        each : function
-            Called with X, y, predicted mean and std of each block of rows.
-
-        """
-        check_is_fitted(self, "model_")
-        target = self.model_.target_name if target is None else target
-        if target is None:
-            raise InvalidParameter(
-                "pass target=: the model was fitted to arrays, so the name of the target column is not known"
-            )
-        rows = open_rows(data, target, encoding=self.model_.reading, missing=missing, share=share)
-        predictor = self.predictor_
-        with predictor.engine() as engine:
-            answer = predictor.mean_and_deviation(engine)
-            at_once = predictor.queries_at_once(memory.budget(self.memory), _BYTES_PER_SCORED_ROW)
-            tell = make_listener(self.verbose, progress)
-            return evaluate(rows, answer, predictor.calibration.shape, at_once, tell, each)
 
     def log_marginal_likelihood(self, theta: Array | None = None, eval_gradient: bool = False) -> Any:
         """The summed log marginal likelihood of the experts (eq. 5) of the standardised target: the training objective.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -12,17 +12,26 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from gigagp import memory
 from gigagp.arrays import Array
 from gigagp.data.sources import Rows, Share, open_rows
+from gigagp.data.sources.base import category_text
 from gigagp.data.validation import check_columns, check_finite
 from gigagp.engines import Place
+from gigagp.errors import InvalidParameter
 from gigagp.estimators.base import HGPEstimator
 from gigagp.estimators.input_rows import is_source
-from gigagp.estimators.labels import class_model, encode, labels_of_column
+from gigagp.estimators.labels import class_model, encode, known_codes, labels_of_column
 from gigagp.fit.settings import FitSettings
 from gigagp.kernels import Kernel
+from gigagp.model.class_evaluation import ClassBlockListener, ClassEvaluation, evaluate_classes
 from gigagp.model.class_model import ClassModel, Label
+from gigagp.model.fingerprint import described, fingerprint
 from gigagp.model.neighbourhood import Neighbourhood
-from gigagp.progress import Listener
+from gigagp.progress import Listener, make_listener
 
+if TYPE_CHECKING:
+    from gigagp.model.prediction_files import PredictionReport
+
+_BYTES_PER_SCORED_ROW = 128  # memory that scoring needs per row, beyond the queries
+# Settings that only a regressor has, at their values for classes.
 _REGRESSION_SETTINGS = {
     "partition": "local", "levels": None, "branching": None, "sharing": None, "combine": "auto",
     "experts_per_query": "auto", "experts": "gaussian", "method": "neighbourhood", "noise_bounds": (1e-6, 10.0),
@@ -224,3 +233,77 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
         """
         logs = self._log_probabilities(X)
         return np.asarray(logs[:, 1] - logs[:, 0]) if logs.shape[1] == 2 else logs
+
+    def predict_file(
+        self, data: Any, output: str | os.PathLike[str], *, keep: Any = (), missing: str = "error",
+        overwrite: bool = False, progress: Listener | None = None,
+    ) -> PredictionReport:  # fmt: skip
+        """Predict data of any size and write the predictions to one Parquet file.
+
+        Its columns are `label`, the most probable one, and the probability of each class, such as p_yes. The file
+        appears only when it is complete. After an interruption the same call continues and gives the same file.
+
+        Parameters
+        ----------
+        data, output, keep, missing, overwrite, progress
+            As in `HGPRegressor.predict_file`.
+
+        """
+        from gigagp.model import prediction_files  # noqa: PLC0415 pyarrow takes time to load
+
+        classes = self._fitted_classes
+        rows = open_rows(data, encoding=self.model_.reading, keep=keep, missing=missing)
+        predictor = self.predictor_
+        carried = prediction_files.bytes_of_kept(rows) + 32 * (1 + len(classes.labels))
+        with predictor.engine() as engine:
+
+            def columns(X: Array) -> list[Array]:
+                p = np.exp(classes.log_probabilities(self.model_.neighbourhood, predictor.scaled(X), engine))
+                return [self.classes_[p.argmax(axis=1)], *p.T.copy()]
+
+            task = prediction_files.Task(
+                rows, columns, ("label", *(f"p_{label}" for label in classes.labels)), {},
+                fingerprint([*predictor.state(), described(classes)]),
+                predictor.queries_at_once(memory.budget(self.memory), carried), make_listener(self.verbose, progress),
+            )  # fmt: skip
+            return prediction_files.predict_file(task, data, output, overwrite)
+
+    def evaluate(
+        self, data: Any, target: Any = None, *, missing: str = "error", share: Share | None = None,
+        progress: Listener | None = None, each: ClassBlockListener | None = None,
+    ) -> ClassEvaluation:  # fmt: skip
+        """Log loss, accuracy, Brier score and calibration error on data of any size whose labels are known.
+
+        Parameters
+        ----------
+        data : array, table or path
+            As in `fit`.
+        target : array or str
+            The labels, or the name of their column. Default the column the model was fitted to.
+        missing, share, progress
+            As in `HGPRegressor.evaluate`.
+        each : function
+            Called with X, the number of each row's class, and the probabilities of each block of rows.
+
+        """
+        classes = self._fitted_classes
+        target = self.model_.target_name if target is None else target
+        if target is None:
+            raise InvalidParameter(
+                "pass target=: the model was fitted to arrays, so the name of the target column is not known"
+            )
+        texts = [category_text(label) or "" for label in classes.labels]
+        if not isinstance(target, str):
+            target = known_codes(target, classes.labels)
+        rows = open_rows(
+            data, target, encoding=self.model_.reading, missing=missing, share=share,
+            labels=texts if isinstance(target, str) else None,
+        )  # fmt: skip
+        predictor = self.predictor_
+        with predictor.engine() as engine:
+            near: Neighbourhood = self.model_.neighbourhood
+            at_once = predictor.queries_at_once(memory.budget(self.memory), _BYTES_PER_SCORED_ROW)
+            return evaluate_classes(
+                rows, lambda X: classes.log_probabilities(near, predictor.scaled(X), engine), len(classes.labels),
+                at_once, make_listener(self.verbose, progress), each,
+            )  # fmt: skip

@@ -11,6 +11,7 @@ from sklearn.utils.validation import column_or_1d
 
 from gigagp.arrays import Array
 from gigagp.data.sources import Rows
+from gigagp.data.sources.base import listed
 from gigagp.data.validation import check_finite
 from gigagp.errors import InvalidInput, InvalidParameter
 from gigagp.likelihoods import Classes
@@ -32,6 +33,20 @@ def encode(y: Any) -> tuple[tuple[Label, ...], Array]:
     except TypeError as error:
         raise InvalidInput(f"the labels of y cannot be put in order ({error}); give them one type") from error
     return tuple(_plain(label) for label in labels), codes.astype(float)
+
+
+def known_codes(y: Any, labels: tuple[Label, ...]) -> Array:
+    """The number of each row's label among those of a fitted model; an error for a label it has not seen."""
+    values = column_or_1d(np.asarray(y), warn=True)
+    known = {label: code for code, label in enumerate(labels)}
+    codes = [known.get(_plain(value), -1) for value in values]
+    if -1 in codes:
+        row = codes.index(-1)
+        raise InvalidInput(
+            f"y has the class {_plain(values[row])!r} at row {row}, which the training data did not have (they had "
+            f"{listed(map(str, labels))}); take such rows out, or fit again with such rows"
+        )
+    return np.array(codes, float)
 
 
 def _plain(label: Any) -> Label:
