@@ -28,7 +28,8 @@ def command(
 ) -> None:
     """Score a model on a file that contains the target.
 
-    Prints RMSE, NLPD, CRPS and the coverage of 50%, 80% and 95% intervals, in the units of the target.
+    Prints RMSE, NLPD, CRPS and the coverage of 50%, 80% and 95% intervals, in the units of the target; for classes log
+    loss, accuracy, Brier score and calibration error.
     """
     from gigagp.cli import descriptions
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -12,7 +13,6 @@ from gigagp.cli.running import Interrupted, emit
 from gigagp.errors import InvalidInput, InvalidParameter, choose
 
 if TYPE_CHECKING:
-    from gigagp import HGPRegressor
     from gigagp.kernels import Kernel
 
 EXAMPLE = options.example(
@@ -28,6 +28,7 @@ def command(
     data: options.Data,
     target: fit_options.Target,
     output: fit_options.Output,
+    task: fit_options.Task = "auto",
     features: fit_options.Features = None,
     drop: fit_options.Drop = None,
     categorical: fit_options.Categorical = None,
@@ -72,18 +73,17 @@ def command(
     columns = {name: options.names(texts) for name, texts in (("drop", drop), ("categorical", categorical))}
     reading = {"features": options.names(features) or None, **columns, "missing": missing}
     try:
-        _fit(data, target, output, settings, reading, store, checkpoint, test_fraction, overwrite, as_json)
+        _fit(data, target, output, task, settings, reading, store, checkpoint, test_fraction, overwrite, as_json)
     except KeyboardInterrupt:
         raise Interrupted(_what_is_left(checkpoint, str(context.obj))) from None
 
 
 def _fit(
-    data: str, target: str, output: str, settings: dict[str, Any], reading: dict[str, Any], store: str | None,
-    checkpoint: str | None, test_fraction: float | None, overwrite: bool, as_json: bool,
+    data: str, target: str, output: str, task: str, settings: dict[str, Any], reading: dict[str, Any],
+    store: str | None, checkpoint: str | None, test_fraction: float | None, overwrite: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Fit, save, score the held-out rows and print the result."""
     from gigagp.data.sources import Share
-    from gigagp.estimators.regressor import HGPRegressor
     from gigagp.model.saving import check_destination
 
     check_destination(output, overwrite)
@@ -92,7 +92,7 @@ def _fit(
         "kernel": _kernel, "experts_per_query": _experts_per_query, "neighbours": _neighbours,
         "noise_bounds": _noise_bounds,
     }  # fmt: skip
-    model = HGPRegressor(**settings | {name: parse(settings[name]) for name, parse in parsers.items()})
+    model = _estimator(data, target, task, settings | {name: parse(settings[name]) for name, parse in parsers.items()})
     scores = None
     with display() as progress:
         model.fit(
@@ -106,6 +106,34 @@ def _fit(
             except InvalidInput as error:
                 raise InvalidInput(f"{error}; the model is saved in {output}") from error
     _report(model, output, checkpoint, scores, as_json)
+
+
+def _estimator(data: str, target: str, task: str, settings: dict[str, Any]) -> Any:
+    """A regressor or a classifier; "auto" guesses from the type of the target's column, and says so."""
+    from gigagp.data.sources.opening import open_source
+    from gigagp.estimators.classifier import HGPClassifier
+    from gigagp.estimators.regressor import HGPRegressor
+
+    choose("--task", task, dict.fromkeys(("auto", "regress", "classify")))
+    if task == "auto":
+        source = open_source(data)
+        kind = source.columns[source.find(target, "target")].kind
+        if kind not in ("text", "boolean"):
+            task = "regress"
+        else:
+            task = "classify"
+            warnings.warn(
+                f"the target {target!r} is {'text' if kind == 'text' else 'true or false'}, so its values are classes "
+                "(--task classify)", UserWarning, stacklevel=1,
+            )  # fmt: skip
+    if task == "regress":
+        return HGPRegressor(**settings)
+    defaults = HGPRegressor().get_params(deep=False)
+    own = HGPClassifier().get_params(deep=False)
+    unusable = [name for name in settings if name not in own and settings[name] != defaults[name]]
+    if unusable:
+        raise InvalidParameter(f"--{unusable[0].replace('_', '-')} is for numbers; --task classify does not have it")
+    return HGPClassifier(**{name: value for name, value in settings.items() if name in own})
 
 
 def _kernel(text: str) -> Kernel | None:
@@ -155,7 +183,7 @@ def _what_is_left(checkpoint: str | None, typed: str) -> str:
     return f"interrupted; progress is kept in {checkpoint}. To continue:\n  {typed}"
 
 
-def _report(model: HGPRegressor, output: str, checkpoint: str | None, scores: Any, as_json: bool) -> None:
+def _report(model: Any, output: str, checkpoint: str | None, scores: Any, as_json: bool) -> None:
     from gigagp.cli import descriptions
 
     report = model.report_

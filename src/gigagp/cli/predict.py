@@ -10,6 +10,7 @@ import typer
 from gigagp.cli import options
 from gigagp.cli.display import display
 from gigagp.cli.running import Interrupted, emit
+from gigagp.errors import InvalidParameter
 
 EXAMPLE = options.example(
     "gigagp datasets make robot-arm -n 2000 -o arm.parquet",
@@ -36,14 +37,15 @@ def command(
 ) -> None:
     """Predict the rows of a file, and write the predictions to a Parquet file.
 
-    The output has the columns of --keep, then mean and std, and one column per quantile, such as q0.05.
+    The output has the columns of --keep, then mean and std, and one column per quantile, such as q0.05. For classes it
+    has the most probable label and one probability per class, such as p_yes.
     """
     levels = options.numbers("quantiles", quantiles)
     fitted = loaded(model, engine, jobs, memory)
     try:
         with display() as progress:
             done = fitted.predict_file(
-                data, output, quantiles=levels, keep=options.names(keep), latent=latent, missing=missing,
+                data, output, **_uncertainty(fitted, levels, latent), keep=options.names(keep), missing=missing,
                 overwrite=overwrite, progress=progress,
             )  # fmt: skip
     except KeyboardInterrupt:
@@ -58,10 +60,19 @@ def command(
     emit(as_json, report, text)
 
 
+def _uncertainty(model: Any, levels: list[float], latent: bool) -> dict[str, Any]:
+    """Options that only predictions of numbers have."""
+    if model.model_.classes is None:
+        return {"quantiles": levels, "latent": latent}
+    if levels or latent:
+        raise InvalidParameter("--quantiles and --latent are for numbers; this model predicts classes")
+    return {}
+
+
 def loaded(folder: str, engine: str | None, jobs: int | None, memory: str | None) -> Any:
     """The model in a folder, with other settings of where to compute."""
-    from gigagp.estimators.regressor import HGPRegressor
+    from gigagp.estimators.loading import load
 
-    model = HGPRegressor.load(Path(folder))
+    model = load(Path(folder))
     settings = {"engine": engine, "n_jobs": jobs, "memory": memory}
     return model.set_params(**{name: value for name, value in settings.items() if value is not None})

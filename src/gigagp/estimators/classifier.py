@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,8 +23,9 @@ from gigagp.estimators.labels import class_model, encode, known_codes, labels_of
 from gigagp.fit.settings import FitSettings
 from gigagp.kernels import Kernel
 from gigagp.model.class_evaluation import ClassBlockListener, ClassEvaluation, evaluate_classes
+from gigagp.model.class_format import describe_classes
 from gigagp.model.class_model import ClassModel, Label
-from gigagp.model.fingerprint import described, fingerprint
+from gigagp.model.fingerprint import fingerprint
 from gigagp.model.neighbourhood import Neighbourhood
 from gigagp.progress import Listener, make_listener
 
@@ -263,7 +265,7 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
 
             task = prediction_files.Task(
                 rows, columns, ("label", *(f"p_{label}" for label in classes.labels)), {},
-                fingerprint([*predictor.state(), described(classes)]),
+                fingerprint([*predictor.state(), json.dumps(describe_classes(classes))]),
                 predictor.queries_at_once(memory.budget(self.memory), carried), make_listener(self.verbose, progress),
             )  # fmt: skip
             return prediction_files.predict_file(task, data, output, overwrite)

@@ -19,7 +19,7 @@ _MOST_STEPS = 60  # of Newton's method
 _MOST_HALVINGS = 12  # of one step
 _ROUNDING = 1e-12  # relative decrease of the objective that rounding explains
 EXACT = 1e-7  # largest change of f in the last step, where the gradient of the evidence is needed
-CLOSE = 1e-2  # the same for predictions; the convergence is quadratic, so that the error is about its square
+CLOSE = 5e-2  # the same for predictions; the convergence is quadratic, so that the error is about its square
 
 
 @compiled
