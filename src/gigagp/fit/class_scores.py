@@ -17,7 +17,7 @@ from gigagp.model.class_neighbourhood import ClassLatents
 from gigagp.model.fit_report import Candidate
 from gigagp.model.neighbourhood import Neighbourhood
 
-
+_DOUBLING_GAIN = 0.003  # relative gain of the log loss for which the number of neighbours is doubled
 _MORE_WORK = 4.0  # times as much work as for numbers: a label says little, so that scores need more rows
 
 
@@ -26,6 +26,7 @@ class ClassScoring:
     """Targets that are classes: the loss is minus the logarithm of the probability of a row's class."""
 
     classes: Classes
+    doubling_gain: float = _DOUBLING_GAIN
 
     def work(self, model: Neighbourhood) -> float:
         return class_neighbourhood.work(model, self.classes) / _MORE_WORK

@@ -51,6 +51,10 @@ class HeldOutScore:
 class Scoring(Protocol):
     """How a neighbourhood predicts held-out rows, and what these predictions are worth."""
 
+    @property
+    def doubling_gain(self) -> float:
+        """Relative gain for which the number of neighbours is doubled."""
+
     def work(self, model: Neighbourhood) -> float:
         """About how many multiplications one prediction takes."""
 
@@ -69,6 +73,7 @@ class NumberScoring:
     """Targets that are numbers: the loss is the CRPS."""
 
     target: float  # variance of the target, in the model's units
+    doubling_gain: float = DOUBLING_GAIN
 
     def work(self, model: Neighbourhood) -> float:
         return model.work
@@ -173,7 +178,7 @@ class Scorer:
         score = self.score(model, count)
         while True:
             previous = self.extend(reference, previous, count)
-            if count >= most or Gain.of(score, previous).is_clear(DOUBLING_GAIN):
+            if count >= most or Gain.of(score, previous).is_clear(self.scoring.doubling_gain):
                 return score, previous
             count = min(2 * count, most)
             score = self.extend(model, score, count)

@@ -45,10 +45,10 @@ def choose_neighbours(
             trials[-1:] = [(reference, reference_score), (candidate, score)]
             gain = Gain.of(score, reference_score)
             large_gain = gain.exceeds(_LARGE_GAIN)
-            if not gain.exceeds(DOUBLING_GAIN):
+            if not gain.exceeds(scorer.scoring.doubling_gain):
                 break
     best = len(trials) - 1
-    if len(trials) > 1 and not Gain.of(trials[-1][1], trials[-2][1]).exceeds(DOUBLING_GAIN):
+    if len(trials) > 1 and not Gain.of(trials[-1][1], trials[-2][1]).exceeds(scorer.scoring.doubling_gain):
         best -= 1
     # Costly candidates predict fewer rows, so that their mean losses cannot be compared. What each gains on the rows
     # that it has in common with the one before is applied to the score of the first.

@@ -300,9 +300,11 @@ def _choose(
     """Choose how queries are answered, and learn the distribution of errors."""
     open_choice = Choice(None, plan.shape.sharing or SHARING[1], Calibration.none())
     if plan.classes is not None:
+        few = model() if plan.neighbours else replace(model(), neighbours=rows)
+        if rows < _ENOUGH_TO_CHOOSE:
+            return replace(open_choice, neighbourhood=few, classes=ClassCalibration())
         with record.stage("choice of prediction"):
-            known = plan.neighbours if rows >= _ENOUGH_TO_CHOOSE else plan.neighbours or rows
-            best = choose_prediction(scorer, replace(model(), neighbours=known or DEFAULT_NEIGHBOURS), known)
+            best = choose_prediction(scorer, model(), plan.neighbours)
             record.choices.extend(best.candidates)
         calibration = best.calibration if plan.calibrate else ClassCalibration()
         return replace(open_choice, neighbourhood=best.neighbourhood, classes=calibration)

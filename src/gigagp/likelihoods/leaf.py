@@ -47,7 +47,8 @@ class LaplaceEvidence:
             labels, mean = self.classes.labels(y, latent), float(self.classes.means[latent])
             value += times * _log_evidence(buffers, labels, weights, mean, times, W, work)
         gradient = np.append(self.kernel.pullback(self.theta[:-1], X, W, K), 0.0)
-        return checked(Evidence.of(value, gradient, p, 0.0), expert)
+        points = max(1, round(float(weights.sum())))  # a row of weight two counts as two
+        return checked(Evidence.of(value, gradient, points, 0.0), expert)
 
 
 def _log_evidence(
