@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from measure import HERE, RESULTS
-from render import origin, table, time_of
+from page_parts import origin, table, time_of
 
 PAGE = HERE.parent / "docs" / "prediction.md"
 HEAD = """# Prediction from neighbours, measured

@@ -204,7 +204,7 @@ def test_mixture_and_its_held_out_predictions():
         assert held_out.variance[i] == pytest.approx(std[0] ** 2, rel=1e-5)
 
 
-@pytest.mark.parametrize("name", ["gpoe", "rbcm", "grbcm", "npae"])
+@pytest.mark.parametrize("name", ["gpoe", "bcm", "grbcm", "npae"])
 def test_a_committee_of_one_expert_is_the_exact_gp(name):
     X, y, row_noise = table(50)
     Z = table(20, seed=1)[0]

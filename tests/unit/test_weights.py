@@ -1,6 +1,10 @@
 """Weights and known noise of rows through `fit`: what they mean, and that every way to fit respects them."""
 
+import warnings
+
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 
 from gigagp import HGPRegressor
@@ -17,7 +21,7 @@ SETTINGS = {
 def rows(n=240, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.uniform(-1, 1, (n, 2))
-    deviations = np.where(X[:, 0] > 0, 0.5, 0.05)
+    deviations = np.where(rng.random(n) < 0.5, 0.5, 0.05)
     y = np.sin(3 * X[:, 0]) + X[:, 1] + deviations * rng.standard_normal(n)
     return X, y, deviations
 
@@ -46,21 +50,21 @@ def test_a_row_of_weight_zero_is_absent(way):
 
 @pytest.mark.parametrize("way", SETTINGS)
 def test_known_noise_is_used(way):
-    """Rows of deviation .05 and .5: f is predicted better with the known noise than without it."""
-    X, y, deviations = rows(600)
+    """Half of the rows are ten times as precise as the others: f is predicted much better if that is known."""
+    X, y, deviations = rows(400)
     Z, _, _ = rows(400, seed=2)
     truth = np.sin(3 * Z[:, 0]) + Z[:, 1]
     errors = [
         np.sqrt(np.mean((model(**SETTINGS[way]).fit(X, y, **options).predict(Z) - truth) ** 2))
         for options in ({}, {"noise_std": deviations}, {"sample_weight": (0.05 / deviations) ** 2})
     ]
-    assert errors[1] < 0.95 * errors[0]
-    assert errors[2] < 0.95 * errors[0]
+    assert errors[1] < 0.7 * errors[0]
+    assert errors[2] < 0.7 * errors[0]
 
 
 def test_known_noise_is_not_learnt_again():
     """The learnt noise is what the known one leaves unexplained."""
-    X, y, deviations = rows(600)
+    X, y, deviations = rows(400)
     plain, known = model().fit(X, y), model().fit(X, y, noise_std=deviations)
     only_known = model().fit(X, y, noise_std=deviations, learn_noise=False)
     assert plain.noise_variance_ > 0.05
@@ -145,3 +149,85 @@ def test_bad_shapes_are_refused():
         model().fit(X, y, "weight")
     with pytest.raises(InvalidParameter, match="needs noise_std"):
         model().fit(X, y, learn_noise=False)
+
+
+FORMS = {
+    "pandas": lambda frame, folder: frame,
+    "polars": lambda frame, folder: pl.from_pandas(frame),
+    "csv": lambda frame, folder: (frame.to_csv(folder / "t.csv", index=False), folder / "t.csv")[1],
+    "parquet": lambda frame, folder: (frame.to_parquet(folder / "t.parquet"), folder / "t.parquet")[1],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("memory", [None, 12_000], ids=["in memory", "on disk"])
+def test_columns_of_tables_and_files_give_the_same_bits(form, memory, tmp_path):
+    X, y, deviations = rows(300)
+    weights = np.random.default_rng(1).integers(0, 3, len(y)).astype(float)
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(t=y, w=weights, s=deviations)
+    plain = model(**SETTINGS["committee"]).fit(X, y, weights, noise_std=deviations)
+    named = model(**SETTINGS["committee"], memory=memory)
+    named.fit(FORMS[form](frame, tmp_path), "t", "w", noise_std="s")
+    assert named.model_.store.mapped == (memory is not None)
+    assert list(named.feature_names_in_) == ["a", "b"]
+    assert named.report_.dropped == 0
+    Z = np.random.default_rng(9).uniform(-1, 1, (50, 2))
+    expected = np.concatenate(plain.predict(Z, return_std=True))
+    got = named.predict(pd.DataFrame(Z, columns=["a", "b"]), return_std=True)
+    np.testing.assert_array_equal(np.concatenate(got), expected)
+
+
+def test_rows_sorted_through_buckets_keep_their_noise(monkeypatch):
+    """Buckets in memory and in files, and cells that are cut again."""
+    monkeypatch.setattr("gigagp.fit.store_writer.bucket_rows", lambda columns: 70)
+    X, y, deviations = rows(300)
+    y = np.arange(300.0)
+    weights = 1.0 + np.arange(300)
+    for memory in (None, 12_000):
+        fitted = model(**SETTINGS["committee"], memory=memory).fit(X, y, weights, noise_std=deviations)
+        store, scale = fitted.model_.store, fitted.model_.target
+        order = np.rint(store.y * scale.scale[0] + scale.centre[0]).astype(int)
+        np.testing.assert_array_equal(np.sort(order), np.arange(300))
+        np.testing.assert_allclose(store.row_noise[:, 0], 1 / weights[order])
+        np.testing.assert_allclose(
+            store.row_noise[:, 1], (deviations**2 / weights)[order] / scale.scale[0] ** 2, rtol=1e-12
+        )
+
+
+def test_a_checkpoint_is_of_its_weights(tmp_path):
+    X, y, deviations = rows(200)
+    weights = np.random.default_rng(1).uniform(0.5, 2, len(y))
+    fresh = model(**SETTINGS["committee"]).fit(X, y, weights, noise_std=deviations)
+    for _ in range(2):
+        kept = model(**SETTINGS["committee"])
+        kept.fit(X, y, weights, noise_std=deviations, checkpoint=tmp_path / "c")
+        np.testing.assert_array_equal(predictions(kept), predictions(fresh))
+    others = [
+        {"sample_weight": weights + 1, "noise_std": deviations},
+        {"sample_weight": weights},
+        {"noise_std": deviations},
+        {"sample_weight": weights, "noise_std": deviations, "learn_noise": False},
+    ]
+    for other in others:
+        with pytest.raises(InvalidInput, match="checkpoint of another fit"):
+            model(**SETTINGS["committee"]).fit(X, y, **other, checkpoint=tmp_path / "c")
+
+
+def test_roles_of_columns_are_checked():
+    frame = pd.DataFrame(np.random.default_rng(0).uniform(size=(30, 4)), columns=["a", "t", "w", "s"])
+    frame.loc[3, "w"] = -1
+    with pytest.raises(InvalidInput, match="column 'w' of the table has the weight -1 at row 3"):
+        model().fit(frame, "t", "w")
+    with pytest.raises(InvalidInput, match="Did you mean 'w'"):
+        model().fit(frame, "t", "ww")
+    with pytest.raises(InvalidInput, match="different columns"):
+        model().fit(frame, "t", "t")
+    with pytest.raises(InvalidInput, match="weight or noise and a feature"):
+        model().fit(frame, "t", noise_std="s", features=["a", "s"])
+    frame.loc[3, "w"] = np.nan
+    with pytest.raises(InvalidInput, match="the weight nan at row 3"):
+        model().fit(frame, "t", "w")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted = model().fit(frame, "t", "w", missing="drop")
+    assert (fitted.report_.rows, fitted.report_.dropped) == (29, 1)

@@ -48,6 +48,9 @@ def command(
     calibrate: fit_options.Calibrate = True,
     training: fit_options.Training = "auto",
     noise: fit_options.Noise = None,
+    weight_column: fit_options.WeightColumn = None,
+    noise_column: fit_options.NoiseColumn = None,
+    learn_noise: fit_options.LearnNoise = True,
     restarts: fit_options.Restarts = 0,
     standardize: fit_options.Standardize = True,
     engine: options.Engine = "threads",
@@ -71,7 +74,10 @@ def command(
         "engine": engine, "n_jobs": jobs, "dtype": dtype, "memory": memory, "random_state": seed,
     }  # fmt: skip
     columns = {name: options.names(texts) for name, texts in (("drop", drop), ("categorical", categorical))}
-    reading = {"features": options.names(features) or None, **columns, "missing": missing}
+    reading = {
+        "features": options.names(features) or None, **columns, "missing": missing, "sample_weight": weight_column,
+        "noise_std": noise_column, "learn_noise": learn_noise,
+    }  # fmt: skip
     try:
         _fit(data, target, output, task, settings, reading, store, checkpoint, test_fraction, overwrite, as_json)
     except KeyboardInterrupt:

@@ -17,7 +17,7 @@ LARGEST_SHARE = 1e-12  # of the largest number: a row of more noise has no influ
 
 
 class ScaledRows(Protocol):
-    """Rows that can be read again and again."""
+    """Rows that can be read any number of times."""
 
     rows: int
     columns: int

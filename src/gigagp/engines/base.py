@@ -84,11 +84,11 @@ def each_run(
     several = getattr(value, "several", None)
     for begin in range(0, len(leaves), _TOGETHER):
         part = slice(begin, begin + _TOGETHER)
-        known = [None] * len(leaves[part])
+        results = [None] * len(leaves[part])
         if several is not None:
-            known = several(store.X, store.y, starts[part], ends[part], work, *_row_noise(store, slice(None)))
-            store.touched(int((ends[part] - starts[part]).sum()), places=len(known))
-        for leaf, first, end, result in zip(leaves[part].tolist(), starts[part], ends[part], known, strict=True):
+            results = several(store.X, store.y, starts[part], ends[part], work, *_row_noise(store, slice(None)))
+            store.touched(int((ends[part] - starts[part]).sum()), places=len(results))
+        for leaf, first, end, result in zip(leaves[part].tolist(), starts[part], ends[part], results, strict=True):
             if result is None:
                 rows = slice(int(first), int(end))
                 X, y = store.gather(rows)

@@ -83,9 +83,9 @@ class ShardFiles:
         for file in self.files:
             file.check()
         store = mapped_store(self.files)
-        wanted = slice(int(self.starts[0]), int(self.starts[-1])) if self.rows is None else self.rows
-        X, y = (np.array(part) for part in store.gather(wanted))
-        of_rows = store.noise_of(wanted)
+        rows = slice(int(self.starts[0]), int(self.starts[-1])) if self.rows is None else self.rows
+        X, y = (np.array(part) for part in store.gather(rows))
+        of_rows = store.noise_of(rows)
         row_noise = None if of_rows is None else frozen(np.array(of_rows))
         store.release()
         checksum = 0

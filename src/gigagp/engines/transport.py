@@ -51,9 +51,9 @@ class Depot:
 
     def send(self, value: Any) -> Path:
         """The folder of a value, which is written at the first call."""
-        sent = self._sent.get(id(value))
-        if sent is not None and sent[0]() is value:
-            return sent[1]
+        entry = self._sent.get(id(value))
+        if entry is not None and entry[0]() is value:
+            return entry[1]
         path, key = self.folder / f"{self._count:06d}", id(value)
         self._count += 1
         path.mkdir()

@@ -1,4 +1,4 @@
-"""Base class of the estimators: fitting, prediction to files, evaluation, saving, loading and fitted attributes."""
+"""Base class of the estimators: fitting, prediction to files, evaluation, saving and loading."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from gigagp import memory
@@ -18,6 +18,7 @@ from gigagp.combine import rule
 from gigagp.data.sources import Encoding, Rows, Share, open_rows
 from gigagp.engines import check_workers, is_client
 from gigagp.errors import InvalidInput, InvalidParameter
+from gigagp.estimators.fitted_attributes import FittedAttributes
 from gigagp.estimators.input_rows import array_rows, check_options_of_sources, is_source
 from gigagp.estimators.user_warnings import warn_user
 from gigagp.fit import settings
@@ -25,28 +26,19 @@ from gigagp.fit.checkpoint import Checkpoint
 from gigagp.fit.fitting import fit_model
 from gigagp.fit.settings import FitSettings
 from gigagp.fit.training import summed_evidence
-from gigagp.kernels import Kernel
 from gigagp.model.class_model import ClassModel, Label
 from gigagp.model.fingerprint import described
-from gigagp.model.fit_report import FitReport
 from gigagp.model.loading import load_model
 from gigagp.model.model import Model
 from gigagp.model.predictor import Predictor
 from gigagp.model.saving import save_model
-from gigagp.model.summary import summary_html
-from gigagp.model.units import Units
 from gigagp.partition import partitioner
 from gigagp.progress import Listener, make_listener
-from gigagp.tree import Tree
 
-if TYPE_CHECKING:
-    pass
-
-_BYTES_PER_SCORED_ROW = 128  # memory that scoring needs per row
 _WITHOUT_EFFECT = {"engine", "n_jobs", "memory", "verbose"}  # settings that do not change the model
 
 
-class HGPEstimator(BaseEstimator):  # type: ignore[misc]
+class HGPEstimator(FittedAttributes):  # type: ignore[misc]
     """Base class of the scikit-learn estimators: the constructor stores parameters, `fit` sets `model_`."""
 
     def _fit(
@@ -153,41 +145,6 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
             n_jobs=fit_settings.n_jobs,
         )
 
-    @property
-    def report_(self) -> FitReport:
-        """What happened during the fit."""
-        return self.model_.report
-
-    @property
-    def theta_(self) -> Array:
-        """Log-parameters of kernel and noise, in standardised units."""
-        return self.model_.theta
-
-    @property
-    def kernel_(self) -> Kernel:
-        """The kernel with its trained values."""
-        return self.model_.kernel
-
-    @property
-    def noise_variance_(self) -> float:
-        """The noise variance of y, in the user's units."""
-        return self.model_.noise_variance
-
-    @property
-    def tree_(self) -> Tree:
-        """The hierarchy above the experts."""
-        return self.model_.committee.tree
-
-    @property
-    def n_leaves_(self) -> int:
-        """The number of experts."""
-        return len(self.model_.cells)
-
-    @property
-    def units_(self) -> Units:
-        """Names of columns and target, and their scales."""
-        return self.model_.units
-
     def log_marginal_likelihood(self, theta: Array | None = None, eval_gradient: bool = False) -> Any:
         """The summed log marginal likelihood of the experts (eq. 5) of the standardised target: the training objective.
 
@@ -271,11 +228,3 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
         if is_client(self.engine):  # a client is a connection of this process; others connect by the address
             state = {**state, "engine": self.engine.scheduler.address}
         return state
-
-    def _html_repr(self) -> str:
-        """The diagram of scikit-learn and, if fitted, a summary of the model."""
-        diagram: str = super()._html_repr()
-        if not hasattr(self, "model_"):
-            return diagram
-        parameters = self.units_.parameters(self.kernel_, self.noise_variance_)
-        return diagram + summary_html(self.report_, self.tree_, parameters)

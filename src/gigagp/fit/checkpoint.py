@@ -185,7 +185,7 @@ def _check_same(folder: Path, content: Any, identity: dict[str, str]) -> None:
     if differences:
         raise InvalidInput(
             f"{folder} is the checkpoint of another fit ({'; '.join(differences[:5])}); choose another folder, "
-            "or remove it to begin anew"
+            "or remove it to start again"
         )
 
 

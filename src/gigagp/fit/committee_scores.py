@@ -34,7 +34,7 @@ _ALL_WORK = 1e12  # multiplications of all experts of a committee, each factored
 
 @dataclass(frozen=True, eq=False)
 class CommitteeScorer:
-    """Held-out predictions of a committee at a few places, where rows that lie together ask the same few experts.
+    """Held-out predictions of a committee at a few places: rows that are near each other share the same few experts.
 
     committee_with : the committee of a given sharing: an expert has that many times the points of its cell
     """

@@ -81,7 +81,7 @@ def load_model(
             if _identity(path) == before:
                 return model
         # Another model was put there during the reading. Files of both must not be mixed.
-    raise InvalidInput(f"{path} is being replaced again and again; load it when no process is saving to it")
+    raise InvalidInput(f"{path} is replaced repeatedly; load it when no process is saving to it")
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -47,12 +47,12 @@ def chosen(model, what):
 )
 def test_smooth_and_rough_functions_are_told_apart(kernel, rows, allowed):
     model = HGPRegressor(random_state=0).fit(*draw(kernel, rows))
-    tried = [c for c in model.report_.choices if c.what == "kernel"]
-    assert {c.name for c in tried} == FAMILIES
+    candidates = [c for c in model.report_.choices if c.what == "kernel"]
+    assert {c.name for c in candidates} == FAMILIES
     name = chosen(model, "kernel")
     assert name in allowed
-    (score,) = [c.score for c in tried if c.chosen]
-    assert score <= min(c.score for c in tried) + 0.003
+    (score,) = [c.score for c in candidates if c.chosen]
+    assert score <= min(c.score for c in candidates) + 0.003
     assert type(model.kernel_).__name__ == name
     assert f"{name} {score:.4f} (chosen)" in " ".join(repr(model.report_).split())
 

@@ -292,8 +292,8 @@ def factor_and_inverse(A, team):
     return U, D, np.tril(A[:, :p])
 
 
-def same(found, right):
-    for one, other in zip(found, right, strict=True):
+def same(result, right):
+    for one, other in zip(result, right, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -356,10 +356,10 @@ def total(engine, kernel, sizes, kind, log_noise=-2.0):
     Xs, ys = leaves(sizes, kind)
     kernel = kernel.bind(3)
     theta = np.append(kernel.theta, log_noise)
-    found = engine.sum(
+    result = engine.sum(
         Tree.regular(1, len(sizes)), lambda leaf, work: expert.evidence(kernel, theta, Xs[leaf], ys[leaf], work)
     )
-    return np.append(found.sums, found.jitter)
+    return np.append(result.sums, result.jitter)
 
 
 @pytest.fixture

@@ -329,8 +329,8 @@ class Average(Rule):
     def __init__(self, weight=1.0):
         self.weight = weight
 
-    def message(self, said):
-        return natural(self.weight, said.mean, said.variance)
+    def message(self, opinion):
+        return natural(self.weight, opinion.mean, opinion.variance)
 
     def finish(self, total, prior, communication):
         return weighted_average(total)
@@ -368,7 +368,7 @@ def test_classes_of_the_users_own_must_be_handed_over(data, tmp_path):
 def test_what_could_not_be_made_again_is_not_saved(data, model, tmp_path):
     namesake = type("Constant", (Cauchy,), {})
     bad = {
-        "not what its class makes": {"kernel": Forgetful(3)},
+        "not what its class creates": {"kernel": Forgetful(3)},
         "needs 'power'; keep it": {"kernel": Needy(3)},
         "two classes called Constant; rename": {"kernel": namesake()},
         "neither a plain value nor": {"verbose": object()},

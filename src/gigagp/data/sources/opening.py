@@ -35,7 +35,7 @@ def open_target(target: Any, name: str = "y", role: str = "the target") -> Addre
     if len(source.columns) != 1:
         raise InvalidInput(f"{source.name} has {len(source.columns)} columns; {role} is one column")
     if not isinstance(source, Addressable):
-        raise InvalidInput(f"{role} beside the data must be in memory or an .npy file; got {source.name}")
+        raise InvalidInput(f"{role} must be a column of the data, an array or an .npy file; got {source.name}")
     return source
 
 

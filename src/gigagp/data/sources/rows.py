@@ -95,7 +95,7 @@ class Rows:
         if size < 1 or start % size:
             raise InvalidParameter(f"start must be a multiple of size; got start={start} and size={size}")
         self._check_unchanged()
-        skipped = seen = start if self._all else 0
+        skipped = rows_read = start if self._all else 0
         self._others = self._weightless = 0
         space = _Space(self, size, skipped)
         for batch in self.source.batches(self._wanted(), size, skipped):
@@ -103,15 +103,15 @@ class Rows:
             while rest.n_rows:
                 piece = rest.slice(0, min(rest.n_rows, size - space.filled))
                 rest = rest.slice(piece.n_rows, rest.n_rows)
-                self._add(piece, seen, space)
-                seen += piece.n_rows
+                self._add(piece, rows_read, space)
+                rows_read += piece.n_rows
                 if space.filled == size:
                     if space.first_row >= start:
                         yield space.block()
                     space = _Space(self, size, space.first_row + size)
         self._check_unchanged()
-        if seen > skipped or not skipped:
-            self._finish(seen, space.first_row + space.filled)
+        if rows_read > skipped or not skipped:
+            self._finish(rows_read, space.first_row + space.filled)
         if space.filled and space.first_row >= start:
             yield space.block()
 
@@ -126,19 +126,19 @@ class Rows:
         targets = [self.target] if self.target else []
         return targets + (self.noise.targets if self.noise else [])
 
-    def _finish(self, seen: int, n_rows: int) -> None:
-        if self.source.n_rows not in (None, seen):
+    def _finish(self, rows_read: int, n_rows: int) -> None:
+        if self.source.n_rows not in (None, rows_read):
             raise InvalidInput(
-                f"{self.source.name} should have {self.source.n_rows} rows, and has {seen}; write it again"
+                f"{self.source.name} should have {self.source.n_rows} rows, and has {rows_read}; write it again"
             )
         if not n_rows:
-            why = f": all {seen} have missing values" if seen else ""
+            why = f": all {rows_read} have missing values" if rows_read else ""
             if self._others:
-                why = f" in this share: {self._others} of {seen} are in the other; take another fraction, or seed"
+                why = f" in this share: {self._others} of {rows_read} are in the other; take another fraction, or seed"
             if self._weightless:
                 why = f" left: {self._weightless} have the weight zero, which leaves a row out; give positive weights"
             raise InvalidInput(f"{self.source.name} has no rows{why}")
-        self.n_rows, self.n_dropped = n_rows, seen - n_rows - self._others - self._weightless
+        self.n_rows, self.n_dropped = n_rows, rows_read - n_rows - self._others - self._weightless
 
     def _wanted(self) -> list[str]:
         own = [each.column for each in self._beside_inputs() if not each.beside]

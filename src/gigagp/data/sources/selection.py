@@ -75,7 +75,7 @@ def open_rows(
     elif features is None and not one_hot:
         columns = _match(source, encoding, spare)
     else:
-        raise InvalidParameter("features and categorical are those the model was fitted with; leave them out")
+        raise InvalidParameter("do not pass features or categorical here: the model uses those it was fitted with")
     if not columns:
         raise InvalidInput(f"no features are left of {source.name}, which has {listed(source.columns)}")
     source = source.read_as(dict.fromkeys((name for name in kept if name not in {*own, *columns}), "category"))
@@ -115,7 +115,10 @@ def _target(
     beside_data = Target(next(iter(values.columns)), values)
     _check_number(values, beside_data.column, values.name, "convert it")
     if source.n_rows is None:
-        raise InvalidInput(f"how many rows {source.name} has is known only by reading it; name a column as {role}")
+        raise InvalidInput(
+            f"the number of rows of {source.name} is not known before they are read, so {role} must be one of its "
+            "columns; give the name of the column"
+        )
     if values.n_rows != source.n_rows:
         raise InvalidInput(
             f"{source.name} has {source.n_rows} rows and {values.name} has {values.n_rows}; give one "
