@@ -67,14 +67,18 @@ class Stepwise(DaskEngine):
         return {worker: sum(worker in who for who in holders) for worker in self.client.nthreads()}
 
 
-def check_out_of_core(engine, folder, rows=ROWS):
-    """Rows of a Parquet file that exceed the memory budget give the same theta, and the store is deleted."""
+def check_out_of_core(engine, folder, rows=ROWS, **roles):
+    """Rows of a Parquet file that exceed the memory budget give the same theta, and the store is deleted.
+
+    roles : arguments of `fit` that name further columns
+    """
     X, y = data(rows)
-    pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": y}).to_parquet(folder / "t.parquet")
+    numbers = {name: np.linspace(0.1, 0.2, len(y)) for name in roles.values()}
+    pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": y, **numbers}).to_parquet(folder / "t.parquet")
 
     def theta(engine):
         model = HGPRegressor(leaf_size=40, random_state=3, engine=engine, memory=1 << 14)
-        return model.fit(folder / "t.parquet", "y", store=folder / "store").theta_.tobytes()
+        return model.fit(folder / "t.parquet", "y", **roles, store=folder / "store").theta_.tobytes()
 
     assert theta(engine) == theta("serial")
     gc.collect()

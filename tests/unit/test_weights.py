@@ -113,6 +113,23 @@ def test_a_saved_model_predicts_the_same(way, tmp_path):
     np.testing.assert_array_equal(loaded.model_.store.row_noise, fitted.model_.store.row_noise)
 
 
+@pytest.mark.parametrize("way", ["mixture", "neighbourhood"])
+def test_targets_are_scored_with_their_own_noise(way):
+    """95% intervals cover new rows of little and of much noise alike, and the scores are better for knowing it."""
+    X, y, deviations = rows(400)
+    new = pd.DataFrame(np.column_stack(rows(400, seed=3)), columns=["x0", "x1", "y", "s"])
+    fitted = model(**SETTINGS[way]).fit(X, y, noise_std=deviations)
+    queries = new[["x0", "x1"]].to_numpy()
+    known = fitted.evaluate(queries, new["y"].to_numpy(), noise_std=new["s"].to_numpy())
+    unknown = fitted.evaluate(queries, new["y"].to_numpy())
+    assert 0.9 < known.coverage[0.95] < 0.99
+    assert 0.4 < known.coverage[0.5] < 0.6
+    assert known.nlpd < unknown.nlpd
+    precise = new["s"].to_numpy() < 0.1
+    part = fitted.evaluate(queries[precise], new["y"].to_numpy()[precise], noise_std=new["s"].to_numpy()[precise])
+    assert part.coverage[0.95] > 0.85
+
+
 BAD = {
     "negative": ({"sample_weight": -1.0}, "sample_weight has the weight -1 at row 3"),
     "missing": ({"sample_weight": np.nan}, "sample_weight has the weight nan at row 3"),
@@ -231,3 +248,14 @@ def test_roles_of_columns_are_checked():
         warnings.simplefilter("ignore")
         fitted = model().fit(frame, "t", "w", missing="drop")
     assert (fitted.report_.rows, fitted.report_.dropped) == (29, 1)
+
+
+@pytest.mark.parametrize("way", SETTINGS)
+def test_only_ratios_of_weights_matter_for_f(way):
+    """Start, bounds and prior of the noise are those of a typical row, whatever the unit of the weights."""
+    X, y, deviations = rows()
+    weights = deviations**-2
+    Z = np.random.default_rng(9).uniform(-1, 1, (50, 2))
+    small, large = (model(**SETTINGS[way]).fit(X, y, factor * weights) for factor in (1e-3, 1e3))
+    assert large.noise_variance_ == pytest.approx(1e6 * small.noise_variance_, rel=1e-2)
+    np.testing.assert_allclose(small.predict(Z), large.predict(Z), rtol=1e-3, atol=1e-3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gigagp.cli import options
 from gigagp.cli.display import display
-from gigagp.cli.predict import loaded
+from gigagp.cli.predict import for_numbers, loaded
 from gigagp.cli.running import emit
 
 EXAMPLE = options.example(
@@ -19,6 +19,8 @@ def command(
     model: options.Model,
     data: options.Data,
     target: options.Truth = None,
+    weight_column: options.WeightColumn = None,
+    noise_column: options.NoiseColumn = None,
     missing: options.Missing = "error",
     engine: options.OtherEngine = None,
     jobs: options.Jobs = None,
@@ -35,7 +37,8 @@ def command(
 
     fitted = loaded(model, engine, jobs, memory)
     with display() as progress:
-        evaluation = fitted.evaluate(data, target, missing=missing, progress=progress)
+        noise = for_numbers(fitted, {"sample_weight": weight_column, "noise_std": noise_column})
+        evaluation = fitted.evaluate(data, target, **noise, missing=missing, progress=progress)
     dropped = f", {evaluation.dropped:,} with missing values dropped" if evaluation.dropped else ""
     text = f"{evaluation.rows:,} rows{dropped}\n{descriptions.scores_text(evaluation)}"
     emit(as_json, {"model": model, "data": data, **descriptions.scores(evaluation)}, text)

@@ -9,6 +9,7 @@ import typer
 
 from gigagp.cli import fit_options, options
 from gigagp.cli.display import display
+from gigagp.cli.predict import for_numbers
 from gigagp.cli.running import Interrupted, emit
 from gigagp.errors import InvalidInput, InvalidParameter, choose
 
@@ -48,8 +49,8 @@ def command(
     calibrate: fit_options.Calibrate = True,
     training: fit_options.Training = "auto",
     noise: fit_options.Noise = None,
-    weight_column: fit_options.WeightColumn = None,
-    noise_column: fit_options.NoiseColumn = None,
+    weight_column: options.WeightColumn = None,
+    noise_column: options.NoiseColumn = None,
     learn_noise: fit_options.LearnNoise = True,
     restarts: fit_options.Restarts = 0,
     standardize: fit_options.Standardize = True,
@@ -99,7 +100,9 @@ def _fit(
         "noise_bounds": _noise_bounds,
     }  # fmt: skip
     model = _estimator(data, target, task, settings | {name: parse(settings[name]) for name, parse in parsers.items()})
-    scores = None
+    noise, learn_noise, scores = {"noise_std": reading.pop("noise_std")}, reading.pop("learn_noise"), None
+    if for_numbers(model, noise):
+        reading |= {**noise, "learn_noise": learn_noise}
     with display() as progress:
         model.fit(
             data, target, **reading, store=store, checkpoint=checkpoint, share=test_rows and test_rows.others,
@@ -108,7 +111,10 @@ def _fit(
         model.save(output, overwrite=overwrite)
         if test_rows is not None:
             try:
-                scores = model.evaluate(data, target, missing=reading["missing"], share=test_rows, progress=progress)
+                same = {"missing": reading["missing"], **for_numbers(model, noise)}
+                if same.keys() >= noise.keys():
+                    same["sample_weight"] = reading["sample_weight"]
+                scores = model.evaluate(data, target, **same, share=test_rows, progress=progress)
             except InvalidInput as error:
                 raise InvalidInput(f"{error}; the model is saved in {output}") from error
     _report(model, output, checkpoint, scores, as_json)

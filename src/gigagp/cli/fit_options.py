@@ -72,13 +72,6 @@ Noise = Annotated[
         help="Noise variance as a share of the target's variance: 0.01 fixes it, 1e-6,10 are bounds. [default: 1e-6,10]"
     ),
 ]
-WeightColumn = Annotated[
-    str | None,
-    typer.Option(help="Column of weights: a row's noise variance is divided by its weight; zero leaves the row out."),
-]
-NoiseColumn = Annotated[
-    str | None, typer.Option(help="Column of known standard deviations of the target's noise, in the target's units.")
-]
 LearnNoise = Annotated[bool, typer.Option(help="Learn a noise variance besides the known noise of --noise-column.")]
 Restarts = Annotated[int, typer.Option(help="Additional starting points of the training.")]
 Standardize = Annotated[

@@ -45,7 +45,7 @@ def command(
     try:
         with display() as progress:
             done = fitted.predict_file(
-                data, output, **_uncertainty(fitted, levels, latent), keep=options.names(keep), missing=missing,
+                data, output, **for_numbers(fitted, {"quantiles": levels, "latent": latent}), keep=options.names(keep), missing=missing,
                 overwrite=overwrite, progress=progress,
             )  # fmt: skip
     except KeyboardInterrupt:
@@ -60,12 +60,15 @@ def command(
     emit(as_json, report, text)
 
 
-def _uncertainty(model: Any, levels: list[float], latent: bool) -> dict[str, Any]:
-    """Options that only predictions of numbers have."""
-    if model.model_.classes is None:
-        return {"quantiles": levels, "latent": latent}
-    if levels or latent:
-        raise InvalidParameter("--quantiles and --latent are for numbers; this model predicts classes")
+def for_numbers(model: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """Options that only models of numbers have; an error if one is given for a model of classes."""
+    from gigagp.estimators.regressor import HGPRegressor
+
+    if isinstance(model, HGPRegressor):
+        return given
+    for name, value in given.items():
+        if value:
+            raise InvalidParameter(f"{name}={value!r} is for numbers; this model predicts classes")
     return {}
 
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.data.outliers import NONE, Outliers
 from gigagp.data.scaling import BLOCK, Scaling
 from gigagp.data.sources.rows import Rows
 from gigagp.data.store import ExpertStore, Targets, join_targets
@@ -46,16 +47,19 @@ class StreamedRows:
 
     def __init__(
         self, source: Rows, rows: int, inputs: Scaling, target: Scaling, dtype: np.dtype[Any],
-        say: Callable[[int], None] = lambda rows: None,
+        say: Callable[[int], None] = lambda rows: None, outliers: Outliers = NONE,
     ) -> None:  # fmt: skip
         self._source, self._inputs, self._target, self._say = source, inputs, target, say
+        self._outliers = outliers
         self.rows, self.columns, self.dtype = rows, source.n_features, dtype
-        self.noisy = source.noise is not None
+        self.noisy = source.noise is not None or len(outliers) > 0
 
     def blocks(self) -> Iterator[tuple[int, Array, Targets]]:
         for block in self._source.blocks(BLOCK):
             assert block.y is not None
-            y = scaled_targets(join_targets(block.y, block.row_noise), self._target, self.dtype)
+            targets = join_targets(block.y, block.row_noise)
+            targets = self._outliers.mark(targets, block.first_row + np.arange(len(targets)))
+            y = scaled_targets(targets, self._target, self.dtype)
             yield block.first_row, self._inputs.apply(block.X, self.dtype), y
             self._say(block.first_row + len(y))
 

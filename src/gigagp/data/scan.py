@@ -19,6 +19,7 @@ from gigagp.data.store import Targets, join_targets
 
 _SAMPLE_ROWS = 1 << 17  # rows of the largest sample
 _SAMPLE_BYTES = 1 << 26  # bytes of the largest sample
+_EXTREME_ROWS = 256  # rows with the smallest targets, and as many with the largest, that are kept
 _LEAST_SAMPLE = 4096  # rows of the smallest sample, if the data have so many
 
 
@@ -38,6 +39,40 @@ class Sample:
 
 
 @dataclass(frozen=True, eq=False)
+class Extremes:
+    """The rows with the smallest and the largest targets."""
+
+    rows: Array
+    source_rows: Array  # the same, as the user numbers them: with rows that were left out
+    X: Array
+    y: Array
+
+    def joined(self, other: Extremes) -> Extremes:
+        """The extremes of both."""
+        rows, source_rows, X, y = (
+            np.concatenate([getattr(self, name), getattr(other, name)]) for name in ("rows", "source_rows", "X", "y")
+        )
+        kept = _extreme(y)
+        return Extremes(rows[kept], source_rows[kept], X[kept], y[kept])
+
+    @classmethod
+    def of(cls, block: Block) -> Extremes:
+        assert block.y is not None
+        kept = _extreme(block.y)
+        rows = block.first_row + kept
+        source_rows = rows if block.source_rows is None else block.source_rows[kept]
+        return cls(rows, source_rows, block.X[kept], block.y[kept])
+
+
+def _extreme(y: Array) -> Array:
+    """Places of the smallest and largest numbers, in order."""
+    if len(y) <= 2 * _EXTREME_ROWS:
+        return np.arange(len(y))
+    order = np.argpartition(y, [_EXTREME_ROWS, len(y) - _EXTREME_ROWS])
+    return np.sort(np.append(order[:_EXTREME_ROWS], order[len(y) - _EXTREME_ROWS :]))
+
+
+@dataclass(frozen=True, eq=False)
 class Scan:
     """The result of the first pass over the data."""
 
@@ -45,6 +80,7 @@ class Scan:
     inputs: Moments
     target: Moments
     sample: Sample
+    extremes: Extremes
     dropped: int = 0  # rows with missing values
 
 
@@ -53,6 +89,7 @@ def scan(blocks: Iterable[Block], seed: int, say: Callable[[int], None] = lambda
     inputs: Moments | None = None
     target: Moments | None = None
     candidates: list[tuple[Array, Array, Array, Array]] = []
+    extremes: Extremes | None = None
     most, rows, pending, limit = 0, 0, 0, np.uint64(np.iinfo(np.uint64).max)
     for block in blocks:
         assert block.y is not None
@@ -61,6 +98,7 @@ def scan(blocks: Iterable[Block], seed: int, say: Callable[[int], None] = lambda
             most = max(_LEAST_SAMPLE, min(_SAMPLE_ROWS, _SAMPLE_BYTES // (8 * (block.X.shape[1] + 1))))
         inputs.add(block.X, block.weights)
         target.add(block.y[:, None], block.weights)
+        extremes = Extremes.of(block) if extremes is None else extremes.joined(Extremes.of(block))
         keys = row_keys(block.first_row, len(block.X), seed)
         small = np.flatnonzero(keys <= limit)
         targets = join_targets(block.y, block.row_noise)
@@ -73,7 +111,8 @@ def scan(blocks: Iterable[Block], seed: int, say: Callable[[int], None] = lambda
         say(rows)
     assert inputs is not None, "a source has at least one row"
     assert target is not None
-    return Scan(rows, inputs, target, Sample(*_smallest(candidates, most)))
+    assert extremes is not None
+    return Scan(rows, inputs, target, Sample(*_smallest(candidates, most)), extremes)
 
 
 def _smallest(candidates: list[tuple[Array, Array, Array, Array]], count: int) -> tuple[Array, Array, Array, Array]:

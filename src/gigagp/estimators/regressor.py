@@ -351,8 +351,9 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
             return prediction_files.predict_file(task, data, output, overwrite)
 
     def evaluate(
-        self, data: Any, target: Any = None, *, missing: str = "error", share: Share | None = None,
-        progress: Listener | None = None, each: BlockListener | None = None,
+        self, data: Any, target: Any = None, *, sample_weight: Any = None, noise_std: Any = None,
+        missing: str = "error", share: Share | None = None, progress: Listener | None = None,
+        each: BlockListener | None = None,
     ) -> Evaluation:  # fmt: skip
         """RMSE, NLPD, CRPS and coverage on data of any size whose target is known, in bounded memory.
 
@@ -362,6 +363,8 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
             As in `fit`.
         target : array or str
             The targets, or the name of their column. Default the column the model was fitted to.
+        sample_weight, noise_std : array or str
+            As in `fit`: each target has the noise of its row, by default that of a row of weight one.
         missing : {"error", "drop"}
             "drop" ignores rows with missing values, and counts them.
         share : Share
@@ -378,7 +381,10 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
             raise InvalidParameter(
                 "pass target=: the model was fitted to arrays, so the name of the target column is not known"
             )
-        rows = open_rows(data, target, encoding=self.model_.reading, missing=missing, share=share)
+        rows = open_rows(
+            data, target, encoding=self.model_.reading, missing=missing, share=share, weights=sample_weight,
+            deviations=noise_std,
+        )  # fmt: skip
         predictor = self.predictor_
         with predictor.engine() as engine:
             answer = predictor.mean_and_deviation(engine)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from gigagp import memory
 from gigagp.data.folders import TemporaryFolder
+from gigagp.data.outliers import NONE, Outliers, find_outliers, without
 from gigagp.data.scaled import ScaledRows, StreamedRows, scaled_targets
 from gigagp.data.scaling import BLOCK, Scaling
 from gigagp.data.scan import Sample, Scan, scan
@@ -26,9 +26,13 @@ from gigagp.linalg.row_noise import COLUMNS
 from gigagp.model.class_calibration import ClassCalibration
 from gigagp.model.class_model import ClassModel
 from gigagp.model.factor_cache import FactorCache
+from gigagp.model.fit_report import FitReport
+from gigagp.model.fit_warnings import OutlyingRows
 from gigagp.model.model import CommitteeDefaults, Model
 from gigagp.partition import partitioner
 from gigagp.progress import Counter, Listener, silent
+
+_ROWS_LISTED = 20  # outliers that the report lists
 
 
 def fit_model(
@@ -47,6 +51,9 @@ def fit_model(
     seeds = Seeds.of(seed)
     dtype, budget = settings.precision(options.dtype), memory.budget(options.memory)
     data = _scanned(rows, seeds, checkpoint, tell)
+    known = rows.noise is not None and rows.noise.deviations is not None
+    outliers = NONE if classes is not None or known else find_outliers(data)
+    data = without(data, outliers)
     parts = partitioner(options.partition)
     plan = make_plan(options, data, parts, learn_noise)
     if classes is not None:
@@ -59,13 +66,13 @@ def fit_model(
         inputs.apply(data.sample.X, dtype),
         scaled_targets(data.sample.y, target, dtype),
     )
-    streamed = StreamedRows(rows, data.rows, inputs, target, dtype, Counter("store", data.rows, tell))
+    streamed = StreamedRows(rows, data.rows, inputs, target, dtype, Counter("store", data.rows, tell), outliers)
     scaled: ScaledRows = streamed
     storage: Storage = MemoryStorage()
     log = NoLog() if checkpoint is None else checkpoint.log
     try:
         with one_blas_thread(), open_engine(options.engine, options.n_jobs) as engine:
-            if engine.reads_files or _bytes_in_memory(data.rows, rows, dtype) > budget:
+            if engine.reads_files or _bytes_in_memory(streamed) > budget:
                 storage = on_disk = _disk_storage(checkpoint, store, budget, rows, tell)
                 engine.use_folder(on_disk.folder)
             else:
@@ -84,7 +91,7 @@ def fit_model(
         defaults=CommitteeDefaults.of(parts.local),
         inputs=inputs,
         target=target,
-        report=result.report,
+        report=_with_outliers(result.report, outliers),
         encoding=encoding,
         feature_names=feature_names,
         target_name=rows.target.column if rows.target and not rows.target.beside else None,
@@ -94,6 +101,14 @@ def fit_model(
 
 def _calibrated(classes: ClassModel | None, calibration: ClassCalibration | None) -> ClassModel | None:
     return classes if classes is None or calibration is None else replace(classes, calibration=calibration)
+
+
+def _with_outliers(report: FitReport, outliers: Outliers) -> FitReport:
+    """The report with a warning about rows that look like outliers."""
+    if len(outliers) == 0:
+        return report
+    listed = tuple(np.sort(outliers.source_rows)[:_ROWS_LISTED].tolist())
+    return replace(report, warnings=(OutlyingRows(len(outliers), listed), *report.warnings))
 
 
 def _scanned(rows: Rows, seeds: Seeds, checkpoint: Checkpoint | None, tell: Listener) -> Scan:
@@ -109,10 +124,10 @@ def _scanned(rows: Rows, seeds: Seeds, checkpoint: Checkpoint | None, tell: List
     return data
 
 
-def _bytes_in_memory(count: int, rows: Rows, dtype: np.dtype[Any]) -> int:
+def _bytes_in_memory(data: ScaledRows) -> int:
     """Bytes that a fit in memory needs: the scaled rows, the same rows sorted, and row numbers."""
-    columns = rows.n_features + (1 if rows.noise is None else 1 + COLUMNS)
-    return count * (2 * columns * dtype.itemsize + 32)
+    columns = data.columns + (1 + COLUMNS if data.noisy else 1)
+    return data.rows * (2 * columns * data.dtype.itemsize + 32)
 
 
 def _disk_storage(

@@ -89,8 +89,15 @@ class NumberScoring:
     ) -> HeldOutScore:
         y, prediction = y.astype(float), with_row_noise(prediction, model.noise, model.store, rows)
         calibration = Calibration.learnt(prediction, y, setting(model, self.target).at_rows(prediction.noise))
-        losses = calibration.crps(prediction, y) if calibration.rows else np.full(len(y), np.nan)
-        return HeldOutScore(rows, y, prediction, calibration, losses)
+        return HeldOutScore(rows, y, prediction, calibration, _losses(calibration, prediction, y))
+
+
+def _losses(calibration: Calibration, prediction: LatentPrediction, y: Array) -> Array:
+    """The CRPS of each row; a row of much noise, whose CRPS says little about the model, counts less."""
+    if calibration.setting is None:
+        return np.full(len(y), np.nan)
+    losses, reliability = calibration.crps(prediction, y), prediction.reliability(calibration.setting.typical)
+    return losses if reliability is None else losses * reliability
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from gigagp.expert import Evidence
 from gigagp.fit.plan import Log, Plan
 from gigagp.fit.training import Objective, Optimum, Precision, Trace, leaf_evidence, maximise
 from gigagp.likelihoods import Classes
+from gigagp.linalg.row_noise import ADDED
 from gigagp.tree import Tree
 
 ROUGH = Precision(change=1e-5, slope=1e-3)
@@ -29,7 +30,8 @@ def rough_theta(plan: Plan, sample: Sample, engine: Engine, log: Log, trace: Tra
     y, row_noise = split_targets(targets)
     evidence = log.recorded(_one_expert(plan, frozen(X), frozen(y), row_noise, engine))
     climbs = [maximise("rough theta", evidence, None, plan.start, plan.bounds, trace, ROUGH, _ITERATIONS)]
-    if _is_noise(climbs[-1], y, plan.classes):
+    usual = y if row_noise is None else y[row_noise[:, ADDED] <= plan.target_variance]
+    if _is_noise(climbs[-1], usual, plan.classes):
         starts = [plan.start + np.log(s) * np.array(["lengthscale" in name for name in plan.names]) for s in _SHORTER]
         climbs += (maximise("rough theta", evidence, None, s, plan.bounds, trace, ROUGH, _ITERATIONS) for s in starts)
         climbs.sort(key=lambda climb: climb.stage.evidence_per_point)

@@ -19,6 +19,7 @@ from gigagp.fit.held_out_scores import Scorer
 from gigagp.fit.plan import Log, Plan
 from gigagp.fit.rough_theta import ROUGH
 from gigagp.fit.training import Trace, maximise
+from gigagp.linalg.row_noise import ADDED
 from gigagp.model.fit_report import Candidate, Stage
 
 _GROUPS = 16  # of neighbouring rows per round
@@ -99,7 +100,9 @@ def _single_columns(plan: Plan, sample: Sample, theta: Array) -> Array | None:
     None where there is no such column.
     """
     X, targets = (np.asarray(a, float) for a in sample.first(_VARIOGRAM_ROWS))
-    y, _ = split_targets(targets)
+    y, row_noise = split_targets(targets)
+    if row_noise is not None:  # differences of rows that are mostly noise would hide all others
+        y = np.where(row_noise[:, ADDED] > plan.target_variance, np.median(y), y)
     if len(y) < _LEAST_VARIOGRAM_ROWS:
         return None
     metric = plan.metric(theta, X.shape[1])

@@ -66,7 +66,9 @@ def gather(X: Array, y: Array, rows: Array, count: int, scales: Array, x: Array,
 
 @compiled_strict
 def gather_noise(noise: float, row_noise: Array, rows: Array, count: int, noises: Array) -> float:
-    """noises := the noise variances of the first `count` rows; returns their mean.
+    """noises := the noise variances of the first `count` rows; returns their harmonic mean.
+
+    A row of very much noise says nothing about the noise near the query, and hardly changes the harmonic mean.
 
     noise : the variance of a row of weight one, which all rows have where `row_noise` has no rows
     """
@@ -77,8 +79,8 @@ def gather_noise(noise: float, row_noise: Array, rows: Array, count: int, noises
     total = 0.0
     for i in range(count):
         noises[i] = noise * row_noise[rows[i], FACTOR] + row_noise[rows[i], ADDED]
-        total += noises[i]
-    return total / count
+        total += 1 / noises[i]
+    return count / total
 
 
 @compiled
@@ -177,7 +179,7 @@ def joined(inner: Array, noise: float, result: Array) -> None:
     The squared deviation of a prediction is s^2 = (v + noise) misfit^2, which is small for the few nearest rows where
     these alone agree. Weights are proportional to 1 / s^2. Mean and variance of f are weighted means; the misfit is
     such that (v + noise) misfit^2 is the variance of the mixture of both, which grows where they disagree. `noise` is
-    the mean of the neighbours'.
+    the harmonic mean of the neighbours'.
     """
     first = (inner[VARIANCE] + noise) * (inner[MISFIT] + _LEAST_MISFIT) ** 2
     second = (result[VARIANCE] + noise) * (result[MISFIT] + _LEAST_MISFIT) ** 2

@@ -108,7 +108,7 @@ class Calibration:
         if len(y) < LEAST_ROWS or not (np.isfinite(errors).all() and errors.any()):
             return cls.none()
         base, rho, F = _features(prediction, setting)
-        coefficients, floor, dof = _student(errors, base, rho, F, setting)
+        coefficients, floor, dof = _student(errors, base, rho, F, setting, prediction.reliability(setting.typical))
         calibration = cls(coefficients, floor, Shape.gaussian(), setting, len(y))
         heavy = _student_weights(_LEAST_PRIOR_DOF)
         prior = (1 - _HEAVY_SHARE) * _student_weights(max(dof, _LEAST_PRIOR_DOF)) + _HEAVY_SHARE * heavy
@@ -194,12 +194,14 @@ def _features(prediction: LatentPrediction, setting: Setting) -> tuple[Array, Ar
     return base, rho, np.column_stack([np.ones_like(v), misfit, ratio])
 
 
-def _student(errors: Array, base: Array, rho: Array, F: Array, setting: Setting) -> tuple[Array, float, float]:
+def _student(
+    errors: Array, base: Array, rho: Array, F: Array, setting: Setting, reliability: Array | None
+) -> tuple[Array, float, float]:
     """Coefficients, floor and degrees of freedom by maximum a posteriori, with Student-t errors."""
     n, squares = len(errors), errors**2
     scale = setting.target
     # One row in n may have an error of average size, however small the others are.
-    least = float(squares.mean()) / n
+    least = float((squares if reliability is None else squares * reliability).mean()) / n
 
     def loss(p: Array) -> tuple[float, Array]:
         c, floor, tail = p[:3], scale * np.exp(p[3]), np.exp(p[4])

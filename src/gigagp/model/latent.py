@@ -21,6 +21,10 @@ class LatentPrediction:
     misfit: Array | None
     noise: Array | None = None
 
+    def reliability(self, typical: float) -> Array | None:
+        """How much the target of each row says about f: typical / noise, at most one; None where all noise is equal."""
+        return None if self.noise is None else typical / np.maximum(self.noise, typical)
+
     def at(self, rows: Array) -> LatentPrediction:
         """The predictions at some queries."""
         variance, misfit, noise = (None if a is None else a[rows] for a in (self.variance, self.misfit, self.noise))

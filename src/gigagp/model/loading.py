@@ -367,6 +367,11 @@ def read_warning(content: Any, names: tuple[str, ...]) -> FitWarning:
     return warning
 
 
+def _counts(values: list[Any]) -> list[int]:
+    require(all(type(value) is int and value >= 0 for value in values), "a warning has invalid row numbers")
+    return values
+
+
 def _plain(kind: type[_Plain], content: Any) -> _Plain:
     """An instance of a dataclass whose fields are plain values."""
     return kind(**{f.name: _PLAIN_FIELDS[str(f.type)](content, f.name) for f in fields(kind)})  # type: ignore[arg-type]
@@ -376,5 +381,6 @@ _PLAIN_FIELDS: dict[str, Callable[[Any, str], Any]] = {
     "str": lambda content, name: field(content, name, str),
     "bool": lambda content, name: field(content, name, bool),
     "int": count,
+    "tuple[int, ...]": lambda content, name: tuple(_counts(field(content, name, list))),
     "float": number,
 }

@@ -206,6 +206,23 @@ def test_the_tree_and_a_fixed_noise_reach_the_model(here):
     assert model.noise_variance_ == pytest.approx(0.01 * np.var(pq.read_table(ARM)["distance"].to_numpy()))
 
 
+def test_weights_and_known_noise_are_columns(here):
+    rng = np.random.default_rng(0)
+    a, weights, deviations = rng.uniform(size=60), rng.integers(0, 3, 60), rng.uniform(0.1, 0.3, 60)
+    y = np.sin(5 * a) + deviations * rng.standard_normal(60)
+    pq.write_table(pa.table({"a": a, "y": y, "w": weights, "s": deviations}), "t.parquet")
+    words = ["fit", "t.parquet", "--target", "y", "--seed", 0, "--weight-column", "w", "--noise-column", "s"]
+    done(*words, "--no-learn-noise", "-o", "m", "--partition", "random")
+    by_hand = HGPRegressor(partition="random", random_state=0)
+    by_hand.fit(a[:, None], y, weights, noise_std=deviations, learn_noise=False)
+    model = gigagp.load("m")
+    assert list(model.feature_names_in_) == ["a"]
+    assert model.theta_.tobytes() == by_hand.theta_.tobytes()
+    failed = run("fit", "t.parquet", "--target", "y", "-o", "n", "--no-learn-noise")
+    assert failed.exit_code == 1
+    assert "--no-learn-noise needs --noise-column" in failed.stderr
+
+
 def test_every_setting_of_the_model_is_an_option_of_fit():
     spelt = {
         "experts_per_query": "--experts-per-query",

@@ -146,8 +146,9 @@ def test_models_made_elsewhere_answer_through_a_client(client, source, tmp_path)
     check_prediction_file(model, tmp_path, quantiles=(0.1,))
 
 
-def test_rows_of_a_parquet_file_out_of_core(client, tmp_path, small_sizes):
-    check_out_of_core(client, tmp_path)
+@pytest.mark.parametrize("roles", [{}, {"sample_weight": "w", "noise_std": "s"}], ids=["equal noise", "row noise"])
+def test_rows_of_a_parquet_file_out_of_core(client, tmp_path, small_sizes, roles):
+    check_out_of_core(client, tmp_path, **roles)
 
 
 def test_large_tasks_arrive(client, monkeypatch):

@@ -27,6 +27,7 @@ class Block:
     X: Array  # C-contiguous; float64, or float32 where every feature is
     y: Array | None  # float64
     kept: Any  # pyarrow.Table of the columns that are only carried along, or None
+    source_rows: Array | None = None  # numbers of the rows in the source, where some rows are left out
     weights_and_noise: Array | None = None  # weight and known standard deviation per row, where there are any
 
     @property
@@ -171,13 +172,14 @@ class Rows:
             good = present & (noise[:, 0] != 0)
         kept = piece.table(self.keep) if self.keep else None
         if good is None:
-            space.take(piece.n_rows, kept, noise)
+            space.take(piece.n_rows, kept, noise, None if self._all else at + np.arange(piece.n_rows))
             return
         n_good = int(good.sum())
         X[:n_good] = X[good]
         if y is not None:
             y[:n_good] = y[good]
-        space.take(n_good, kept and kept.take(np.flatnonzero(good)), None if noise is None else noise[good])
+        chosen = np.flatnonzero(good)
+        space.take(n_good, kept and kept.take(chosen), None if noise is None else noise[good], at + chosen)
 
     def _good_rows(self, X: Array, y: Array | None, piece: Batch, beside: Batch) -> Array | None:
         """Which rows to keep (None: all); an error if a value is infinite, or missing and not to be dropped."""
@@ -218,24 +220,28 @@ class _Space:
         self._y = np.empty(size) if rows.target else None
         self._kept: list[Any] = []
         self._noise: list[Array] = []
+        self._source_rows: list[Array] = []
 
     def rest(self, n_rows: int) -> tuple[Array, Array | None]:
         """The next rows, to be written to."""
         part = slice(self.filled, self.filled + n_rows)
         return self._X[part], None if self._y is None else self._y[part]
 
-    def take(self, n_rows: int, kept: Any, noise: Array | None) -> None:
+    def take(self, n_rows: int, kept: Any, noise: Array | None, source_rows: Array | None) -> None:
         """The next rows have been written."""
         self.filled += n_rows
         if noise is not None:
             self._noise.append(noise)
+        if source_rows is not None:
+            self._source_rows.append(source_rows)
         if kept is not None:
             self._kept.append(kept)
 
     def block(self) -> Block:
         y = None if self._y is None else self._y[: self.filled]
-        kept, noise = _join(self._kept) if self._kept else None, np.concatenate(self._noise) if self._noise else None
-        return Block(self.first_row, self._X[: self.filled], y, kept, noise)
+        kept = _join(self._kept) if self._kept else None
+        source_rows, noise = (np.concatenate(parts) if parts else None for parts in (self._source_rows, self._noise))
+        return Block(self.first_row, self._X[: self.filled], y, kept, source_rows, noise)
 
 
 def _join(tables: list[Any]) -> Any:
