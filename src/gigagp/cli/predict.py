@@ -44,9 +44,10 @@ def command(
     fitted = loaded(model, engine, jobs, memory)
     try:
         with display() as progress:
+            uncertainty = for_numbers(fitted, {"quantiles": levels, "latent": latent})
             done = fitted.predict_file(
-                data, output, **for_numbers(fitted, {"quantiles": levels, "latent": latent}), keep=options.names(keep), missing=missing,
-                overwrite=overwrite, progress=progress,
+                data, output, **uncertainty, keep=options.names(keep), missing=missing, overwrite=overwrite,
+                progress=progress,
             )  # fmt: skip
     except KeyboardInterrupt:
         message = f"interrupted; progress is kept beside {output}. To continue:\n  {context.obj}"

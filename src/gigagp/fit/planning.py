@@ -87,8 +87,7 @@ def plan_for_classes(plan: Plan, options: FitSettings, classes: Classes) -> Plan
             f"classes are predicted from neighbouring rows, which needs a kernel with a metric; {kernel!r} has none"
         )
     if options.kernel is None:
-        variance = replace(kernel.parameters[0], values=(_LATENT_VARIANCE,))
-        kernel = kernel._with((variance, *kernel.parameters[1:]))
+        kernel = kernel.with_theta(np.append(np.log(_LATENT_VARIANCE), kernel.theta[1:]))
     families = tuple(each for each in settings.families(kernel) if type(each.kernel) in _CLASS_FAMILIES)
     return replace(
         plan,
