@@ -53,8 +53,8 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
     ----------
     kernel : Kernel, default chosen
         Covariance of the latent functions; the values of its parameters are where training starts. It must have a
-        metric. By default it has one length-scale per column and is chosen among squared exponential, Matérn 3/2 and
-        Matérn 1/2 by its predictions of held-out rows.
+        metric. By default it is chosen by its predictions of held-out rows, among squared exponential, Matérn 3/2 and
+        Matérn 1/2 with one length-scale per column and Matérn 3/2 with one length-scale for all columns.
     leaf_size : int
         Rows per leaf. Default 256.
     neighbours : "auto" or int

@@ -49,7 +49,9 @@ def try_kernels(
 
     def train(family: Kernel, start: Array, evidence: Objective, rows: int) -> Trial:
         bounds = replace(plan, kernel=family).bounds
-        name = type(family).__name__
+        name = type(family).__name__ + (
+            "" if len(family.theta) > 2 or groups.columns == 1 else " with one length-scale"
+        )
         optimum = maximise(name, evidence, None, np.clip(start, *bounds.T), bounds, trace, ROUGH, _ITERATIONS)
         score = scorer.score(groups.model(family, optimum.theta, plan.neighbours or DEFAULT_NEIGHBOURS), rows)
         return Trial(family, optimum.theta, score, Candidate("kernel", name, score.score), (optimum.stage,))

@@ -18,15 +18,20 @@ from gigagp.partition import Partitioner, Shape
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """A candidate kernel family. Its length-scales are about `stretch` times those of the squared exponential."""
+    """A candidate kernel family. Its length-scales are about `stretch` times those of the squared exponential.
+
+    A kernel with one length-scale for all columns starts from the geometric mean of those of the columns.
+    """
 
     kernel: Kernel
     stretch: float = 1.0
 
     def start(self, theta: Array) -> Array:
         """Where training starts, from a theta of the squared exponential with the same columns."""
-        *parameters, noise = theta
+        parameters, noise = theta[:-1], theta[-1]
         own = self.kernel.theta.copy()
+        if len(own) < len(parameters):
+            parameters = np.append(parameters[0], parameters[1:].mean())
         own[: len(parameters)] = parameters
         own[1 : len(parameters)] += np.log(self.stretch)
         return np.append(own, noise)

@@ -16,14 +16,13 @@ from gigagp.fit import settings
 from gigagp.fit.plan import Plan
 from gigagp.fit.settings import FitSettings
 from gigagp.fit.training import Precision
-from gigagp.kernels import Kernel, Matern12, Matern32, SquaredExponential
+from gigagp.kernels import Kernel, SquaredExponential
 from gigagp.likelihoods import Classes
 from gigagp.linalg.row_noise import FACTOR
 from gigagp.model.model import CommitteeDefaults
 from gigagp.partition import Partitioner, Shape
 
 _LATENT_VARIANCE = 10.0  # of a latent function at the start: logits of classes that are clear
-_CLASS_FAMILIES = (SquaredExponential, Matern32, Matern12)  # kernels that are tried for classes
 _START_NOISE = 0.1  # share of the target's variance
 _NO_NOISE = {"float64": 1e-10, "float32": 1e-6}  # share of the target's variance, where only known noise is present
 _STACK_LEVEL = 4  # frames up to the caller of an estimator's fit, which plans through `fitting.fit_model`
@@ -88,14 +87,13 @@ def plan_for_classes(plan: Plan, options: FitSettings, classes: Classes) -> Plan
         )
     if options.kernel is None:
         kernel = kernel.with_theta(np.append(np.log(_LATENT_VARIANCE), kernel.theta[1:]))
-    families = tuple(each for each in settings.families(kernel) if type(each.kernel) in _CLASS_FAMILIES)
     return replace(
         plan,
         kernel=kernel,
         noise_start=_NO_NOISE["float64"],
         noise_bounds=(_NO_NOISE["float64"], _NO_NOISE["float64"]),
         student=False,
-        families=families if options.kernel is None else (),
+        families=settings.class_families(kernel) if options.kernel is None else (),
         method="neighbourhood",
         classes=classes,
     )

@@ -12,7 +12,7 @@ from gigagp.arrays import Array
 from gigagp.data.scaling import Moments
 from gigagp.errors import InvalidInput, InvalidParameter, choose
 from gigagp.fit.plan import Family
-from gigagp.kernels import Kernel, Matern12, Matern32, Matern52, RationalQuadratic
+from gigagp.kernels import Kernel, Matern12, Matern32, Matern52, RationalQuadratic, SquaredExponential
 
 # Rough kernels fit the same data with longer length-scales than the squared exponential.
 _STRETCHES = {Matern52: 1.1, Matern32: 1.3, Matern12: 3.0}
@@ -59,6 +59,20 @@ def families(kernel: Kernel) -> tuple[Family, ...]:
     matern = [Family(family().with_parameters(parameters), stretch) for family, stretch in _STRETCHES.items()]
     quadratic = RationalQuadratic()
     return Family(kernel), *matern, Family(quadratic.with_parameters((*parameters, quadratic.parameters[-1])))
+
+
+def class_families(kernel: Kernel) -> tuple[Family, ...]:
+    """The kernels to choose from where targets are classes; the first has one length-scale for all columns.
+
+    A label says little, and the length-scales of many columns cannot be learnt from few labels.
+    """
+    variance, scales = kernel.parameters[:2]
+    equal = Matern32(
+        variance.values[0], float(np.exp(np.mean(np.log(scales.values)))), ard=False,
+        variance_bounds=variance.bounds, lengthscale_bounds=scales.bounds,
+    )  # fmt: skip
+    own = [each for each in families(kernel) if type(each.kernel) in (SquaredExponential, Matern32, Matern12)]
+    return Family(equal, _STRETCHES[Matern32]), *own
 
 
 def levels(name: str, value: Any) -> Array:
