@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/pictures.md, by the code that stands there: python docs/pictures/draw.py"""
+"""Draw the pictures of docs/pictures.md and classification.md by the code there: python docs/pictures/draw.py"""
 
 import os
 import re
@@ -14,15 +14,16 @@ HERE = Path(__file__).resolve().parent
 NAMES = [
     "predictive_band", "predictive_map", "calibration_curve", "pit_histogram", "predicted_against_true",
     "residuals_along", "residual_map", "relevance", "evidence_trace", "partition_map", "tree_of_workers",
-    "learning_curve",
+    "learning_curve", "class_calibration",
 ]  # fmt: skip
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)  # the examples save files
-        for code in re.findall(r"```python\n(.*?)```", (HERE.parent / "pictures.md").read_text(), re.S):
-            exec(code, {})
+        for page in ("pictures.md", "classification.md"):
+            for code in re.findall(r"```python\n(.*?)```", (HERE.parent / page).read_text(), re.S):
+                exec(code, {})
         os.chdir(HERE)
     for name, number in zip(NAMES, plt.get_fignums(), strict=True):
         plt.figure(number).savefig(HERE / f"{name}.png", dpi=90)
