@@ -35,6 +35,7 @@ MOST_CODES = 100  # values of a column that is a category
 LATE_MINUTES = 15.0  # arrival delay that counts as late
 DIGITS_TEST_ROWS = 360
 DEVELOPMENT_TEST_ROWS = 30_000  # of the airline data
+BOOSTING = {"max_iter": 500, "early_stopping": True, "random_state": 0}
 GPC_ROWS = 2_000  # training rows of scikit-learn's exact GP classifier
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # X, y of the training rows; X, y of the test rows
 
@@ -82,17 +83,19 @@ class Peer:
 def peers() -> list[Peer]:
     found = [
         Peer("HGPClassifier", lambda: HGPClassifier(random_state=0)),
-        Peer("HistGradientBoosting", lambda: HistGradientBoostingClassifier(max_iter=500, early_stopping=True, random_state=0)),
-    ]  # fmt: skip
+        Peer("HistGradientBoosting", lambda: HistGradientBoostingClassifier(**BOOSTING)),
+    ]
     if find_spec("lightgbm"):
         from lightgbm import LGBMClassifier  # noqa: PLC0415
 
         found.append(Peer("LightGBM", lambda: LGBMClassifier(n_estimators=300, learning_rate=0.05, verbose=-1)))
     kernel = ConstantKernel(4.0) * RBF(3.0)
-    found.append(
-        Peer("GaussianProcessClassifier", lambda: make_pipeline(StandardScaler(), GaussianProcessClassifier(kernel)), GPC_ROWS)
-    )  # fmt: skip
-    return found
+    exact = Peer("GaussianProcessClassifier", lambda: scaled(GaussianProcessClassifier(kernel)), GPC_ROWS)
+    return [*found, exact]
+
+
+def scaled(model: Any) -> Any:
+    return make_pipeline(StandardScaler(), model)
 
 
 def line(peer: Peer, rows: Rows) -> str:
@@ -109,8 +112,8 @@ def line(peer: Peer, rows: Rows) -> str:
     bins.add(p, truth)
     auc = f"{roc_auc_score(truth, p[:, 1]):.4f}" if p.shape[1] == 2 else "     -"
     return (
-        f"{peer.name:26} {log_loss(truth, p):8.4f} {auc:>7} {(p.argmax(axis=1) == truth).mean():9.4f} {bins.error:7.4f} "
-        f"{fitted - start:7.1f} {predicted - fitted:8.1f}"
+        f"{peer.name:26} {log_loss(truth, p):8.4f} {auc:>7} {(p.argmax(axis=1) == truth).mean():9.4f} {bins.error:7.4f}"
+        f" {fitted - start:7.1f} {predicted - fitted:8.1f}"
     )
 
 
