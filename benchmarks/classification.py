@@ -136,9 +136,8 @@ def main() -> None:
         except FileNotFoundError as error:
             print(f"{name}: skipped, {error.filename} is not there")
             continue
-        print(
-            f"{name}, split {options.split}: {len(rows[1]):,} training rows, {len(rows[3]):,} test rows, {rows[0].shape[1]} columns"
-        )
+        sizes = f"{len(rows[1]):,} training rows, {len(rows[3]):,} test rows, {rows[0].shape[1]} columns"
+        print(f"{name}, split {options.split}: {sizes}")
         print(f"{'model':26} {'log loss':>8} {'AUC':>7} {'accuracy':>9} {'ECE':>7} {'fit, s':>7} {'pred., s':>8}")
         for peer in peers():
             if not options.only or peer.name in options.only:

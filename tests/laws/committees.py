@@ -11,7 +11,9 @@ from gigagp.model.routing import Router
 from gigagp.partition import IndexLists
 from gigagp.tree import Tree
 
-VARIANCE, LENGTHSCALE, NOISE = 1.3, 0.8, 0.05
+VARIANCE = 1.3
+LENGTHSCALE = 0.8
+NOISE = 0.05
 
 
 def committee(

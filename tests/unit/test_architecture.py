@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "gigagp"
 LINES_PER_MODULE = 400
-LINES_PER_FUNCTION = 60
+LINES_PER_FUNCTION = 60  # without its docstring: that of `fit` describes every parameter
 ORDERED_FOLDERS = ("fit", "model")  # whose modules are listed in the document, each above those that it imports
 
 
@@ -103,6 +103,14 @@ def lines_of_code(function):
     docstring = function.body[0] if ast.get_docstring(function) else None
     lines = 0 if docstring is None else docstring.end_lineno - docstring.lineno + 1
     return function.end_lineno - function.lineno + 1 - lines
+
+
+def length(function):
+    """The lines of a function without its docstring."""
+    lines = function.end_lineno - function.lineno + 1
+    if ast.get_docstring(function) is None:
+        return lines
+    return lines - (function.body[0].end_lineno - function.body[0].lineno + 1)
 
 
 def test_modules_and_functions_are_short():

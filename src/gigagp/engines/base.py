@@ -26,6 +26,7 @@ R = TypeVar("R")
 # Units of work a sum is cut into: enough to keep many workers even, and independent of their number.
 _UNITS = 64
 _TOGETHER = 64  # leaves in one call: enough for Python to cost little, few enough for their values to be small
+_BUNDLES = 4  # bundles per worker into which the remaining units would be divided
 
 # (leaf, inputs, targets, workspace) -> what the leaf says of its rows; where rows differ in noise, their row noise is a
 # fifth argument
@@ -131,6 +132,7 @@ class Engine(ABC):
     """A place to compute. Results never depend on the engine or on its number of workers."""
 
     reads_files = False  # whether its workers need the expert store to be in a folder
+    workers = 1
 
     @abstractmethod
     def map(self, function: Callable[[T, Workspace], R], tasks: Iterable[T], together: int = 1) -> Iterator[R]:
@@ -142,10 +144,19 @@ class Engine(ABC):
     def sum(self, tree: Tree, leaf_value: Callable[[int, Workspace], V]) -> V:
         """The sum of leaf_value over all leaves, formed on the workers below a cut of the tree and here above it."""
         units = tree.cut(_UNITS)
-        size = -(-len(units) // (2 * _UNITS))
-        bundles = [units[i : i + size] for i in range(0, len(units), size)]
-        results = (value for values in self.map(_AddUp(leaf_value), bundles) for value in values)
+        results = (value for values in self.map(_AddUp(leaf_value), self._bundles(tree, units)) for value in values)
         return tree.root.sum(lambda _: next(results), units[0].depth)
+
+    def _bundles(self, tree: Tree, units: list[Node]) -> Iterator[list[Node]]:
+        """Consecutive units for one worker at a time: large bundles first, single units last.
+
+        Leaves of one bundle are computed in one call, and with small bundles at the end workers finish together.
+        """
+        most = max(1, _TOGETHER * len(units) // tree.n_leaves)
+        while units:
+            size = min(most, -(-len(units) // (_BUNDLES * self.workers)))
+            yield units[:size]
+            units = units[size:]
 
     @property
     def local(self) -> Engine:

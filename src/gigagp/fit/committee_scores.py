@@ -51,6 +51,10 @@ class CommitteeScorer:
     ) -> CommitteeScorer:
         return cls(committee_with, cells, scorer, rng.permutation(len(cells)), int(rng.integers(2**32)))
 
+    def rows(self, sharing: float) -> float:
+        """Rows of an expert, on average."""
+        return sharing * float(self.cells.sizes.mean())
+
     def score(self, sharing: float, rule: CombinationRule, k: int, rows: Array | None = None) -> HeldOutScore | None:
         """Held-out predictions of these rows, by default at random places; None where there are too few."""
         committee = self.committee_with(sharing)

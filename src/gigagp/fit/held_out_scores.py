@@ -24,7 +24,7 @@ from gigagp.model.neighbourhood import Neighbourhood
 NEGLIGIBLE_GAIN = 0.003  # relative gain of a committee below which neighbourhoods predict
 DOUBLING_GAIN = 0.005  # relative gain for which the number of neighbours, or sharing, is doubled
 _MOST_ROWS = 8192  # held-out rows that the model is calibrated by
-_LEAST_CALIBRATION_ROWS = 2048  # held-out rows, whatever they cost: 50% intervals are then known to about one point
+_LEAST_CALIBRATION_ROWS = 1024  # held-out rows, whatever they cost: deviations are then known to some 3%
 _TRIAL_ROWS = 2048  # held-out rows of one candidate
 _FEWEST_ROWS = 512  # held-out rows that candidates are first compared by
 _WORK = 1.2e10  # multiplications that held-out rows may cost, for one candidate or for the calibration

@@ -26,6 +26,12 @@ class Family:
     kernel: Kernel
     stretch: float = 1.0
 
+    @property
+    def name(self) -> str:
+        """For reports."""
+        equal = any(p.name == "lengthscale" and not p.per_feature for p in self.kernel.parameters)
+        return type(self.kernel).__name__ + (" with one length-scale" if equal else "")
+
     def start(self, theta: Array) -> Array:
         """Where training starts, from a theta of the squared exponential with the same columns."""
         parameters, noise = theta[:-1], theta[-1]

@@ -12,7 +12,7 @@ from gigagp.arrays import Array
 from gigagp.data.scaling import Moments
 from gigagp.errors import InvalidInput, InvalidParameter, choose
 from gigagp.fit.plan import Family
-from gigagp.kernels import Kernel, Matern12, Matern32, Matern52, RationalQuadratic, SquaredExponential
+from gigagp.kernels import Kernel, Matern12, Matern32, Matern52, RationalQuadratic
 
 # Rough kernels fit the same data with longer length-scales than the squared exponential.
 _STRETCHES = {Matern52: 1.1, Matern32: 1.3, Matern12: 3.0}
@@ -71,8 +71,8 @@ def class_families(kernel: Kernel) -> tuple[Family, ...]:
         variance.values[0], float(np.exp(np.mean(np.log(scales.values)))), ard=False,
         variance_bounds=variance.bounds, lengthscale_bounds=scales.bounds,
     )  # fmt: skip
-    own = [each for each in families(kernel) if type(each.kernel) in (SquaredExponential, Matern32, Matern12)]
-    return Family(equal, _STRETCHES[Matern32]), *own
+    rough = [Family(family()._with(kernel.parameters), _STRETCHES[family]) for family in (Matern32, Matern12)]
+    return Family(equal, _STRETCHES[Matern32]), Family(kernel), *rough
 
 
 def levels(name: str, value: Any) -> Array:

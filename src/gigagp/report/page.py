@@ -124,7 +124,7 @@ def _regions(content: ReportContent) -> Html:
     scores, model = content.scores, content.model
     columns = most_relevant(model, 3)
     explanation = (
-        "A region is a subtree, a group of neighbouring experts."
+        "A region is a subtree: a group of neighbouring leaves. Means of columns are those of the scored rows."
         if scores.regions.local
         else f"Every expert sees the whole input space; regions are slices along {model.units_.columns[columns[0]]}."
     )
@@ -140,8 +140,9 @@ def _regions(content: ReportContent) -> Html:
         parts += [
             tag("h3", "Worst leaves", id="worst"),
             tag(
-                "p", "Leaves whose scored rows have the lowest predictive density. Look at their training rows first: "
-                "outliers, or a kind of row that is rare elsewhere, are usual reasons.", class_="quiet",
+                "p", "Leaves whose scored rows have the lowest predictive density; means of columns are those of their "
+                "training rows. Look at these rows first: outliers, or a kind of row that is rare elsewhere, are usual "
+                "reasons.", class_="quiet",
             ),
             _score_table("leaf", worst, columns, model),
         ]  # fmt: skip
@@ -186,7 +187,15 @@ def _data(content: ReportContent) -> Html:
     )
     if len(lines) < len(rows):
         text += f" {len(lines):,} of {len(rows):,} columns are listed."
-    head = ["column", "training rows: mean", "deviation", "lowest", "highest", "scored rows: lowest", "highest"]
+    head = [
+        "column",
+        "training rows: mean",
+        "standard deviation",
+        "lowest",
+        "highest",
+        "scored rows: lowest",
+        "highest",
+    ]
     return join([tag("p", text, class_="quiet"), tag("div", table(head, lines), class_="wide", tabindex=0)])
 
 
@@ -210,7 +219,7 @@ def _model(model: HGPRegressor) -> Html:
     about = [
         ["predicts", f"{model.units_.target}, as one distribution per query"],
         ["kernel", type(model.kernel_).__name__],
-        ["noise", f"standard deviation {model.noise_variance_**0.5:.4g} of {model.units_.target}"],
+        ["noise", f"standard deviation {model.noise_variance_**0.5:.4g}, in units of {model.units_.target}"],
         ["tree", " → ".join(f"{model.tree_.width(d):,}" for d in range(model.tree_.depth + 1)) + " leaves"],
         [
             "experts",

@@ -32,7 +32,7 @@ from engine_models import (
     data,
     expected,
     fitted,
-)  # fmt: skip
+)
 from gigagp import HGPRegressor, InvalidParameter
 from gigagp.engines import open_engine
 from gigagp.engines.dask import _SETTINGS, DaskEngine

@@ -394,5 +394,5 @@ def test_an_index_that_exceeds_the_budget_is_refused_with_what_it_takes(case, bu
 
 def test_levels_that_a_bucket_cannot_fill_are_refused(buckets):
     """Two rows for each of 650 leaves on average are, in some bucket, less than two."""
-    with pytest.raises(InvalidInput, match=r"1301 rows cannot be divided into 650 neighbourhoods .* fewer levels"):
+    with pytest.raises(InvalidInput, match=r"1301 rows cannot be divided into 650 cells .* fewer levels"):
         stored(LocalPartition(), Shape(1, 650), MemoryStorage())

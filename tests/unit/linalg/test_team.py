@@ -190,7 +190,9 @@ def test_closing_leaves_no_threads():
 PLANS = {"factoring": schedule.factoring, "inverting": schedule.inverting}
 each_plan = pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 # Places in a product's operation.
-LEFT, RIGHT, OUT = slice(2, 5), slice(6, 9), slice(10, 13)
+LEFT = slice(2, 5)
+RIGHT = slice(6, 9)
+OUT = slice(10, 13)
 
 
 def blocks(o):

@@ -22,7 +22,8 @@ from gigagp.tree import Tree
 
 RULES_ = [*(made() for made in RULES.values()), PoE(target="y")]
 every_rule = pytest.mark.parametrize("chosen", RULES_, ids=repr)
-LEAVES, POINTS = 10, 15
+LEAVES = 10
+POINTS = 15
 
 
 def committee(dtype="float64", noise=0.05, leaves=LEAVES) -> Committee:

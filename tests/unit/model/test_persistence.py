@@ -357,7 +357,7 @@ def test_classes_of_the_users_own_must_be_handed_over(data, tmp_path):
     assert_same(model, loaded, data[0][:30])
     assert (loaded.kernel.left.power, loaded.kernel.left.shift, loaded.partition.more) == (2, (0.5, 2.0), 7)
     assert (len(loaded.model_.committee.experts[0]), len(loaded.model_.cells[0])) == (127, 120)
-    with pytest.raises(InvalidInput, match=r"made with 'Powered', which is not a class of gigagp.*kernels="):
+    with pytest.raises(InvalidInput, match=r"uses 'Powered', which is not a class of gigagp.*kernels="):
         gigagp.load(tmp_path / "model", kernels=[Average, Halves])
     with pytest.raises(InvalidParameter, match="kernels must be classes"):
         gigagp.load(tmp_path / "model", kernels=[Powered(1)])
