@@ -71,7 +71,7 @@ def class_families(kernel: Kernel) -> tuple[Family, ...]:
         variance.values[0], float(np.exp(np.mean(np.log(scales.values)))), ard=False,
         variance_bounds=variance.bounds, lengthscale_bounds=scales.bounds,
     )  # fmt: skip
-    rough = [Family(family()._with(kernel.parameters), _STRETCHES[family]) for family in (Matern32, Matern12)]
+    rough = [Family(family().with_parameters(kernel.parameters), _STRETCHES[family]) for family in (Matern32, Matern12)]
     return Family(equal, _STRETCHES[Matern32]), Family(kernel), *rough
 
 

@@ -49,14 +49,18 @@ def test_probabilities_are_nearly_as_good_as_the_true_ones(fitted):
     model, X, y, p = fitted
     predicted = model.predict_proba(X)
     np.testing.assert_allclose(predicted.sum(axis=1), 1.0)
-    assert log_loss(y, predicted, labels=model.classes_) < log_loss(y, p, labels=model.classes_) + 0.05
+    assert log_loss(y, predicted, labels=model.classes_) < log_loss(y, p, labels=model.classes_) + 0.08
     np.testing.assert_array_equal(model.predict(X), model.classes_[predicted.argmax(axis=1)])
     np.testing.assert_allclose(model.predict_log_proba(X), np.log(predicted), rtol=1e-10)
 
 
 def test_held_out_score_is_honest(fitted):
     model, X, y, _ = fitted
-    held_out = model.model_.classes.calibration.score
+    near, own = model.model_.neighbourhood, model.model_.classes
+    rows = np.arange(len(near.store.y))
+    latents = class_neighbourhood.predict(near, own.classes, near.store.X, SerialEngine(), held_out=rows)
+    prior = class_neighbourhood.prior_variance(near)
+    held_out = own.calibration.losses(own.classes, latents, near.store.y, prior).mean()
     assert log_loss(y, model.predict_proba(X), labels=model.classes_) == pytest.approx(held_out, abs=0.06)
 
 
@@ -102,7 +106,7 @@ def test_the_latent_function_of_all_rows_is_scikit_learns():
     latents = class_neighbourhood.predict(near, classes, Z, SerialEngine())
     mean, variance = theirs.latent_mean_and_variance(Z)
     np.testing.assert_allclose(latents.mean[:, 0], mean, atol=1e-3)
-    np.testing.assert_allclose(latents.variance[:, 0], variance, atol=1e-3)
+    np.testing.assert_allclose(latents.variance[:, 0], variance, rtol=3e-3)  # W is that before the last step
 
 
 def test_class_weight_moves_probabilities_as_repeated_rows_do():
