@@ -23,8 +23,8 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *IN_DOCS]
 WITH_CODE = [page for page in PAGES if {language for language, _ in transcript.blocks(page)} & transcript.RUN]
 # More than a few seconds each.
 LONG = {
-    "README", "choosing", "clusters", "command-line", "extending", "faq", "how-it-works", "out-of-core", "pictures",
-    "quick-start", "report",
+    "README", "choosing", "classification", "clusters", "command-line", "extending", "faq", "how-it-works",
+    "out-of-core", "pictures", "quick-start", "report",
 }  # fmt: skip
 
 

@@ -5,34 +5,38 @@ from __future__ import annotations
 from typing import Any
 
 from gigagp.cli.running import table
-from gigagp.estimators.regressor import HGPRegressor
+from gigagp.estimators.base import HGPEstimator
+from gigagp.model.class_evaluation import ClassEvaluation
 from gigagp.model.evaluation import Evaluation
 
 
-def column_names(model: HGPRegressor) -> list[str]:
+def column_names(model: HGPEstimator) -> list[str]:
     return list(model.units_.columns)
 
 
-def target_name(model: HGPRegressor) -> str:
+def target_name(model: HGPEstimator) -> str:
     return model.units_.target
 
 
-def warnings_of(model: HGPRegressor) -> list[str]:
+def warnings_of(model: HGPEstimator) -> list[str]:
     """Sentences with the names of the columns that they are about."""
     return [warning.sentence(model.units_) for warning in model.report_.warnings]
 
 
-def parameters(model: HGPRegressor) -> list[dict[str, Any]]:
+def parameters(model: HGPEstimator) -> list[dict[str, Any]]:
     """Each trained parameter: name, value and unit."""
-    return [vars(each) for each in model.units_.parameters(model.kernel_, model.noise_variance_)]
+    every = [vars(each) for each in model.units_.parameters(model.kernel_, model.noise_variance_)]
+    return every if model.model_.classes is None else every[:-1]  # classes have no noise variance
 
 
-def parameters_text(model: HGPRegressor) -> str:
+def parameters_text(model: HGPEstimator) -> str:
     rows = [[each["name"], f"{each['value']:.4g}", each["unit"]] for each in parameters(model)]
     return table(["parameter", "value", "unit"], rows)
 
 
-def scores(evaluation: Evaluation) -> dict[str, Any]:
+def scores(evaluation: Evaluation | ClassEvaluation) -> dict[str, Any]:
+    if isinstance(evaluation, ClassEvaluation):
+        return vars(evaluation)
     return {
         "rows": evaluation.rows,
         "dropped": evaluation.dropped,
@@ -45,7 +49,11 @@ def scores(evaluation: Evaluation) -> dict[str, Any]:
     }
 
 
-def scores_text(evaluation: Evaluation) -> str:
+def scores_text(evaluation: Evaluation | ClassEvaluation) -> str:
+    if isinstance(evaluation, ClassEvaluation):
+        values = (evaluation.log_loss, evaluation.brier, evaluation.calibration_error, evaluation.base_log_loss)
+        texts = [f"{evaluation.accuracy:.1%}", *(f"{value:.4g}" for value in values)]
+        return table(["accuracy", "log loss", "Brier score", "calibration error", "log loss of shares"], [texts])
     head = ["RMSE", "NLPD", "CRPS", *(f"{level:.0%} coverage" for level in evaluation.coverage), "std of target"]
     shares = [f"{share:.1%}" for share in evaluation.coverage.values()]
     row = [

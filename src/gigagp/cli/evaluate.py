@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gigagp.cli import options
 from gigagp.cli.display import display
-from gigagp.cli.predict import loaded
+from gigagp.cli.predict import for_numbers, loaded
 from gigagp.cli.running import emit
 
 EXAMPLE = options.example(
@@ -30,15 +30,15 @@ def command(
 ) -> None:
     """Score a model on a file that contains the target.
 
-    Prints RMSE, NLPD, CRPS and the coverage of 50%, 80% and 95% intervals, in the units of the target.
+    Prints RMSE, NLPD, CRPS and the coverage of 50%, 80% and 95% intervals, in the units of the target; for classes log
+    loss, accuracy, Brier score and calibration error.
     """
     from gigagp.cli import descriptions
 
     fitted = loaded(model, engine, jobs, memory)
     with display() as progress:
-        evaluation = fitted.evaluate(
-            data, target, sample_weight=weight_column, noise_std=noise_column, missing=missing, progress=progress
-        )
+        noise = for_numbers(fitted, {"sample_weight": weight_column, "noise_std": noise_column})
+        evaluation = fitted.evaluate(data, target, **noise, missing=missing, progress=progress)
     dropped = f", {evaluation.dropped:,} with missing values dropped" if evaluation.dropped else ""
     text = f"{evaluation.rows:,} rows{dropped}\n{descriptions.scores_text(evaluation)}"
     emit(as_json, {"model": model, "data": data, **descriptions.scores(evaluation)}, text)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import warnings
+from typing import Any
 
 import typer
 
 from gigagp.cli import fit_options, options
 from gigagp.cli.display import display
+from gigagp.cli.predict import for_numbers
 from gigagp.cli.running import Interrupted, emit
-from gigagp.errors import InvalidInput, InvalidParameter
-
-if TYPE_CHECKING:
-    from gigagp import HGPRegressor
+from gigagp.errors import InvalidInput, InvalidParameter, choose
 
 EXAMPLE = options.example(
     "gigagp datasets make robot-arm -n 2000 -o arm.parquet",
@@ -27,6 +26,7 @@ def command(
     data: options.Data,
     target: fit_options.Target,
     output: fit_options.Output,
+    task: fit_options.Task = "auto",
     features: fit_options.Features = None,
     drop: fit_options.Drop = None,
     categorical: fit_options.Categorical = None,
@@ -68,30 +68,29 @@ def command(
 ) -> None:
     """Fit a model to a file, and save it in a folder."""
     settings = {
-        "kernel": None if kernel == "auto" else kernel,
-        "partition": partition, "leaf_size": leaf_size, "levels": levels, "branching": branching,
-        "sharing": sharing, "combine": combine, "experts_per_query": experts_per_query, "experts": experts,
-        "leaf": leaf, "inducing": inducing, "method": method, "neighbours": neighbours,
-        "exact_neighbours": exact_neighbours, "calibrate": calibrate, "training": training, "noise": noise_model,
-        "noise_bounds": noise, "n_restarts": restarts, "standardize": standardize, "engine": engine, "n_jobs": jobs,
-        "dtype": dtype, "memory": memory, "random_state": seed,
+        "kernel": None if kernel == "auto" else kernel, "partition": partition, "leaf_size": leaf_size,
+        "levels": levels, "branching": branching, "sharing": sharing, "combine": combine,
+        "experts_per_query": experts_per_query, "experts": experts, "leaf": leaf, "inducing": inducing,
+        "method": method, "neighbours": neighbours, "exact_neighbours": exact_neighbours, "calibrate": calibrate,
+        "training": training, "noise": noise_model, "noise_bounds": noise, "n_restarts": restarts,
+        "standardize": standardize, "engine": engine, "n_jobs": jobs, "dtype": dtype, "memory": memory,
+        "random_state": seed,
     }  # fmt: skip
     reading = {"features": options.names(features) or None, "missing": missing, "learn_noise": learn_noise}
     reading |= {"drop": options.names(drop), "categorical": options.names(categorical)}
     reading |= {"sample_weight": weight_column, "noise_std": noise_column}
     try:
-        _fit(data, target, output, settings, reading, store, checkpoint, test_fraction, overwrite, as_json)
+        _fit(data, target, output, task, settings, reading, store, checkpoint, test_fraction, overwrite, as_json)
     except KeyboardInterrupt:
         raise Interrupted(_what_is_left(checkpoint, str(context.obj))) from None
 
 
 def _fit(
-    data: str, target: str, output: str, settings: dict[str, Any], reading: dict[str, Any], store: str | None,
-    checkpoint: str | None, test_fraction: float | None, overwrite: bool, as_json: bool,
+    data: str, target: str, output: str, task: str, settings: dict[str, Any], reading: dict[str, Any],
+    store: str | None, checkpoint: str | None, test_fraction: float | None, overwrite: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Fit, save, score the held-out rows and print the result."""
     from gigagp.data.sources import Share
-    from gigagp.estimators.regressor import HGPRegressor
     from gigagp.model.saving import check_destination
 
     check_destination(output, overwrite)
@@ -100,8 +99,10 @@ def _fit(
         "experts_per_query": _experts_per_query, "neighbours": _neighbours,
         "noise_bounds": _noise_bounds,
     }  # fmt: skip
-    model = HGPRegressor(**settings | {name: parse(settings[name]) for name, parse in parsers.items()})
-    scores = None
+    model = _estimator(data, target, task, settings | {name: parse(settings[name]) for name, parse in parsers.items()})
+    noise, learn_noise, scores = {"noise_std": reading.pop("noise_std")}, reading.pop("learn_noise"), None
+    if for_numbers(model, noise):
+        reading |= {**noise, "learn_noise": learn_noise}
     with display() as progress:
         model.fit(
             data, target, **reading, store=store, checkpoint=checkpoint, share=test_rows and test_rows.others,
@@ -110,11 +111,41 @@ def _fit(
         model.save(output, overwrite=overwrite)
         if test_rows is not None:
             try:
-                same = {name: reading[name] for name in ("missing", "sample_weight", "noise_std")}
+                same = {"missing": reading["missing"], **for_numbers(model, noise)}
+                if same.keys() >= noise.keys():
+                    same["sample_weight"] = reading["sample_weight"]
                 scores = model.evaluate(data, target, **same, share=test_rows, progress=progress)
             except InvalidInput as error:
                 raise InvalidInput(f"{error}; the model is saved in {output}") from error
     _report(model, output, checkpoint, scores, as_json)
+
+
+def _estimator(data: str, target: str, task: str, settings: dict[str, Any]) -> Any:
+    """A regressor or a classifier; "auto" guesses from the type of the target's column, and says so."""
+    from gigagp.data.sources.opening import open_source
+    from gigagp.estimators.classifier import HGPClassifier
+    from gigagp.estimators.regressor import HGPRegressor
+
+    choose("--task", task, dict.fromkeys(("auto", "regress", "classify")))
+    if task == "auto":
+        source = open_source(data)
+        kind = source.columns[source.find(target, "target")].kind
+        if kind not in ("text", "boolean"):
+            task = "regress"
+        else:
+            task = "classify"
+            warnings.warn(
+                f"the target {target!r} is {'text' if kind == 'text' else 'true or false'}, so its values are classes "
+                "(--task classify)", UserWarning, stacklevel=1,
+            )  # fmt: skip
+    if task == "regress":
+        return HGPRegressor(**settings)
+    defaults = HGPRegressor().get_params(deep=False)
+    own = HGPClassifier().get_params(deep=False)
+    unusable = [name for name in settings if name not in own and settings[name] != defaults[name]]
+    if unusable:
+        raise InvalidParameter(f"--{unusable[0].replace('_', '-')} is for numbers; --task classify does not have it")
+    return HGPClassifier(**{name: value for name, value in settings.items() if name in own})
 
 
 def _neighbours(text: str) -> int | str:
@@ -147,7 +178,7 @@ def _what_is_left(checkpoint: str | None, typed: str) -> str:
     return f"interrupted; progress is kept in {checkpoint}. To continue:\n  {typed}"
 
 
-def _report(model: HGPRegressor, output: str, checkpoint: str | None, scores: Any, as_json: bool) -> None:
+def _report(model: Any, output: str, checkpoint: str | None, scores: Any, as_json: bool) -> None:
     from gigagp.cli import descriptions
 
     report = model.report_

@@ -12,6 +12,10 @@ KERNELS = (
 
 Target = Annotated[str, typer.Option("--target", "-t", help="Column to predict.", show_default=False)]
 Output = Annotated[str, typer.Option("--output", "-o", help="Folder for the model.", show_default=False)]
+Task = Annotated[
+    str,
+    typer.Option(help="regress: predict a number; classify: predict a class; auto: classify text and true or false."),
+]
 Features = Annotated[
     list[str] | None, typer.Option(help="Columns to learn from: a,b or repeated. [default: all others]")
 ]

@@ -20,9 +20,9 @@ def command(model: options.Model, as_json: options.Json = False, debug: options.
     Shows the tree, the parameters in the units of your columns, timing, settings and warnings.
     """
     from gigagp.cli import descriptions
-    from gigagp.estimators.regressor import HGPRegressor
+    from gigagp.estimators.loading import load
 
-    fitted = HGPRegressor.load(model, verify=False)
+    fitted = load(model, verify=False)
     report, tree = fitted.report_, fitted.tree_
     settings = {name: _plain(value) for name, value in fitted.get_params(deep=False).items()}
     data: dict[str, Any] = {

@@ -10,6 +10,7 @@ import typer
 from gigagp.cli import options
 from gigagp.cli.display import display
 from gigagp.cli.running import Interrupted, emit
+from gigagp.errors import InvalidParameter
 
 EXAMPLE = options.example(
     "gigagp datasets make robot-arm -n 2000 -o arm.parquet",
@@ -36,15 +37,17 @@ def command(
 ) -> None:
     """Predict the rows of a file, and write the predictions to a Parquet or CSV file.
 
-    The output has the columns of --keep, then mean and std, and one column per quantile, such as q0.05.
+    The output has the columns of --keep, then mean and std, and one column per quantile, such as q0.05. For classes it
+    has the most probable label and one probability per class, such as p_yes.
     """
     levels = options.numbers("quantiles", quantiles)
     fitted = loaded(model, engine, jobs, memory)
     try:
         with display() as progress:
+            uncertainty = for_numbers(fitted, {"quantiles": levels, "latent": latent})
             done = fitted.predict_file(
-                data, output, quantiles=levels, keep=options.names(keep), latent=latent, missing=missing,
-                overwrite=overwrite, progress=progress,
+                data, output, **uncertainty, keep=options.names(keep), missing=missing, overwrite=overwrite,
+                progress=progress,
             )  # fmt: skip
     except KeyboardInterrupt:
         message = f"interrupted; progress is kept beside {output}. To continue:\n  {context.obj}"
@@ -58,10 +61,22 @@ def command(
     emit(as_json, report, text)
 
 
-def loaded(folder: str, engine: str | None, jobs: int | None, memory: str | None) -> Any:
-    """The model in a folder, with other settings of where to compute."""
+def for_numbers(model: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """Options that only models of numbers have; an error if one is given for a model of classes."""
     from gigagp.estimators.regressor import HGPRegressor
 
-    model = HGPRegressor.load(Path(folder))
+    if isinstance(model, HGPRegressor):
+        return given
+    for name, value in given.items():
+        if value:
+            raise InvalidParameter(f"{name}={value!r} is for numbers; this model predicts classes")
+    return {}
+
+
+def loaded(folder: str, engine: str | None, jobs: int | None, memory: str | None) -> Any:
+    """The model in a folder, with other settings of where to compute."""
+    from gigagp.estimators.loading import load
+
+    model = load(Path(folder))
     settings = {"engine": engine, "n_jobs": jobs, "memory": memory}
     return model.set_params(**{name: value for name, value in settings.items() if value is not None})

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
 
+from gigagp import memory
 from gigagp.arrays import Array
 from gigagp.combine import CombinationRule
+from gigagp.data.sources import Share, open_rows
+from gigagp.data.validation import check_columns, check_finite
 from gigagp.engines import Place
+from gigagp.errors import InvalidParameter
 from gigagp.estimators.base import HGPEstimator
+from gigagp.estimators.input_rows import is_source
 from gigagp.fit import settings
 from gigagp.kernels import Kernel
-from gigagp.model.distribution import PredictiveDistribution
+from gigagp.model.distribution import PredictiveDistribution, Shape
+from gigagp.model.evaluation import BlockListener, Evaluation, evaluate
+from gigagp.model.fingerprint import fingerprint
 from gigagp.partition import Partitioner
+from gigagp.progress import Listener, make_listener
+
+if TYPE_CHECKING:
+    from gigagp.model.prediction_files import PredictionReport
+
+_BYTES_PER_SCORED_ROW = 128  # memory that scoring needs per row
 
 
 class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
@@ -109,20 +125,8 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
 
     Attributes
     ----------
-    theta_ : array
-        Log-parameters of kernel and noise, in standardised units.
-    kernel_ : Kernel
-        The kernel with trained values.
-    noise_variance_ : float
-        Noise variance of y, in the user's units.
-    tree_ : Tree
-        The hierarchy above the experts.
-    n_leaves_ : int
-        How many experts there are.
-    units_ : Units
-        Names and scales of columns and target; converts parameters to the user's units.
-    report_ : FitReport
-        What happened during the fit.
+    theta_, kernel_, noise_variance_, tree_, n_leaves_, units_, report_
+        What the fit has learnt; each is described where it is defined, in `FittedAttributes`.
 
     """
 
@@ -183,6 +187,49 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.verbose = verbose
 
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, noise_std: Any = None, learn_noise: bool = True,
+        features: Any = None, drop: Any = (), categorical: Any = (), missing: str = "error",
+        store: str | os.PathLike[str] | None = None, checkpoint: str | os.PathLike[str] | None = None,
+        share: Share | None = None, progress: Listener | None = None,
+    ) -> Self:  # fmt: skip
+        """Fit the model: divide the rows among experts and train the kernel parameters that they share.
+
+        Parameters
+        ----------
+        X : array, table or path
+            Inputs: an array, a table of pandas, polars or pyarrow, or the path of a .npy, Parquet (file, folder or
+            glob), CSV or CSV.gz file; also addresses that pyarrow supports, such as s3://.
+        y : array or str
+            The targets, or the name of their column in X.
+        sample_weight : array or str
+            The weight w of each row, or the name of its column: the row's noise variance is divided by w, as if the
+            row had been given w times, with independent noise. A row of weight zero is left out.
+        noise_std : array or str
+            The known standard deviation of the noise of each row's target, in the target's units, or the name of its
+            column. Its square is added to the noise variance that is learnt.
+        learn_noise : bool
+            False if the rows have no noise but the known one: then no noise variance is learnt.
+        features, drop, categorical : names of columns
+            Columns to use, to leave out, and to encode as one 0/1 column per category.
+        missing : {"error", "drop"}
+            "drop" ignores rows with missing values, and counts them.
+        store : path
+            Folder for the sorted rows where they exceed the memory budget. Default a temporary one.
+        checkpoint : path
+            Folder in which progress is saved; after an interruption the same call continues.
+        share : Share
+            The rows of a file or table to train on; `share.others` are then held out, for `evaluate`.
+        progress : function
+            Called with a gigagp.progress.Event for each block of rows and each evaluation of the evidence.
+
+        """
+        return self._fit(
+            X, y, sample_weight, noise_std=noise_std, learn_noise=learn_noise, features=features, drop=drop,
+            categorical=categorical, missing=missing, store=store, checkpoint=checkpoint, share=share,
+            progress=progress,
+        )  # fmt: skip
+
     def predict(self, X: Any, return_std: bool = False, latent: bool = False) -> Any:
         """Predicted mean, and with return_std the standard deviation of y.
 
@@ -241,3 +288,113 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         """
         levels = settings.levels("q", q)
         return self.predict_distribution(X).quantile(levels)
+
+    def _predict(self, X: Any, with_variance: bool, latent: bool) -> tuple[Array, Array | None]:
+        """Mean and standard deviation in the user's units."""
+        predictor = self.predictor_
+        if is_source(X, None, tables=self.model_.encoding is not None):
+            at_once = predictor.queries_at_once(memory.budget(self.memory))
+            blocks = open_rows(X, encoding=self.model_.reading).blocks(at_once)
+            with predictor.engine() as engine:
+                parts = [predictor.predict(block.X, engine, with_variance, latent) for block in blocks]
+            mean = np.concatenate([part for part, _ in parts])
+            return mean, np.concatenate([part for _, part in parts if part is not None]) if with_variance else None
+        check_columns(X)
+        X = validate_data(self, X, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False, reset=False)
+        check_finite(X, "X", getattr(self, "feature_names_in_", None))
+        with predictor.engine() as engine:
+            return predictor.predict(X, engine, with_variance, latent)
+
+    def predict_file(
+        self, data: Any, output: str | os.PathLike[str], *, quantiles: Any = (), keep: Any = (), latent: bool = False,
+        missing: str = "error", overwrite: bool = False, progress: Listener | None = None,
+    ) -> PredictionReport:  # fmt: skip
+        """Predict data of any size and write the predictions to one Parquet or CSV file.
+
+        Its columns are mean, std and one per quantile, such as q0.05. The file appears only when it is complete. After
+        an interruption the same call continues and gives the same file.
+
+        Parameters
+        ----------
+        data : array, table or path
+            As in `fit`. Columns are matched by name where both the data and the model have names.
+        output : path
+            Path of the file: Parquet if it ends in .parquet or .pq, CSV if it ends in .csv.
+        quantiles : numbers between 0 and 1
+            Quantiles to predict, one column each.
+        keep : names of columns
+            Columns to copy to the output, before the predicted ones (those of a CSV file as text).
+        latent : bool
+            True for std and quantiles of the latent f rather than of y.
+        missing : {"error", "drop"}
+            "drop" ignores rows with missing values, and counts them.
+        overwrite : bool
+            Whether an existing file may be replaced.
+        progress : function
+            Called with a gigagp.progress.Event for each block of rows.
+
+        """
+        from gigagp.model import prediction_files  # noqa: PLC0415 pyarrow takes time to load
+
+        check_is_fitted(self, "model_")
+        levels = tuple(settings.levels("quantiles", quantiles).tolist())
+        rows = open_rows(data, encoding=self.model_.reading, keep=keep, missing=missing)
+        predictor = self.predictor_
+        carried = prediction_files.bytes_of_kept(rows) + 32 * (2 + len(levels))
+        with predictor.engine() as engine:
+            answer = predictor.mean_and_deviation(engine, bool(latent))
+            shape = Shape.gaussian() if latent else predictor.calibration.shape
+            places = shape.quantile(np.array(levels))
+
+            def columns(X: Array) -> list[Array]:
+                mean, deviation = answer(X)
+                return [mean, deviation, *(mean + deviation * place for place in places)]
+
+            task = prediction_files.Task(
+                rows, columns, ("mean", "std", *(f"q{q!r}" for q in levels)),
+                {"quantiles": levels, "latent": bool(latent)}, fingerprint(predictor.state()),
+                predictor.queries_at_once(memory.budget(self.memory), carried), make_listener(self.verbose, progress),
+            )  # fmt: skip
+            return prediction_files.predict_file(task, data, output, overwrite)
+
+    def evaluate(
+        self, data: Any, target: Any = None, *, sample_weight: Any = None, noise_std: Any = None,
+        missing: str = "error", share: Share | None = None, progress: Listener | None = None,
+        each: BlockListener | None = None,
+    ) -> Evaluation:  # fmt: skip
+        """RMSE, NLPD, CRPS and coverage on data of any size whose target is known, in bounded memory.
+
+        Parameters
+        ----------
+        data : array, table or path
+            As in `fit`.
+        target : array or str
+            The targets, or the name of their column. Default the column the model was fitted to.
+        sample_weight, noise_std : array or str
+            As in `fit`: each target has the noise of its row, by default that of a row of weight one.
+        missing : {"error", "drop"}
+            "drop" ignores rows with missing values, and counts them.
+        share : Share
+            The rows of a file or table to use, such as the `others` of the share that the model was fitted to.
+        progress : function
+            Called with a gigagp.progress.Event for each block of rows.
+        each : function
+            Called with X, y, predicted mean and std of each block of rows.
+
+        """
+        check_is_fitted(self, "model_")
+        target = self.model_.target_name if target is None else target
+        if target is None:
+            raise InvalidParameter(
+                "pass target=: the model was fitted to arrays, so the name of the target column is not known"
+            )
+        rows = open_rows(
+            data, target, encoding=self.model_.reading, missing=missing, share=share, weights=sample_weight,
+            deviations=noise_std,
+        )  # fmt: skip
+        predictor = self.predictor_
+        with predictor.engine() as engine:
+            answer = predictor.mean_and_deviation(engine)
+            at_once = predictor.queries_at_once(memory.budget(self.memory), _BYTES_PER_SCORED_ROW)
+            tell = make_listener(self.verbose, progress)
+            return evaluate(rows, answer, predictor.calibration.shape, at_once, tell, each)

@@ -21,12 +21,14 @@ from gigagp.errors import InvalidInput
 from gigagp.fit import settings, stages
 from gigagp.fit.checkpoint import Checkpoint
 from gigagp.fit.plan import NoLog, Seeds
-from gigagp.fit.planning import make_plan
+from gigagp.fit.planning import make_plan, plan_for_classes
 from gigagp.fit.settings import FitSettings
 from gigagp.fit.store_writer import DiskStorage, MemoryStorage, Storage
 from gigagp.fit.unusual_rows import MOST_ROWS
 from gigagp.kernels.inputs import InputColumns
 from gigagp.linalg.row_noise import COLUMNS
+from gigagp.model.class_calibration import ClassCalibration
+from gigagp.model.class_model import ClassModel
 from gigagp.model.factor_cache import FactorCache
 from gigagp.model.fit_report import FitReport
 from gigagp.model.fit_warnings import OutlyingRows
@@ -38,7 +40,7 @@ from gigagp.progress import Counter, Listener, silent
 def fit_model(
     rows: Rows, options: FitSettings, seed: np.random.SeedSequence, *, store: str | os.PathLike[str] | None,
     checkpoint: Checkpoint | None, encoding: Encoding | None, feature_names: tuple[str, ...] | None, tell: Listener,
-    learn_noise: bool = True,
+    learn_noise: bool = True, classes: ClassModel | None = None,
 ) -> Model:  # fmt: skip
     """Fit a model to the rows of a source.
 
@@ -46,18 +48,22 @@ def fit_model(
     checkpoint : where progress is kept; its seed replaces `seed`
     encoding : how the columns of a table or file become numbers; None for arrays
     learn_noise : False where rows have no noise but the known one
+    classes : where targets are the numbers of classes, before calibration
     """
     seeds = Seeds.of(seed)
     dtype, budget = settings.precision(options.dtype), memory.budget(options.memory)
     parts = partitioner(options.partition)
-    counted, copies = counted_once(rows) if parts.local else (rows, 0)
+    counted, copies = counted_once(rows) if parts.local and classes is None else (rows, 0)
     data = _scanned(counted, seeds, checkpoint, tell)
-    outliers = NONE if rows.noise is not None and rows.noise.deviations is not None else find_outliers(data)
+    known = rows.noise is not None and rows.noise.deviations is not None
+    outliers = NONE if classes is not None or known else find_outliers(data)
     data = without(data, outliers)
-    target = data.target.scaling() if options.standardize else Scaling.identity(1)
+    target = data.target.scaling() if options.standardize and classes is None else Scaling.identity(1)
     inputs = data.inputs.scaling() if options.standardize else Scaling.identity(rows.n_features)
     columns = _input_columns(rows.encoding, feature_names, inputs, target)
     plan = make_plan(options, data, parts, columns, learn_noise)
+    if classes is not None:
+        plan = plan_for_classes(plan, options, classes.classes)
     sample = Sample(
         data.sample.keys,
         data.sample.rows,
@@ -95,7 +101,12 @@ def fit_model(
         feature_names=feature_names,
         target_name=rows.target.column if rows.target and not rows.target.beside else None,
         input_noise=result.input_noise,
+        classes=_calibrated(classes, result.class_calibration),
     )
+
+
+def _calibrated(classes: ClassModel | None, calibration: ClassCalibration | None) -> ClassModel | None:
+    return classes if classes is None or calibration is None else replace(classes, calibration=calibration)
 
 
 def _input_columns(

@@ -60,8 +60,9 @@ class Groups:
 
     @property
     def size(self) -> int:
-        """Rows per group: as many as a leaf has, up to a limit."""
-        return min(int(np.ceil(self.stored.cells.sizes.mean())), _LARGEST_GROUP)
+        """Rows per group: as many as a leaf has, up to a limit; fewer where there are several latent functions."""
+        scale = 1.0 if self.plan.classes is None else self.plan.classes.scale
+        return int(np.ceil(scale * min(int(np.ceil(self.stored.cells.sizes.mean())), _LARGEST_GROUP)))
 
     @property
     def rows(self) -> int:
@@ -97,7 +98,8 @@ class Groups:
 
     def evidence_of(self, kernel: Kernel, store: ExpertStore, cells: Runs, log: Log) -> Objective:
         tree = Tree.balanced(len(cells))
-        return log.recorded(summed_evidence(kernel, store, cells, tree, self.engine, self.plan.dof))
+        plan = self.plan
+        return log.recorded(summed_evidence(kernel, store, cells, tree, self.engine, plan.dof, classes=plan.classes))
 
     def well_cut(self, kernel: Kernel, theta: Array) -> bool:
         """Whether the search through the cells finds nearly all of the nearest rows in the metric of theta.

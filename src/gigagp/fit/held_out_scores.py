@@ -8,7 +8,7 @@ that know repeated targets to many digits, whatever their other errors.) All can
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -34,24 +34,70 @@ _CLEAR_ERRORS = 2.0  # number of standard errors from a threshold at which more 
 
 @dataclass(frozen=True, eq=False)
 class HeldOutScore:
-    """Held-out predictions of some rows, the calibration learnt from them, and their score."""
+    """Held-out predictions of some rows, the calibration learnt from them, and the loss of each row."""
 
     rows: Array
     y: Array
-    prediction: LatentPrediction
-    calibration: Calibration
-
-    @cached_property
-    def losses(self) -> Array:
-        """The CRPS of each row; a row of much noise, whose CRPS says little about the model, counts less."""
-        losses, setting = self.calibration.crps(self.prediction, self.y), self.calibration.setting
-        reliability = None if setting is None else self.prediction.reliability(setting.typical)
-        return losses if reliability is None else losses * reliability
+    prediction: Any
+    calibration: Any
+    losses: Array
 
     @property
     def score(self) -> float:
-        """The mean CRPS; infinite where there were too few rows, or no errors, to learn from."""
+        """The mean loss; infinite where there were too few rows, or no errors, to learn from."""
         return float(self.losses.mean()) if self.calibration.rows else np.inf
+
+
+class Scoring(Protocol):
+    """How a neighbourhood predicts held-out rows, and what these predictions are worth."""
+
+    @property
+    def doubling_gain(self) -> float:
+        """Relative gain for which the number of neighbours is doubled."""
+
+    def work(self, model: Neighbourhood) -> float:
+        """About how many multiplications one prediction takes."""
+
+    def predict(self, model: Neighbourhood, X: Array, engine: Engine, rows: Array) -> Any:
+        """Predictions of rows of the store, each without itself."""
+
+    def joined(self, first: Any, second: Any) -> Any:
+        """The predictions of two sets of rows as one."""
+
+    def score(self, rows: Array, y: Array, prediction: Any, model: Any) -> HeldOutScore:
+        """The predictions with the calibration that is learnt from them, and their losses."""
+
+
+@dataclass(frozen=True)
+class NumberScoring:
+    """Targets that are numbers: the loss is the CRPS."""
+
+    target: float  # variance of the target, in the model's units
+    doubling_gain: float = DOUBLING_GAIN
+
+    def work(self, model: Neighbourhood) -> float:
+        return model.work
+
+    def predict(self, model: Neighbourhood, X: Array, engine: Engine, rows: Array) -> LatentPrediction:
+        return neighbourhood.predict(model, X, engine, held_out=rows)
+
+    def joined(self, first: LatentPrediction, second: LatentPrediction) -> LatentPrediction:
+        return LatentPrediction.joined([replace(first, noise=None), second])
+
+    def score(
+        self, rows: Array, y: Array, prediction: LatentPrediction, model: Neighbourhood | Committee
+    ) -> HeldOutScore:
+        y, prediction = y.astype(float), with_row_noise(prediction, model.noise, model.store, rows)
+        calibration = Calibration.learnt(prediction, y, setting(model, self.target).at_rows(prediction.noise))
+        return HeldOutScore(rows, y, prediction, calibration, crps_losses(calibration, prediction, y))
+
+
+def crps_losses(calibration: Calibration, prediction: LatentPrediction, y: Array) -> Array:
+    """The CRPS of each row; a row of much noise, whose CRPS says little about the model, counts less."""
+    if calibration.setting is None:
+        return np.full(len(y), np.nan)
+    losses, reliability = calibration.crps(prediction, y), prediction.reliability(calibration.setting.typical)
+    return losses if reliability is None else losses * reliability
 
 
 @dataclass(frozen=True)
@@ -91,18 +137,18 @@ class Scorer:
 
     order: Array
     engine: Engine
-    target: float  # variance of the target, in the model's units
+    scoring: Scoring
 
     @classmethod
-    def drawn(cls, rows: int, target: float, engine: Engine, rng: np.random.Generator) -> Scorer:
+    def drawn(cls, rows: int, scoring: Scoring, engine: Engine, rng: np.random.Generator) -> Scorer:
         """With a random order of the rows, or of some of them where they are many."""
         few = min(rows, _MOST_ROWS)
         order = rng.permutation(rows) if rows <= 4 * few else np.unique(rng.integers(rows, size=2 * few))
-        return cls(rng.permutation(order)[:few], engine, target)
+        return cls(rng.permutation(order)[:few], engine, scoring)
 
     def calibrate(self, model: Neighbourhood, previous: HeldOutScore | None = None) -> HeldOutScore:
         """Held-out predictions of many rows, for the chosen model; previous predictions are not repeated."""
-        count = int(max(_LEAST_CALIBRATION_ROWS, min(_WORK / model.work, _MOST_ROWS)))
+        count = int(max(_LEAST_CALIBRATION_ROWS, min(_WORK / self.scoring.work(model), _MOST_ROWS)))
         if previous is not None:
             return self.extend(model, previous, count)
         return self.score_rows(model, self.order[:count])
@@ -116,7 +162,7 @@ class Scorer:
         return self.score(model, _FEWEST_ROWS)
 
     def _affordable(self, model: Neighbourhood) -> int:
-        return int(max(_FEWEST_ROWS, min(_WORK / model.work, _TRIAL_ROWS)))
+        return int(max(_FEWEST_ROWS, min(_WORK / self.scoring.work(model), _TRIAL_ROWS)))
 
     def extend(self, model: Neighbourhood, previous: HeldOutScore, count: int) -> HeldOutScore:
         """Held-out predictions of the first `count` rows, of which some have been predicted before."""
@@ -124,8 +170,8 @@ class Scorer:
         if len(rows) == 0:
             return previous
         X, y = model.store.gather(rows)
-        prediction = neighbourhood.predict(model, np.ascontiguousarray(X), self.engine, held_out=rows)
-        joined = LatentPrediction.joined([replace(previous.prediction, noise=None), prediction])
+        prediction = self.scoring.predict(model, np.ascontiguousarray(X), self.engine, rows)
+        joined = self.scoring.joined(previous.prediction, prediction)
         return self.with_calibration(np.append(previous.rows, rows), np.append(previous.y, y), joined, model)
 
     def compare(
@@ -139,7 +185,7 @@ class Scorer:
         score = self.score(model, count)
         while True:
             previous = self.extend(reference, previous, count)
-            if count >= most or Gain.of(score, previous).is_clear(DOUBLING_GAIN):
+            if count >= most or Gain.of(score, previous).is_clear(self.scoring.doubling_gain):
                 return score, previous
             count = min(2 * count, most)
             score = self.extend(model, score, count)
@@ -147,7 +193,7 @@ class Scorer:
     def score_rows(self, model: Neighbourhood, rows: Array) -> HeldOutScore:
         """Held-out predictions of these rows from their neighbours."""
         X, y = model.store.gather(rows)
-        prediction = neighbourhood.predict(model, np.ascontiguousarray(X), self.engine, held_out=rows)
+        prediction = self.scoring.predict(model, np.ascontiguousarray(X), self.engine, rows)
         return self.with_calibration(rows, y, prediction, model)
 
     def gain_over(self, committee: HeldOutScore, model: Neighbourhood) -> Gain:
@@ -155,12 +201,10 @@ class Scorer:
         return Gain.of(committee, self.score_rows(model, committee.rows[: self._affordable(model)]))
 
     def with_calibration(
-        self, rows: Array, y: Array, prediction: LatentPrediction, model: Neighbourhood | Committee
+        self, rows: Array, y: Array, prediction: Any, model: Neighbourhood | Committee
     ) -> HeldOutScore:
         """Held-out predictions with the calibration that is learnt from them."""
-        y, prediction = y.astype(float), with_row_noise(prediction, model.noise, model.store, rows)
-        here = setting(model, self.target).at_rows(prediction.noise)
-        return HeldOutScore(rows, y, prediction, Calibration.learnt(prediction, y, here))
+        return self.scoring.score(rows, y, prediction, model)
 
 
 def setting(model: Neighbourhood | Committee, target: float) -> Setting:

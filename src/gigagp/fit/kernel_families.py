@@ -50,7 +50,7 @@ def try_kernels(
         return groups.model(family, theta, plan.neighbours or DEFAULT_NEIGHBOURS)
 
     def train(family: Family) -> Trial:
-        kernel, name = family.kernel, type(family.kernel).__name__
+        kernel, name = family.kernel, family.name
         bounds = replace(plan, kernel=kernel).bounds
         evidence = groups.evidence_of(kernel, store, cells, log)
         start = np.clip(family.start(theta), *bounds.T)

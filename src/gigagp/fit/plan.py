@@ -12,20 +12,32 @@ from gigagp.arrays import Array
 from gigagp.combine import CombinationRule
 from gigagp.fit.training import Objective, Precision
 from gigagp.kernels.base import Kernel
+from gigagp.likelihoods import Classes
 from gigagp.partition import Partitioner, Shape
 
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """A candidate kernel family. Its length-scales are about `stretch` times those of the squared exponential."""
+    """A candidate kernel family. Its length-scales are about `stretch` times those of the squared exponential.
+
+    A kernel with one length-scale for all columns starts from the geometric mean of those of the columns.
+    """
 
     kernel: Kernel
     stretch: float = 1.0
 
+    @property
+    def name(self) -> str:
+        """For reports."""
+        equal = any(p.name == "lengthscale" and not p.per_feature for p in self.kernel.parameters)
+        return type(self.kernel).__name__ + (" with one length-scale" if equal else "")
+
     def start(self, theta: Array) -> Array:
         """Where training starts, from a theta of the squared exponential with the same columns."""
-        *parameters, noise = theta
+        parameters, noise = theta[:-1], theta[-1]
         own = self.kernel.theta.copy()
+        if len(own) < len(parameters):
+            parameters = np.append(parameters[0], parameters[1:].mean())
         own[: len(parameters)] = parameters
         own[1 : len(parameters)] += np.log(self.stretch)
         return np.append(own, noise)
@@ -62,6 +74,7 @@ class Plan:
     noise_unit: float = 1.0  # weight of a typical row: its noise variance is that of a row of weight one, divided by it
     noise: str = "constant"  # "inputs" where it may depend on them, "auto" where held-out rows decide
     train: bool = True  # False where the target is constant: there is nothing to learn
+    classes: Classes | None = None  # where targets are the numbers of classes
 
     @property
     def start(self) -> Array:

@@ -18,10 +18,12 @@ from gigagp.fit.settings import FitSettings
 from gigagp.fit.training import Precision
 from gigagp.kernels import Kernel, SquaredExponential
 from gigagp.kernels.inputs import InputColumns
+from gigagp.likelihoods import Classes
 from gigagp.linalg.row_noise import FACTOR
 from gigagp.model.model import CommitteeDefaults
 from gigagp.partition import Partitioner, Shape
 
+_LATENT_VARIANCE = 10.0  # of a latent function at the start: logits of classes that are clear
 _START_NOISE = 0.1  # share of the target's variance
 _SPARSE_LEAF = 4096  # rows of a sparse leaf
 _ONE_LEAF_ROWS = 2048  # rows up to which a kernel to which far rows matter is one exact GP on all rows
@@ -105,6 +107,27 @@ def _is_one_leaf(
     open_shape = all(each is None for each in (shape.levels, shape.branching, shape.leaf_size, shape.sharing))
     far_rows_matter = kernel is not None and not kernel.local
     return far_rows_matter and rows <= _ONE_LEAF_ROWS and open_shape and partitioner.local and options.method == "auto"
+
+
+def plan_for_classes(plan: Plan, options: FitSettings, classes: Classes) -> Plan:
+    """The plan where targets are classes: the noise is that of their likelihood, and only neighbourhoods predict."""
+    kernel, own_kernel = plan.kernel, settings.kernel(options.kernel)
+    if kernel.metric(kernel.theta) is None or not plan.partitioner.local:
+        raise InvalidParameter(
+            f"classes are predicted from neighbouring rows, which needs a kernel with a metric; {kernel!r} has none"
+        )
+    if own_kernel is None:
+        kernel = kernel.with_theta(np.append(np.log(_LATENT_VARIANCE), kernel.theta[1:]))
+    return replace(
+        plan,
+        kernel=kernel,
+        noise_start=_NO_NOISE["float64"],
+        noise_bounds=(_NO_NOISE["float64"], _NO_NOISE["float64"]),
+        student=False,
+        families=settings.class_families(kernel) if own_kernel is None else (),
+        method="neighbourhood",
+        classes=classes,
+    )
 
 
 def _typical_weight(data: Scan) -> float:

@@ -12,6 +12,7 @@ from gigagp.combine import RULES, CombinationRule
 from gigagp.fit.committee_scores import SHARING, CommitteeScorer, choose_sharing
 from gigagp.fit.held_out_scores import DOUBLING_GAIN, NEGLIGIBLE_GAIN, Gain, HeldOutScore, Scorer
 from gigagp.model.calibration import Calibration
+from gigagp.model.class_calibration import ClassCalibration
 from gigagp.model.fit_report import Candidate
 from gigagp.model.model import CommitteeDefaults
 from gigagp.model.neighbourhood import Neighbourhood
@@ -45,10 +46,10 @@ def choose_neighbours(
             trials[-1:] = [(reference, reference_score), (candidate, score)]
             gain = Gain.of(score, reference_score)
             large_gain = gain.exceeds(_LARGE_GAIN)
-            if not gain.exceeds(DOUBLING_GAIN):
+            if not gain.exceeds(scorer.scoring.doubling_gain):
                 break
     best = len(trials) - 1
-    if len(trials) > 1 and not Gain.of(trials[-1][1], trials[-2][1]).exceeds(DOUBLING_GAIN):
+    if len(trials) > 1 and not Gain.of(trials[-1][1], trials[-2][1]).exceeds(scorer.scoring.doubling_gain):
         best -= 1
     # Costly candidates predict fewer rows, so that their mean losses cannot be compared. What each gains on the rows
     # that it has in common with the one before is applied to the score of the first.
@@ -91,6 +92,7 @@ class Choice:
     calibration: Calibration
     candidates: tuple[Candidate, ...] = ()
     held_out: HeldOutScore | None = None  # the predictions that the calibration was learnt from
+    classes: ClassCalibration | None = None  # where targets are classes
 
 
 def can_be_held_out(rule: CombinationRule | None) -> bool:

@@ -76,6 +76,20 @@ def kernel(value: Any) -> Kernel | None:
     return value
 
 
+def class_families(kernel: Kernel) -> tuple[Family, ...]:
+    """The kernels to choose from where targets are classes; the first has one length-scale for all columns.
+
+    A label says little, and the length-scales of many columns cannot be learnt from few labels.
+    """
+    variance, scales = kernel.parameters[:2]
+    equal = Matern32(
+        variance.values[0], float(np.exp(np.mean(np.log(scales.values)))), ard=False,
+        variance_bounds=variance.bounds, lengthscale_bounds=scales.bounds,
+    )  # fmt: skip
+    rough = [Family(family().with_parameters(kernel.parameters), _STRETCHES[family]) for family in (Matern32, Matern12)]
+    return Family(equal, _STRETCHES[Matern32]), Family(kernel), *rough
+
+
 def levels(name: str, value: Any) -> Array:
     """Numbers between 0 and 1."""
     try:

@@ -18,7 +18,7 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.data.store import ExpertStore, Targets, join_targets, split_targets
 from gigagp.engines import Engine
-from gigagp.fit.held_out_scores import HeldOutScore
+from gigagp.fit.held_out_scores import HeldOutScore, crps_losses
 from gigagp.fit.plan import Family, Plan
 from gigagp.fit.theta_posterior import Laplace, Mode, Posterior
 from gigagp.fit.training import NEAR, Trace
@@ -213,7 +213,9 @@ def _weighted_mixture(
     )
     stages = tuple(stage for family in order for stage in family.mode.stages)
     mode = families[best].mode
-    held_out_score = HeldOutScore(np.arange(len(y)), y, prediction, calibration)
+    held_out_score = HeldOutScore(
+        np.arange(len(y)), y, prediction, calibration, crps_losses(calibration, prediction, y)
+    )
     return MixtureFit(mixture, held_out_score, mode.posterior.family, mode.theta, stages, candidates)
 
 

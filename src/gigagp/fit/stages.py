@@ -12,13 +12,15 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.data.row_lists import RowLists
-from gigagp.data.scaled import ArrayRows, ScaledRows, StoredRows
+from gigagp.data.scaled import ScaledRows
 from gigagp.data.scan import Sample
 from gigagp.engines import Engine
+from gigagp.fit.cell_cutting import CellCutter, store_rows
+from gigagp.fit.class_scores import ClassScoring, choose_prediction
 from gigagp.fit.committee_assembly import committees
 from gigagp.fit.committee_scores import SHARING, CommitteeScorer
 from gigagp.fit.groups import Groups
-from gigagp.fit.held_out_scores import HeldOutScore, Scorer
+from gigagp.fit.held_out_scores import HeldOutScore, NumberScoring, Scorer
 from gigagp.fit.input_noise import better_noise, with_input_noise
 from gigagp.fit.kernel_families import Trial, try_kernels
 from gigagp.fit.plan import Log, Plan, Seeds
@@ -26,7 +28,7 @@ from gigagp.fit.rough_theta import rough_theta
 from gigagp.fit.selection import DEFAULT_NEIGHBOURS, Choice, can_be_held_out, choose_answer
 from gigagp.fit.small_tables import fit_mixture, is_small
 from gigagp.fit.starts import Start, find_starts
-from gigagp.fit.store_writer import Storage, write_store
+from gigagp.fit.store_writer import Storage
 from gigagp.fit.training import (
     NEAR,
     Objective,
@@ -42,6 +44,7 @@ from gigagp.fit.training import (
 from gigagp.fit.unusual_rows import UnusualRows
 from gigagp.linalg.row_noise import ADDED
 from gigagp.model.calibration import Calibration
+from gigagp.model.class_calibration import ClassCalibration
 from gigagp.model.committee import Committee
 from gigagp.model.fit_report import Candidate, FitReport, Stage
 from gigagp.model.fit_warnings import FitWarning
@@ -93,6 +96,7 @@ class FitResult:
     unusual: UnusualRows  # held-out rows that look like outliers
     mixture: Mixture | None = None  # where rows are few, exact GPs that answer together
     input_noise: InputNoise | None = None  # where the noise depends on the inputs
+    class_calibration: ClassCalibration | None = None  # where targets are classes
 
 
 def fit(
@@ -115,15 +119,16 @@ def fit(
             record.stages.extend(climb.stage for climb in climbs)
     rows = data.rows
     with record.stage("partition and store"):
-        stored = _store_rows(plan, data, theta, sample, engine, seeds, storage)
+        stored = store_rows(plan, data, theta, sample, engine, seeds, storage)
         del data  # from here on only the store is used
     plan = replace(plan, student=plan.student and len(stored.cells) > 1)
-    scorer = Scorer.drawn(rows, plan.target_variance, engine, seeds.choice)
+    scoring = NumberScoring(plan.target_variance) if plan.classes is None else ClassScoring(plan.classes)
+    scorer = Scorer.drawn(rows, scoring, engine, seeds.choice)
     groups = Groups(plan, stored, engine, seeds.choice)
     if small:
         trained = _fit_few_rows(plan, groups, record, seeds)
     else:
-        cutter = _CellCutter(sample, engine, seeds, storage)
+        cutter = CellCutter(sample, engine, seeds, storage)
         trained = _fit_many_rows(plan, groups, theta, scorer, cutter, log, record)
         before = trained.choice.held_out
         if plan.noise != "constant" and before is not None and trained.choice.neighbourhood is not None:
@@ -136,7 +141,9 @@ def fit(
     report = _report(trained, committee, record, warnings, dropped)
     cells = trained.groups.stored.cells
     unusual = UnusualRows.of(choice.held_out, committee.store)
-    return FitResult(committee, choice.neighbourhood, report, cells, unusual, trained.mixture, trained.input_noise)
+    return FitResult(
+        committee, choice.neighbourhood, report, cells, unusual, trained.mixture, trained.input_noise, choice.classes
+    )
 
 
 def _warnings(trained: _TrainedModel, small: bool) -> list[FitWarning]:
@@ -146,7 +153,7 @@ def _warnings(trained: _TrainedModel, small: bool) -> list[FitWarning]:
     if known is not None and bounds[-1, 0] < bounds[-1, 1] and bool((known[:, ADDED] > 0).any()):
         bounds[-1, 0] = -np.inf  # where known noise explains all of it, none is left to be learnt
     warnings: list[FitWarning] = [*bound_warnings(trained.theta, bounds, plan.names)]
-    if not small and _is_trainable(plan) and groups.possible:
+    if not small and plan.classes is None and _is_trainable(plan) and groups.possible:
         missed = groups.missed(plan.kernel, trained.theta)
         warnings = warnings if missed is None else [missed, *warnings]
     return warnings
@@ -189,26 +196,6 @@ class _TrainedModel:
     input_noise: InputNoise | None = None
 
 
-@dataclass(eq=False)
-class _CellCutter:
-    """Sorts the rows into new cells where the metric has changed."""
-
-    sample: Sample
-    engine: Engine
-    seeds: Seeds
-    storage: Storage
-
-    def cut(self, plan: Plan, groups: Groups, theta: Array) -> Groups:
-        """The rows in cells of the metric of theta; the present cells where the search through them finds enough."""
-        if groups.well_cut(plan.kernel, theta):
-            return groups
-        store = groups.stored.store
-        data = StoredRows(store) if store.mapped else ArrayRows(store.X, store.targets_of(slice(None)))
-        self.storage = self.storage.second()
-        stored = _store_rows(plan, data, theta, self.sample, self.engine, self.seeds, self.storage)
-        return replace(groups, stored=stored)
-
-
 def _is_trainable(plan: Plan) -> bool:
     """Whether the bounds leave any part of theta to be learnt."""
     return bool((plan.bounds[:, 0] < plan.bounds[:, 1]).any())
@@ -227,7 +214,7 @@ def _fit_few_rows(plan: Plan, groups: Groups, record: _Record, seeds: Seeds) -> 
 
 
 def _fit_many_rows(
-    plan: Plan, groups: Groups, theta: Array, scorer: Scorer, cutter: _CellCutter, log: Log, record: _Record
+    plan: Plan, groups: Groups, theta: Array, scorer: Scorer, cutter: CellCutter, log: Log, record: _Record
 ) -> _TrainedModel:
     """Choose the start of training and the kernel family, train theta, and choose how queries are answered."""
     rows, seeds = groups.rows, cutter.seeds
@@ -290,14 +277,6 @@ def _same_length(thetas: list[Array], length: int) -> Array:
     return table
 
 
-def _store_rows(
-    plan: Plan, data: ScaledRows, theta: Array, sample: Sample, engine: Engine, seeds: Seeds, storage: Storage
-) -> StoredPartition:
-    """The rows, sorted into leaves; local ones are cut in the metric of theta."""
-    metric, here = plan.metric(theta, data.columns), engine.local
-    return write_store(plan.partitioner, data, plan.shape, metric, sample, seeds.keys, seeds.partition, storage, here)
-
-
 def _trained_theta(
     plan: Plan, groups: Groups, theta: Array, scorer: Scorer, log: Log, record: _Record, seeds: Seeds
 ) -> Array:
@@ -320,7 +299,9 @@ def _trained_theta(
         record.stages.extend(result.stages)
         return result.theta
     evidence = log.recorded(
-        summed_evidence(plan.kernel, stored.store, stored.cells, stored.tree, groups.engine, plan.dof, plan.inducing)
+        summed_evidence(
+            plan.kernel, stored.store, stored.cells, stored.tree, groups.engine, plan.dof, plan.inducing, plan.classes
+        )
     )
     if plan.training == "auto":
         plan = _economical(plan, sizes)
@@ -336,6 +317,15 @@ def _choose(
 ) -> Choice:  # fmt: skip
     """Choose how queries are answered, and learn the distribution of errors."""
     open_choice = Choice(None, plan.shape.sharing or SHARING[1], Calibration.none())
+    if plan.classes is not None:
+        few = model() if plan.neighbours else replace(model(), neighbours=rows)
+        if rows < _ENOUGH_TO_CHOOSE:
+            return replace(open_choice, neighbourhood=few, classes=ClassCalibration())
+        with record.stage("choice of prediction"):
+            best = choose_prediction(scorer, model(), plan.neighbours)
+            record.choices.extend(best.candidates)
+        calibration = best.calibration if plan.calibrate else ClassCalibration()
+        return replace(open_choice, neighbourhood=best.neighbourhood, classes=calibration)
     if not plan.partitioner.local:
         return open_choice
     near = None if plan.method == "committee" or plan.kernel.metric(plan.kernel.theta) is None else model()

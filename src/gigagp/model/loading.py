@@ -28,9 +28,9 @@ from gigagp.data.sources.encoding import Encoding
 from gigagp.data.store import DTYPES, ExpertStore, read_rows
 from gigagp.errors import InvalidInput
 from gigagp.kernels import Kernel
-from gigagp.model.calibration import Calibration, Setting
+from gigagp.model.calibration_format import floats, read_calibration
+from gigagp.model.class_format import read_classes
 from gigagp.model.committee import Committee
-from gigagp.model.distribution import Shape
 from gigagp.model.factor_cache import FactorCache
 from gigagp.model.fit_report import Candidate, FitReport, Stage
 from gigagp.model.fit_warnings import WARNINGS, FitWarning
@@ -135,6 +135,7 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
             target_name=_target_name(manifest),
             defaults=_defaults(field(manifest, "auto", dict)),
             input_noise=_input_noise(manifest.get("input_noise"), files, store, registry),
+            classes=read_classes(manifest.get("classes"), store.y),
         ), settings  # fmt: skip
 
 
@@ -208,7 +209,7 @@ def _mixture(
     errors = files.read("held_out_errors", (len(content), rows), "float64")
     members = []
     for each, own in zip(content, errors, strict=True):
-        kernel, theta, weight = _kernel(each, columns, registry), _floats(each, "theta"), number(each, "weight")
+        kernel, theta, weight = _kernel(each, columns, registry), floats(each, "theta"), number(each, "weight")
         require(len(theta) == len(kernel.theta) + 1 and 0 < weight <= 1, "a member of its mixture is not valid")
         members.append(Member(kernel, theta, weight, np.array(own)))
     return Mixture(tuple(members), store, FactorCache(memory.budget(settings.get("memory")) // 4))
@@ -225,36 +226,6 @@ def _input_noise(content: Any, files: ArrayFiles, store: ExpertStore, registry: 
     weights = files.read("noise_weights", (points,), "float64").astype(store.X.dtype)
     target = Scaling(np.array([number(content, "centre")]), np.array([scale]))
     return InputNoise(kernel, theta, u, weights, target, rho)
-
-
-def _floats(content: dict[str, Any], name: str) -> Array:
-    values = field(content, name, list)
-    require(bool(values) and all(isinstance(v, float | int) for v in values), f"its {name} are not numbers")
-    array = np.array(values, float)
-    require(bool(np.isfinite(array).all()), f"its {name} are not finite")
-    return array
-
-
-def _calibration(content: dict[str, Any]) -> Calibration:
-    coefficients, weights, widths = (_floats(content, name) for name in ("coefficients", "weights", "widths"))
-    floor = number(content, "floor")
-    require(
-        len(coefficients) == len(Calibration.none().coefficients), "its calibration has a wrong number of coefficients"
-    )
-    require(len(weights) == len(widths) and 0 <= floor < np.inf, "its calibration is not valid")
-    require(bool((weights > 0).all() and (widths > 0).all()), "its calibration is not valid")
-    values = content.get("setting")
-    setting = None
-    if values is not None:
-        require(isinstance(values, list) and len(values) in (3, 4), "its calibration is not valid")
-        noise, prior, target, *row_noise = values
-        for value in (noise, target, 1.0 if prior is None else prior, *row_noise):
-            require(isinstance(value, float | int) and 0 < value < np.inf, "its calibration is not valid")
-        prior = None if prior is None else float(prior)
-        setting = Setting(float(noise), prior, float(target), float(row_noise[0]) if row_noise else None)
-    rows = count(content, "rows")
-    require((rows == 0) == (setting is None), "its calibration is not valid")
-    return Calibration(coefficients, floor, Shape(weights, widths), setting, rows, number(content, "score"))
 
 
 def _theta(files: ArrayFiles, kernel: Kernel) -> Array:
@@ -370,7 +341,7 @@ def _report(
         outliers=tuple(_counts(content.get("outliers", []))),  # models of earlier versions have none
         outlier_count=count(content, "outlier_count") if "outlier_count" in content else 0,
         copies=count(content, "copies") if "copies" in content else 0,
-        calibration=_calibration(field(content, "calibration", dict)),
+        calibration=read_calibration(field(content, "calibration", dict)),
         choices=tuple(_plain(Candidate, each) for each in field(content, "choices", list)),
     )
 

@@ -12,6 +12,7 @@ from gigagp.data.scaling import Scaling
 from gigagp.data.sources.encoding import Encoding, Feature
 from gigagp.data.store import ExpertStore
 from gigagp.kernels import Kernel
+from gigagp.model.class_model import ClassModel
 from gigagp.model.committee import Committee
 from gigagp.model.fit_report import FitReport
 from gigagp.model.input_noise import InputNoise
@@ -53,6 +54,7 @@ class Model:
     feature_names: tuple[str, ...] | None = None
     target_name: str | None = None
     input_noise: InputNoise | None = None  # None where the noise does not depend on the inputs
+    classes: ClassModel | None = None  # where targets are the numbers of classes
 
     @property
     def theta(self) -> Array:

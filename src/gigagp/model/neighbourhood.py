@@ -101,17 +101,27 @@ def predict(
         empty = np.empty(0)
         return LatentPrediction(empty, empty if with_variance else None, empty if with_variance else None)
     rows = np.full(len(Z), NO_ROW) if held_out is None else np.asarray(held_out, np.int64)
-    if len(Z) * model.work <= _LITTLE_WORK:  # handing it to a worker would take longer
+    chunks, here = chunks_of(model, Z, model.work)
+    if here:  # handing it to a worker would take longer
         results = _PredictChunk(model, with_variance)((Z, rows), own_workspace())
         return _latent_prediction(results, with_variance)
-    order = _by_place(model, Z) if len(Z) >= _SORT_FROM or model.store.mapped else np.arange(len(Z))
-    size = int(np.clip(_CHUNK_WORK / model.work, 1, min(_LARGEST_CHUNK, -(-len(Z) // 8))))
-    chunks = [order[i : i + size] for i in range(0, len(Z), size)]
     parts = engine.map(_PredictChunk(model, with_variance), ((Z[chunk], rows[chunk]) for chunk in chunks))
     results = np.empty((len(Z), neighbourhood.RESULTS))
     for chunk, part in zip(chunks, parts, strict=True):
         results[chunk] = part
     return _latent_prediction(results, with_variance)
+
+
+def chunks_of(model: Neighbourhood, Z: Array, work: float) -> tuple[list[Array], bool]:
+    """Queries that one task of an engine predicts; and whether they are so few that the calling thread should.
+
+    work : multiplications per query
+    """
+    if len(Z) * work <= _LITTLE_WORK:
+        return [np.arange(len(Z))], True
+    order = _by_place(model, Z) if len(Z) >= _SORT_FROM or model.store.mapped else np.arange(len(Z))
+    size = int(np.clip(_CHUNK_WORK / work, 1, min(_LARGEST_CHUNK, -(-len(Z) // 8))))
+    return [order[i : i + size] for i in range(0, len(Z), size)], False
 
 
 def _latent_prediction(results: Array, with_variance: bool) -> LatentPrediction:
@@ -149,17 +159,22 @@ class _PredictChunk:
         return results
 
 
-def _search_arguments(model: Neighbourhood) -> tuple[Any, ...]:
+def search_arguments(model: Neighbourhood) -> tuple[Any, ...]:
     tree = model.tree
     return model.store.X, tree.starts, tree.sides, tree.first_below, model.router.metric
 
 
-def _row_noise(model: Neighbourhood) -> Array:
+def factoring(p: int) -> Array:
+    """The operations that factor the matrix of p neighbours."""
+    return schedule.factoring(p, cholesky.WIDTH).operations
+
+
+def row_noise_of(model: Neighbourhood) -> Array:
     return for_compiled(model.store.row_noise, model.store.X.dtype)
 
 
 def _operations(p: int) -> tuple[Array, Array]:
-    return schedule.factoring(p, cholesky.WIDTH).operations, schedule.inverting_factor(p, cholesky.WIDTH)
+    return factoring(p), schedule.inverting_factor(p, cholesky.WIDTH)
 
 
 @tiny_is_zero
@@ -171,7 +186,7 @@ def _with_profile(
     buffers = leaf.buffers(p, np.dtype(float), work)
     results = np.empty((len(Z), neighbourhood.RESULTS))
     _predict_all(  # type: ignore[call-arg]
-        *profile[:4], model.noise, with_variance, *_search_arguments(model), model.store.y, _row_noise(model),
+        *profile[:4], model.noise, with_variance, *search_arguments(model), model.store.y, row_noise_of(model),
         read_only(Z), held_out, model.limit, *_operations(p), model.inner_count,
         *_operations(model.inner_count or p), *buffers, results,
     )  # fmt: skip
@@ -224,9 +239,18 @@ def _predict_all(
 def nearest_rows(model: Neighbourhood, z: Array) -> Array:
     """Rows of the store around one scaled query, the nearest first, as `predict` finds them."""
     squares, rows = np.empty(model.count + 1), np.empty(model.count + 1, np.int64)
-    point = z.astype(float) * model.router.metric
-    size = _search(*_search_arguments(model), point, NO_ROW, model.limit, squares, rows)  # type: ignore[call-arg]
+    size = search_rows(model, z, NO_ROW, squares, rows)
     return rows[: min(size, model.count)]
+
+
+def search_rows(model: Neighbourhood, z: Array, held_out: int, squares: Array, rows: Array) -> int:
+    """Fill in the nearest rows of one scaled query and their squared distances, one more than there are neighbours.
+
+    Returns how many were found.
+    """
+    point = z.astype(float) * model.router.metric
+    size = _search(*search_arguments(model), point, held_out, model.limit, squares, rows)  # type: ignore[call-arg]
+    return int(size)
 
 
 @compiled
@@ -250,7 +274,7 @@ def _with_any_kernel(model: Neighbourhood, Z: Array, held_out: Array, with_varia
     results = np.empty((len(Z), neighbourhood.RESULTS))
     inner, few = model.inner_count, np.empty(neighbourhood.RESULTS)
     inner_operations, inner_weights = _operations(inner or p), np.ones(inner)
-    search, row_noise, noises = _search_arguments(model), _row_noise(model), np.empty(p)
+    search, row_noise, noises = search_arguments(model), row_noise_of(model), np.empty(p)
     for q, z in enumerate(Z.astype(float)):
         point = z * model.router.metric
         size = _search(*search, point, held_out[q], model.limit, squares, rows)  # type: ignore[call-arg]

@@ -14,7 +14,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from gigagp.arrays import Array
@@ -47,34 +46,28 @@ class Task:
     """What is to be predicted, and how. `model` is the fingerprint of everything that determines predictions."""
 
     rows: Rows
-    predict: Callable[[Array], tuple[Array, Array]]  # queries -> mean and standard deviation
-    quantile: Callable[[Array], Array]  # levels -> standard deviations from the mean
-    quantiles: tuple[float, ...]
-    latent: bool
+    predict: Callable[[Array], list[Array]]  # queries -> the predicted columns
+    names: tuple[str, ...]  # of the predicted columns
+    options: dict[str, Any]  # plain values that determine what is predicted
     model: str
     at_once: int  # queries in memory, a power of two
     tell: Listener = silent
 
     def __post_init__(self) -> None:
         assert self.at_once & (self.at_once - 1) == 0
-        twice = [name for name in self.numbers if self.numbers.count(name) > 1]
+        twice = [name for name in self.names if self.names.count(name) > 1]
         if twice:
-            raise InvalidParameter(f"quantiles must be different; got {twice[0][1:]} twice")
+            raise InvalidParameter(f"predicted columns must be different; got {twice[0]} twice")
         for name in self.rows.keep:
-            if name in self.numbers:
+            if name in self.names:
                 raise InvalidParameter(
                     f"keep: the prediction writes a column {name!r} of its own; rename the one in the data, or leave "
                     "it out"
                 )
 
-    @property
-    def numbers(self) -> list[str]:
-        """The columns that are predicted."""
-        return ["mean", "std", *(f"q{q!r}" for q in self.quantiles)]
-
     def identity(self) -> dict[str, str]:
         """Everything that determines the content of the output."""
-        options = [self.quantiles, self.latent, self.rows.keep, self.rows.missing]
+        options = [*self.options.values(), self.rows.keep, self.rows.missing]
         names = ("gigagp", "numpy", "scipy", "numba", "llvmlite", "pyarrow")
         versions = [*(metadata.version(name) for name in names), platform.machine()]
         return {
@@ -86,10 +79,7 @@ class Task:
 
     def table(self, X: Array, kept: Any) -> Any:
         """The output's rows for some queries."""
-        mean, deviation = self.predict(X)
-        places = self.quantile(np.array(self.quantiles))
-        columns = [mean, deviation, *(mean + deviation * place for place in places)]
-        table = pa.table(dict(zip(self.numbers, columns, strict=True)))
+        table = pa.table(dict(zip(self.names, self.predict(X), strict=True)))
         for place, name in enumerate(self.rows.keep):
             table = table.add_column(place, name, kept[name])
         return table
@@ -109,7 +99,7 @@ def predict_file(task: Task, data: Any, output: str | os.PathLike[str], overwrit
             resumed = 0
             if about.get("identity") != identity:  # otherwise only the cleaning up was interrupted
                 parts.check_free(overwrite)
-                resumed = parts.resume(identity, [*task.rows.keep, *task.numbers], task.at_once).rows
+                resumed = parts.resume(identity, [*task.rows.keep, *task.names], task.at_once).rows
                 about = _predict(task, identity, parts, overwrite)
             parts.clear()
     seconds = time.perf_counter() - begun
@@ -122,7 +112,7 @@ def _predict(task: Task, identity: dict[str, str], parts: Parts, overwrite: bool
     if progress.counts.get("rows") != progress.rows:
         n_rows, size = rows.source.n_rows, progress.rows_at_once
         if n_rows is not None:
-            folders.check_space(parts.folder, 16 * (n_rows - progress.rows) * len(task.numbers), "the prediction")
+            folders.check_space(parts.folder, 16 * (n_rows - progress.rows) * len(task.names), "the prediction")
         blocks = rows.blocks(size, -(-progress.rows // size) * size)
         count = Counter("prediction", n_rows, task.tell)
         while True:
@@ -130,14 +120,14 @@ def _predict(task: Task, identity: dict[str, str], parts: Parts, overwrite: bool
                 block = next(blocks, None)
             if block is None:
                 break
-            parts.add(task.table(block.X, block.kept), task.numbers)
+            parts.add(task.table(block.X, block.kept), list(task.names))
             count(progress.rows)
         assert rows.n_dropped is not None
         parts.complete({"rows": progress.rows, "dropped": rows.n_dropped})
-    about = {"version": metadata.version("gigagp"), "quantiles": task.quantiles, "latent": task.latent}
+    about = {"version": metadata.version("gigagp"), **task.options}
     about |= {**progress.counts, "identity": identity}
-    most = _GROUP_BYTES // (bytes_of_kept(rows) + 8 * len(task.numbers))
-    parts.publish(about, task.numbers, min(ROW_GROUP, 1 << max(0, most.bit_length() - 1)), overwrite)
+    most = _GROUP_BYTES // (bytes_of_kept(rows) + 8 * len(task.names))
+    parts.publish(about, list(task.names), min(ROW_GROUP, 1 << max(0, most.bit_length() - 1)), overwrite)
     return about
 
 

@@ -20,7 +20,8 @@ from gigagp.data.array_files import write_array, write_lists
 from gigagp.data.store import write_rows
 from gigagp.engines import Engine, SerialEngine, is_client
 from gigagp.errors import InvalidInput, InvalidParameter
-from gigagp.model.calibration import Calibration, Setting
+from gigagp.model.calibration_format import describe_calibration
+from gigagp.model.class_format import describe_classes
 from gigagp.model.fit_warnings import FitWarning
 from gigagp.model.input_noise import InputNoise
 from gigagp.model.loading import read_model
@@ -103,7 +104,7 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
     c, report = model.committee, model.report
     return {
         "format": FORMAT,
-        "version": EQUAL_NOISE_VERSION if c.store.row_noise is None else VERSION,
+        "version": EQUAL_NOISE_VERSION if c.store.row_noise is None and model.classes is None else VERSION,
         "written_by": {name: metadata.version(name) for name in ("gigagp", "numpy")},
         "settings": {name: to_plain(name, value) for name, value in settings.items()},
         "rows": len(c.store.y),
@@ -119,6 +120,7 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
         "neighbourhood": _describe_neighbourhood(model.neighbourhood),
         "mixture": _describe_mixture(model.mixture),
         **({} if model.input_noise is None else {"input_noise": _describe_input_noise(model.input_noise)}),
+        "classes": describe_classes(model.classes),
         "communication": 0 if c.communication is None else len(c.communication),
         "kernel": to_plain("kernel", c.kernel),
         "encoding": None if model.encoding is None else model.encoding.to_dict(),
@@ -135,7 +137,7 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
             "outliers": list(report.outliers),
             "outlier_count": int(report.outlier_count),
             "copies": int(report.copies),
-            "calibration": _describe_calibration(report.calibration),
+            "calibration": describe_calibration(report.calibration),
             "choices": [{**asdict(choice), "score": to_number(choice.score)} for choice in report.choices],
         },
     }
@@ -144,24 +146,6 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
 def describe_warning(warning: FitWarning) -> dict[str, Any]:
     values = {name: to_number(value) for name, value in vars(warning).items()}
     return {"kind": type(warning).__name__, **values}
-
-
-def _describe_calibration(calibration: Calibration) -> dict[str, Any]:
-    setting = calibration.setting
-    return {
-        "rows": int(calibration.rows),
-        "score": to_number(calibration.score),
-        "floor": to_number(calibration.floor),
-        "coefficients": calibration.coefficients.tolist(),
-        "weights": calibration.shape.weights.tolist(),
-        "widths": calibration.shape.widths.tolist(),
-        "setting": None if setting is None else _describe_setting(setting),
-    }
-
-
-def _describe_setting(setting: Setting) -> list[float | None]:
-    values = [setting.noise, setting.prior, setting.target]
-    return values if setting.row_noise is None else [*values, setting.row_noise]
 
 
 def _describe_neighbourhood(model: Neighbourhood | None) -> dict[str, Any] | None:

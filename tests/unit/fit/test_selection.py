@@ -14,7 +14,7 @@ from gigagp.datasets import robot_arm
 from gigagp.engines import SerialEngine
 from gigagp.errors import InvalidParameter
 from gigagp.fit.committee_scores import choose_sharing
-from gigagp.fit.held_out_scores import Gain, HeldOutScore, Scorer
+from gigagp.fit.held_out_scores import Gain, HeldOutScore, NumberScoring, Scorer
 from gigagp.fit.selection import choose_inner
 from gigagp.kernels import Linear, Matern32, Matern52, SquaredExponential
 from gigagp.model.calibration import Calibration, Setting
@@ -174,7 +174,8 @@ def test_the_nearest_answer_on_their_own_only_where_that_gains(neighbours, sizes
 def scored(errors, seed=0):
     prediction = LatentPrediction(np.zeros(len(errors)), np.full(len(errors), 0.5), np.ones(len(errors)))
     y = errors * np.random.default_rng(seed).standard_normal(len(errors))
-    return HeldOutScore(np.arange(len(y)), y, prediction, Calibration.learnt(prediction, y, Setting(0.1, 1.0)))
+    calibration = Calibration.learnt(prediction, y, Setting(0.1, 1.0))
+    return HeldOutScore(np.arange(len(y)), y, prediction, calibration, calibration.crps(prediction, y))
 
 
 def test_a_gain_must_be_worth_while_and_not_chance():
@@ -202,7 +203,7 @@ def test_held_out_predictions_are_the_same_at_once_and_in_parts():
         HGPRegressor(Matern32(), method="neighbourhood", neighbours=16, random_state=0).fit(X, y).model_.neighbourhood
     )
     with SerialEngine() as engine:
-        scorer = Scorer.drawn(len(y), 1.0, engine, np.random.default_rng(0))
+        scorer = Scorer.drawn(len(y), NumberScoring(1.0), engine, np.random.default_rng(0))
         parts = scorer.extend(model, scorer.score(model, 150), 400)
         whole = scorer.score_rows(model, scorer.order[:400])
     for ours, theirs in (
@@ -218,7 +219,7 @@ def test_two_models_are_compared_by_as_few_rows_as_the_difference_needs():
     X, y = robot_arm(6000)
     few = HGPRegressor(Matern52(), method="neighbourhood", neighbours=4, random_state=0).fit(X, y).model_.neighbourhood
     with SerialEngine() as engine:
-        scorer = Scorer.drawn(len(y), 1.0, engine, np.random.default_rng(0))
+        scorer = Scorer.drawn(len(y), NumberScoring(1.0), engine, np.random.default_rng(0))
         clear, known = scorer.compare(replace(few, neighbours=32), few, scorer.score(few, 512))
         assert len(clear.rows) == len(known.rows) == 512
         unclear, known = scorer.compare(few, few, scorer.score(few, 512))

@@ -22,6 +22,7 @@ class Target:
 
     column: str
     beside: Addressable | None = None
+    labels: tuple[str, ...] | None = None  # where the target is a class: the texts of the classes, in order
 
     def read(self, piece: Batch, at: int) -> Batch:
         """The rows of a piece, which begins at row `at` of the source, where this column is."""

@@ -16,6 +16,7 @@ from gigagp.data.sources.share import Share
 from gigagp.errors import InvalidInput, InvalidParameter
 
 BLOCK = 65_536
+_MISSING = -1  # place of a missing category
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +156,7 @@ class Rows:
         beside = piece
         if self.target and y is not None:
             beside = self.target.read(piece, at)
-            y[:] = beside.numbers(self.target.column)
+            y[:] = beside.numbers(self.target.column) if self.target.labels is None else _codes(beside, self.target)
         good = self._good_rows(X, y, piece, beside)
         noise = None if self.noise is None else self.noise.read(piece, at, self.missing == "drop")
         if noise is not None and np.isnan(noise).any():
@@ -252,17 +253,30 @@ def _join(tables: list[Any]) -> Any:
 def _one_hot(piece: Batch, name: str, feature: Feature) -> Array:
     """A 1 in the column of the row's category; NaN all along where the category is missing."""
     assert feature.categories is not None
-    places: dict[str | None, int] = {category: k for k, category in enumerate(feature.categories)}
-    missing, unseen = -1, -2
+    place = _places(piece, name, feature.categories, "category")
+    hot: Array = (place[:, None] == np.arange(len(feature.categories))).astype(float)
+    hot[place == _MISSING] = np.nan
+    return hot
+
+
+def _codes(piece: Batch, target: Target) -> Array:
+    """The number of each row's class; NaN where it is missing."""
+    assert target.labels is not None
+    place = _places(piece, target.column, target.labels, "class")
+    return np.where(place == _MISSING, np.nan, place)
+
+
+def _places(piece: Batch, name: str, categories: Sequence[str], what: str) -> Array:
+    """The place of each row's category among those of the training data, _MISSING for none."""
+    known: dict[str | None, int] = {category: k for k, category in enumerate(categories)}
+    unseen = _MISSING - 1
     codes, texts = piece.categories(name)
-    place = np.array([*(missing if text is None else places.get(text, unseen) for text in texts), missing])[codes]
+    place = np.array([*(_MISSING if text is None else known.get(text, unseen) for text in texts), _MISSING])[codes]
     if (place == unseen).any():
         row = int(np.argmax(place == unseen))
         raise InvalidInput(
-            f"column {name!r} of {piece.file} has the category {texts[codes[row]]!r} at row {piece.first_row + row}, "
-            f"which the training data did not have (they had {listed(feature.categories)}); take such rows out, or fit "
+            f"column {name!r} of {piece.file} has the {what} {texts[codes[row]]!r} at row {piece.first_row + row}, "
+            f"which the training data did not have (they had {listed(categories)}); take such rows out, or fit "
             "again with such rows"
         )
-    hot: Array = (place[:, None] == np.arange(len(places))).astype(float)
-    hot[place == missing] = np.nan
-    return hot
+    return place

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -36,6 +37,7 @@ def open_rows(
     share: Share | None = None,
     weights: Any = None,
     deviations: Any = None,
+    labels: Sequence[str] | None = None,
 ) -> Rows:
     """The rows of an array, a table (pandas, polars, pyarrow), or a path to .npy, Parquet or CSV, as numbers.
 
@@ -49,13 +51,16 @@ def open_rows(
     - `encoding`, of the rows a model was fitted with, selects the same columns by name (by place where either side has
       no names) and reads them in the same way.
     - `share` says which of the rows are wanted; default all.
+    - `labels` says that the target is a class: its classes in order, or () to learn them by reading the column.
     - `weights` and `deviations` are given as the target is: see `sources.row_noise`. They are not features.
     """
     choose("missing", missing, {"error": None, "drop": None})
     source = open_source(data)
     if source.n_rows == 0:
         raise InvalidInput(f"{source.name} has no rows")
-    target_column = _target(source, target)
+    if labels is not None and isinstance(target, str):
+        source = source.read_as({source.find(target, "target"): "category"})
+    target_column = _target(source, target, labels=labels)
     kept, dropped, one_hot = (
         _columns(source, names, role) for names, role in ((keep, "keep"), (drop, "drop"), (categorical, "categorical"))
     )
@@ -91,7 +96,9 @@ def _row_noise(source: Source, weights: Any, deviations: Any) -> RowNoise:
     )
 
 
-def _target(source: Source, target: Any, name: str = "y", role: str = "the target") -> Target | None:
+def _target(
+    source: Source, target: Any, name: str = "y", role: str = "the target", labels: Sequence[str] | None = None
+) -> Target | None:
     """Where the numbers of a role are: a column of the data, or values beside them."""
     if target is None:
         return None
@@ -100,6 +107,9 @@ def _target(source: Source, target: Any, name: str = "y", role: str = "the targe
     )
     if not beside and isinstance(target, str | int | np.integer):
         in_source = Target(source.find(target, "target" if name == "y" else name))
+        if labels is not None:
+            column = in_source.column
+            return replace(in_source, labels=tuple(labels) or _collect(source, [column])[column])
         _check_number(source, in_source.column, f"{role}, column {in_source.column!r} of {source.name},", "convert it")
         return in_source
     values = open_target(target, name, role)

@@ -1,0 +1,148 @@
+"""HGPClassifier and its peers on the same rows: log loss, AUC, expected calibration error and seconds.
+
+    python benchmarks/classification.py --data ../shared/data --sets magic digits adult airline --split 1
+
+Splits from 1 on are for development; split 0 is for results that are reported. The airline data have one split: with
+--split 0 the 700,000 training and 100,000 test rows, otherwise --rows random training rows and others of them as test
+rows. Category codes are encoded as one 0/1 column per category for all models but LightGBM, which is told of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.datasets import load_digits
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from gigagp import HGPClassifier
+from gigagp.model.class_evaluation import CalibrationBins
+
+CODES = ("workclass", "education", "marital", "occupation", "relationship", "race", "sex", "country", "native")
+MOST_CODES = 100  # values of a column that is a category
+LATE_MINUTES = 15.0  # arrival delay that counts as late
+DIGITS_TEST_ROWS = 360
+DEVELOPMENT_TEST_ROWS = 30_000  # of the airline data
+BOOSTING = {"max_iter": 500, "early_stopping": True, "random_state": 0}
+GPC_ROWS = 2_000  # training rows of scikit-learn's exact GP classifier
+Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # X, y of the training rows; X, y of the test rows
+
+
+def digits(split: int) -> Rows:
+    X, y = load_digits(return_X_y=True)
+    train, test, y_train, y_test = train_test_split(
+        X, y, test_size=DIGITS_TEST_ROWS, random_state=split, stratify=y
+    )  # fmt: skip
+    return train, y_train, test, y_test
+
+
+def airline(folder: Path, split: int, rows: int) -> Rows:
+    data = np.load(folder / "airline2008_jan_apr.npz")
+    X, y = data["X"].astype(float), (data["y"] > LATE_MINUTES).astype(int)
+    masks = [mask[:, 0] if mask.ndim > 1 else mask for mask in (data["train700k_mask"], data["test_mask"])]
+    train, test = (np.flatnonzero(mask) for mask in masks)
+    if split:
+        train = np.random.default_rng(split).permutation(train)
+        test, train = train[:DEVELOPMENT_TEST_ROWS], train[DEVELOPMENT_TEST_ROWS : DEVELOPMENT_TEST_ROWS + rows]
+    return X[train], y[train], X[test], y[test]
+
+
+def table(folder: Path, name: str, split: int) -> Rows:
+    data = np.load(folder / f"class_{name}.npz")
+    X, y, test = data["X"].astype(float), data["y"].astype(int), data["test_mask"][:, split]
+    columns = []
+    for values, column in zip(X.T, map(str, data["feature_names"]), strict=True):
+        codes = np.unique(values)
+        category = column.lower().startswith(CODES) and not column.endswith("num") and len(codes) <= MOST_CODES
+        columns.append((values[:, None] == codes).astype(float) if category else values[:, None])
+    X = np.hstack(columns)
+    return X[~test], y[~test], X[test], y[test]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A classifier, and how many training rows it can take (None: all)."""
+
+    name: str
+    make: Callable[[], Any]
+    most_rows: int | None = None
+
+
+def peers() -> list[Peer]:
+    found = [
+        Peer("HGPClassifier", lambda: HGPClassifier(random_state=0)),
+        Peer("HistGradientBoosting", lambda: HistGradientBoostingClassifier(**BOOSTING)),
+    ]
+    if find_spec("lightgbm"):
+        from lightgbm import LGBMClassifier  # noqa: PLC0415
+
+        found.append(Peer("LightGBM", lambda: LGBMClassifier(n_estimators=300, learning_rate=0.05, verbose=-1)))
+    kernel = ConstantKernel(4.0) * RBF(3.0)
+    exact = Peer("GaussianProcessClassifier", lambda: scaled(GaussianProcessClassifier(kernel)), GPC_ROWS)
+    return [*found, exact]
+
+
+def scaled(model: Any) -> Any:
+    return make_pipeline(StandardScaler(), model)
+
+
+def line(peer: Peer, rows: Rows) -> str:
+    X, y, Z, truth = rows
+    if peer.most_rows is not None and len(y) > peer.most_rows:
+        some = np.random.default_rng(0).permutation(len(y))[: peer.most_rows]
+        X, y = X[some], y[some]
+    start = time.perf_counter()
+    model = peer.make().fit(X, y)
+    fitted = time.perf_counter()
+    p = model.predict_proba(Z)
+    predicted = time.perf_counter()
+    bins = CalibrationBins()
+    bins.add(p, truth)
+    auc = f"{roc_auc_score(truth, p[:, 1]):.4f}" if p.shape[1] == 2 else "     -"
+    return (
+        f"{peer.name:26} {log_loss(truth, p):8.4f} {auc:>7} {(p.argmax(axis=1) == truth).mean():9.4f} {bins.error:7.4f}"
+        f" {fitted - start:7.1f} {predicted - fitted:8.1f}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
+    parser.add_argument("--sets", nargs="+", default=["magic", "digits", "adult", "airline"])
+    parser.add_argument("--split", type=int, default=1)
+    parser.add_argument("--rows", type=int, default=200_000, help="training rows of airline in development")
+    parser.add_argument("--only", nargs="+", help="names of the models to run; default all that are installed")
+    options = parser.parse_args()
+    for name in options.sets:
+        try:
+            if name == "digits":
+                rows = digits(options.split)
+            elif name == "airline":
+                rows = airline(options.data, options.split, options.rows)
+            else:
+                rows = table(options.data, name, options.split)
+        except FileNotFoundError as error:
+            print(f"{name}: skipped, {error.filename} is not there")
+            continue
+        sizes = f"{len(rows[1]):,} training rows, {len(rows[3]):,} test rows, {rows[0].shape[1]} columns"
+        print(f"{name}, split {options.split}: {sizes}")
+        print(f"{'model':26} {'log loss':>8} {'AUC':>7} {'accuracy':>9} {'ECE':>7} {'fit, s':>7} {'pred., s':>8}")
+        for peer in peers():
+            if not options.only or peer.name in options.only:
+                print(line(peer, rows), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""Prediction of the latent functions of classes by Laplace's approximation on the rows nearest to each query.
+
+One search and one covariance matrix serve all classes. The rows near a query have no stored state but their labels, so
+that a row can be predicted without itself exactly, and the answer does not depend on the batch or the engine.
+
+A label says little, so that all neighbours must count: only the weights of the last eighth decrease to zero, and the
+prediction is a continuous function of the query. (With the weights of `linalg.neighbourhood.taper` most neighbours
+hardly count where there are many columns, because their distances are nearly equal: 256 neighbours were then needed
+to predict magic as well as 128 do now, and far probabilities were drawn to the prior; a trial.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.engines import Engine, own_workspace
+from gigagp.errors import NotFinite
+from gigagp.likelihoods import Classes, laplace
+from gigagp.linalg import leaf, neighbourhood
+from gigagp.linalg.cholesky import solve_vector
+from gigagp.linalg.compiled import compiled, compiled_strict, read_only
+from gigagp.linalg.row_noise import FACTOR
+from gigagp.linalg.tiny import tiny_is_zero
+from gigagp.linalg.workspace import Workspace
+from gigagp.model.neighbour_search import NO_ROW, nearest, search_scratch
+from gigagp.model.neighbourhood import Neighbourhood, chunks_of, factoring, row_noise_of, search_arguments, search_rows
+
+_STEPS = 5  # of Newton's method for one query and latent function, about
+_TAPERED = 8  # one over the share of the neighbours whose weights decrease
+_LEAST_WEIGHT = 1e-6  # of a neighbour
+_VECTORS = 5  # of one number per neighbour that the mode needs
+
+
+@dataclass(frozen=True, eq=False)
+class ClassLatents:
+    """Mean and variance of each latent function at each query, both of shape (queries, latent functions)."""
+
+    mean: Array
+    variance: Array
+
+    def at(self, rows: slice | Array) -> ClassLatents:
+        """The predictions at some queries."""
+        return ClassLatents(self.mean[rows], self.variance[rows])
+
+    @classmethod
+    def joined(cls, parts: list[ClassLatents]) -> ClassLatents:
+        """The predictions of several sets of queries as one."""
+        return cls(np.concatenate([p.mean for p in parts]), np.concatenate([p.variance for p in parts]))
+
+
+def work(model: Neighbourhood, classes: Classes) -> float:
+    """About how many multiplications one query takes."""
+    return model.work + classes.latents * _STEPS * float(model.count) ** 2 * (model.count / 6 + 4)
+
+
+def prior_variance(model: Neighbourhood) -> float:
+    """The variance of a latent function before any row is known."""
+    return float(model.kernel.diagonal(model.theta[:-1], model.store.X[:1])[0])
+
+
+def predict(
+    model: Neighbourhood, classes: Classes, Z: Array, engine: Engine, held_out: Array | None = None
+) -> ClassLatents:
+    """Mean and variance of the latent functions at scaled queries Z.
+
+    held_out : for each query the row of the store that it is, which is then ignored
+    """
+    results = np.empty((len(Z), 2, classes.latents))
+    rows = np.full(len(Z), NO_ROW) if held_out is None else np.asarray(held_out, np.int64)
+    chunks, here = chunks_of(model, Z, work(model, classes))
+    task = _PredictChunk(model, classes)
+    tasks = ((Z[chunk], rows[chunk]) for chunk in chunks)
+    parts = (task(each, own_workspace()) for each in tasks) if here else engine.map(task, tasks)
+    for chunk, part in zip(chunks, parts, strict=True):
+        results[chunk] = part
+    return ClassLatents(results[:, 0], results[:, 1])
+
+
+@dataclass(frozen=True, eq=False)
+class _PredictChunk:
+    """Predictions of some queries, of shape (queries, 2, latent functions): means and variances."""
+
+    model: Neighbourhood
+    classes: Classes
+
+    name = "class neighbourhood"
+
+    def __call__(self, task: tuple[Array, Array], workspace: Workspace) -> Array:
+        Z, held_out = task
+        model = self.model
+        profile = model.kernel.profile(model.theta[:-1], Z.shape[1])
+        if profile is None:
+            results = _with_any_kernel(model, self.classes, Z, held_out, workspace)
+        else:
+            results = _with_profile(model, self.classes, profile, Z, held_out, workspace)
+        if np.isnan(results).any():
+            raise NotFinite("a covariance is not finite; check the kernel with gigagp.testing.check_kernel")
+        model.store.touched(len(Z) * model.limit)
+        return results
+
+
+@tiny_is_zero
+def _with_profile(
+    model: Neighbourhood, classes: Classes, profile: leaf.Profile, Z: Array, held_out: Array, workspace: Workspace
+) -> Array:
+    """For kernels of the scaled distance: all in one compiled call."""
+    p = model.count
+    results = np.empty((len(Z), 2, classes.latents))
+    _predict_all(  # type: ignore[call-arg]
+        *profile[:4], *search_arguments(model), model.store.y, row_noise_of(model), read_only(Z), held_out,
+        model.limit, factoring(p), classes.means, classes.row_weights,
+        *leaf.buffers(p, np.dtype(float), workspace), results,
+    )  # fmt: skip
+    return results
+
+
+@compiled
+def _predict_all(
+    kind: int, variance: float, scales: Array, shape: float, X: Array, starts: Array, sides: Array, first_below: Array,
+    metric: Array, y: Array, row_noise: Array, Z: Array, held_out: Array, limit: int, factoring: Array, means: Array,
+    class_weights: Array, K: Array, A: Array, T: Array, S: Array, D: Array, results: Array,
+) -> None:  # fmt: skip
+    p, columns = len(K), X.shape[1]
+    scratch = search_scratch(columns, len(starts) + len(sides))
+    squares, rows = np.empty(p + 1), np.empty(p + 1, np.int64)
+    point, x, codes = np.empty(columns), np.empty((columns, p)), np.empty(p)
+    weights, k, labels, vectors = np.ones(p), np.empty(p), np.empty(p), np.empty((_VECTORS, p))
+    for q in range(len(Z)):
+        for d in range(columns):
+            point[d] = Z[q, d] * metric[d]
+        size = nearest(
+            X, starts, sides, first_below, metric, point, held_out[q], limit, scratch, squares, rows,
+        )  # fmt: skip
+        count = min(size, p)
+        _taper(squares, size, count, weights)
+        neighbourhood.gather(X, y, rows, count, scales, x, codes)
+        _weigh(codes, rows, count, class_weights, row_noise, weights)
+        neighbourhood.covariances(kind, variance, shape, x, squares, count, K, k)
+        _latents(
+            K, k, codes, weights, count, variance, means, factoring, A, T, S, D, labels, vectors, results[q]
+        )  # fmt: skip
+
+
+@compiled_strict
+def _taper(squares: Array, size: int, count: int, weights: Array) -> None:
+    """Weights of the first `count` of `size` rows: one, and in the last eighth decreasing to zero with the distance."""
+    full = count - count // _TAPERED
+    reach = squares[count] if size > count else np.inf
+    width = reach - squares[full - 1] if 0 < full < count else 0.0
+    tapered = 0 < width < np.inf
+    for i in range(count):
+        weights[i] = max((reach - squares[i]) / width, _LEAST_WEIGHT) if tapered and i >= full else 1.0
+
+
+@compiled_strict
+def _weigh(codes: Array, rows: Array, count: int, class_weights: Array, row_noise: Array, weights: Array) -> None:
+    """weights *= how much each neighbour counts in the likelihood; places that stand for no row get zero."""
+    for i in range(len(weights)):
+        if i >= count:
+            weights[i] = 0.0
+            continue
+        weights[i] *= class_weights[int(codes[i])]
+        if len(row_noise) > 0:
+            weights[i] /= row_noise[rows[i], FACTOR]
+
+
+@compiled
+def _latents(
+    K: Array, k: Array, codes: Array, weights: Array, count: int, prior: float, means: Array, factoring: Array,
+    A: Array, T: Array, S: Array, D: Array, labels: Array, vectors: Array, result: Array,
+) -> None:  # fmt: skip
+    """result := mean m + k^T a and variance k_** - k^T W^1/2 B^-1 W^1/2 k of each latent function at the query.
+
+    a, W and B are those of `laplace.mode` on the neighbours.
+    """
+    p, latents = len(codes), len(means)
+    f, a, roots, v, b = vectors
+    absent = -1  # a class that none of the neighbours has: all such classes have the same latent function
+    for latent in range(latents):
+        member = 1 if latents == 1 else latent
+        members = 0.0
+        for i in range(p):
+            labels[i] = 1.0 if i < count and int(codes[i]) == member else 0.0
+            members += labels[i]
+        if members == 0 and latents > 1:
+            if absent >= 0:
+                result[0, latent], result[1, latent] = result[0, absent], result[1, absent]
+                continue
+            absent = latent
+        mean = means[latent]
+        good = laplace.mode(
+            K, labels, weights, mean, laplace.CLOSE, factoring, A, T, S, D, f, a, roots, v, b
+        )  # fmt: skip
+        for i in range(p):
+            v[i] = roots[i] * k[i]
+            b[i] = v[i]
+        solve_vector(A, v, p)
+        change, reduction = 0.0, 0.0
+        for i in range(count):
+            change += k[i] * a[i]
+            reduction += b[i] * v[i]
+        result[0, latent] = mean + change if good else np.nan
+        result[1, latent] = max(prior - reduction, 0.0)
+
+
+@tiny_is_zero
+def _with_any_kernel(
+    model: Neighbourhood, classes: Classes, Z: Array, held_out: Array, workspace: Workspace
+) -> Array:  # fmt: skip
+    """For composed kernels and kernels that users have written: Python calls the kernel once per query."""
+    p, theta = model.count, model.theta[:-1]
+    K, A, T, S, D = leaf.buffers(p, np.dtype(float), workspace)
+    squares, rows = np.empty(p + 1), np.empty(p + 1, np.int64)
+    results = np.empty((len(Z), 2, classes.latents))
+    for q, z in enumerate(Z.astype(float)):
+        size = search_rows(model, z, int(held_out[q]), squares, rows)
+        count = min(size, p)
+        weights, k, codes = np.ones(p), np.zeros(p), np.zeros(p)
+        _taper(squares, size, count, weights)
+        X, codes[:count] = (np.asarray(a, float) for a in model.store.gather(rows[:count]))
+        _weigh(codes, rows, count, classes.row_weights, row_noise_of(model), weights)
+        K[:p, :p] = np.eye(p)
+        K[:count, :count] = np.asarray(model.kernel.gram(theta, X))[:count, :count]
+        k[:count] = np.asarray(model.kernel.cross(theta, X, z[None, :]))[:count, 0]
+        _latents(
+            K, k, codes, weights, count, float(model.kernel.diagonal(theta, z[None, :])[0]), classes.means,
+            factoring(p), A, T, S, D, np.empty(p), np.empty((_VECTORS, p)), results[q],
+        )  # fmt: skip
+    return results
