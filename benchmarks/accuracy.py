@@ -302,10 +302,10 @@ def options_of(arguments_given: Sequence[str] | None = None) -> Namespace:
     options.splits = [int(s) for s in options.splits or (["1"] if quick else ["0"])]
     options.methods = options.methods or (["ours", "neighbours", "trees", "lightgbm"] if quick else list(METHODS))
     options.cap = np.inf if options.no_cap else options.cap or (QUICK_CAP if quick else CAP)
-    for names_used, known in ((options.sets, SETS), (options.methods, METHODS)):
-        unknown = sorted(set(names_used) - set(known))
+    for names_used, available in ((options.sets, SETS), (options.methods, METHODS)):
+        unknown = sorted(set(names_used) - set(available))
         if unknown:
-            parser.error(f"unknown {', '.join(unknown)}; choose from {', '.join(known)}")
+            parser.error(f"unknown {', '.join(unknown)}; choose from {', '.join(available)}")
     return options
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from comparison import COLUMNS, OURS, Result, tally
 from measure import RESULTS
-from render import DOCS, origin, table
+from page_parts import DOCS, origin, table
 
 SETTINGS = (
     ("GigaGP", "`HGPRegressor(random_state=0)`, raw inputs; scores of `predict_distribution`, which is calibrated by "

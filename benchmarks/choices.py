@@ -1,7 +1,7 @@
-"""What each choice costs and brings, on rows held out: RMSE, NLPD, coverage and seconds beside the defaults'.
+"""What each setting costs and gains on held-out rows: RMSE, NLPD, coverage and seconds, beside those of the defaults.
 
-The robot arm is smooth and large, kin40k hard and almost without noise, protein noisy and rough. Of the latter two the
-rows held out are the test rows of split 1; those of split 0 are for results that are reported elsewhere.
+The robot arm is smooth, kin40k is hard and almost without noise, protein is noisy and rough. The held-out rows of the
+latter two are the test rows of split 1; those of split 0 are kept for the results that are reported elsewhere.
 """
 
 from __future__ import annotations
@@ -20,21 +20,29 @@ from gigagp.model.distribution import PredictiveDistribution
 from measure import arguments, data_set, save, seconds
 
 SPLIT = 1
-ROWS, QUERIES = 12_000, 2_000  # of each data set; all of them with --full
-Data = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # X, y to learn from; X, y held out
+ROWS = 12_000  # training rows of each data set; with --full all of them, and more of the robot arm
+ROBOT_ARM_ROWS = 100_000  # with --full
+QUERIES = 2_000  # held-out rows of each data set; with --full all of them
+Data = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # X, y of the training rows; X, y of the held-out rows
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One line of a table: settings of a model."""
+    """One line of a table: a name and the settings of a model."""
 
     name: str
-    fit: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
 
 
 DEFAULTS = Choice("defaults")
 SPREAD = {"partition": "stratified"}
+NEAR = {"method": "neighbourhood"}
 SECTIONS: dict[str, list[Choice]] = {
+    "method": [
+        DEFAULTS,
+        *(Choice(f'`method="{name}"`', {"method": name}) for name in ("neighbourhood", "committee")),
+    ],
+    "neighbours": [DEFAULTS, *(Choice(f"`neighbours={m}`", {**NEAR, "neighbours": m}) for m in (32, 64, 128, 256))],
     "partition": [
         DEFAULTS,
         *(Choice(f'`partition="{name}"`', {"partition": name}) for name in ("stratified", "random")),
@@ -77,57 +85,57 @@ SECTIONS: dict[str, list[Choice]] = {
 }
 
 
-def sets(folder: Path, full: bool) -> dict[str, Data]:
-    rows = 100_000 if full else ROWS
+def data_sets(folder: Path, full: bool) -> dict[str, Data]:
+    rows = ROBOT_ARM_ROWS if full else ROWS
     X, y = robot_arm(rows + QUERIES)
-    found = {"robot arm": (X[:rows], y[:rows], X[rows:], y[rows:])}
+    by_name = {"robot arm": (X[:rows], y[:rows], X[rows:], y[rows:])}
     for name in ("kin40k", "protein"):
         data = data_set(folder, f"uci_{name}")
         if data is not None:
-            held = data["test_mask"][:, SPLIT].astype(bool)
-            learn, test = (np.random.default_rng(0).permutation(np.flatnonzero(rows)) for rows in (~held, held))
+            is_test = data["test_mask"][:, SPLIT].astype(bool)
+            train, test = (np.random.default_rng(0).permutation(np.flatnonzero(mask)) for mask in (~is_test, is_test))
             if not full:
-                learn, test = learn[:ROWS], test[:QUERIES]
+                train, test = train[:ROWS], test[:QUERIES]
             X, y = data["X"], data["y"].ravel()
-            found[name] = X[learn], y[learn], X[test], y[test]
-    return found
+            by_name[name] = X[train], y[train], X[test], y[test]
+    return by_name
 
 
 class Models:
-    """Measurements of one data set, each made once."""
+    """Models of one data set, each fitted and scored once."""
 
     def __init__(self, data: Data) -> None:
         X, y, self.Z, truth = data
         scale, centre = float(y.std()), float(y.mean())
         self.X, self.y, self.truth = X, (y - centre) / scale, (truth - centre) / scale
-        self._measured: dict[str, dict[str, Any]] = {}
+        self._rows: dict[str, dict[str, Any]] = {}
 
     def measure(self, choice: Choice) -> dict[str, Any]:
-        if choice.name not in self._measured:
-            self._measured[choice.name] = self._measure(choice)
-        return self._measured[choice.name]
+        if choice.name not in self._rows:
+            self._rows[choice.name] = self._measure(choice)
+        return self._rows[choice.name]
 
     def _measure(self, choice: Choice) -> dict[str, Any]:
-        model = HGPRegressor(random_state=0, **choice.fit)
+        model = HGPRegressor(random_state=0, **choice.settings)
         fit = seconds(lambda: model.fit(self.X, self.y))
-        said: list[PredictiveDistribution] = []
-        predict = seconds(lambda: said.append(model.predict_distribution(self.Z)))
-        law = said[0]
+        predictions: list[PredictiveDistribution] = []
+        predict = seconds(lambda: predictions.append(model.predict_distribution(self.Z)))
+        prediction = predictions[0]
         return {
             "choice": choice.name, "rows": len(self.y), "fit": fit, "predict": predict,
-            "rmse": metrics.rmse(self.truth, law.mean), "nlpd": float(-law.log_pdf(self.truth).mean()),
-            "coverage95": float(np.mean(np.abs(2 * law.cdf(self.truth) - 1) < 0.95)),
+            "rmse": metrics.rmse(self.truth, prediction.mean), "nlpd": float(-prediction.log_pdf(self.truth).mean()),
+            "coverage95": float(np.mean(np.abs(2 * prediction.cdf(self.truth) - 1) < 0.95)),
         }  # fmt: skip
 
 
 def main() -> None:
     options = arguments(__doc__ or "", data=True).parse_args()
-    load = os.getloadavg()[0]  # before we begin
-    for dtype in ("float64", "float32"):  # loads compiled code
-        warm = HGPRegressor(random_state=0, dtype=dtype).fit(*robot_arm(600))
-        warm.predict(robot_arm(600)[0], return_std=True)
+    load = os.getloadavg()[0]  # before the first measurement
+    for dtype in ("float64", "float32"):  # compiled code is loaded before the first measurement
+        model = HGPRegressor(random_state=0, dtype=dtype).fit(*robot_arm(600))
+        model.predict(robot_arm(600)[0], return_std=True)
     rows = []
-    for name, data in sets(options.data, options.full).items():
+    for name, data in data_sets(options.data, options.full).items():
         models = Models(data)
         for section, choices in SECTIONS.items():
             for choice in choices:

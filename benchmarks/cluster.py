@@ -4,7 +4,7 @@ A step is LML + gradient over all experts. Every leaf times itself inside its wo
 evidence, so that the same step tells what the work alone took: the step's overhead is the rest. Engines take turns, so
 that a machine whose speed drifts slows all of them alike. Bytes are those the kernel counted on the sockets of client,
 scheduler and workers (TCP_INFO) during some steps, less those of as long an idle time. Steps with nothing to do, in
-1 to 512 shards, show what Dask costs a task; `simulate_cluster.py` builds on them.
+1 to 512 shards, show what a task of Dask costs; `simulate_cluster.py` uses these costs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from gigagp.partition import LocalPartition, Shape
 from gigagp.tree import Tree
 from measure import Timing, arguments, bar, save, seconds
 
-D, LEAF = 8, 256
+D = 8  # columns
+LEAF = 256  # rows per leaf
 EMPTY_SHARDS = (1, 8, 64, 512)
 MESSAGES = 64  # that fit a socket's buffer
 _RECEIVED = 128  # where tcp_info keeps tcpi_bytes_received
@@ -104,7 +105,7 @@ class Problem:
 
 def steps(rows: int, repeats: int) -> list[dict[str, Any]]:
     """Each engine's step, the engines in turn."""
-    problem, found = Problem(rows), []
+    problem, lines = Problem(rows), []
     with ExitStack() as opened:
         engines = {
             (name, workers): opened.enter_context(open_engine(name, workers))
@@ -112,11 +113,11 @@ def steps(rows: int, repeats: int) -> list[dict[str, Any]]:
             for workers in (1, 2)
         }
         first = {which: seconds(lambda e=e: problem.timed_step(e)) for which, e in engines.items()}
-        taken: dict[tuple[str, int], list[tuple[float, float]]] = {which: [] for which in engines}
+        times: dict[tuple[str, int], list[tuple[float, float]]] = {which: [] for which in engines}
         for _ in range(repeats):
             for which, engine in engines.items():
-                taken[which].append(problem.timed_step(engine))
-        for (name, workers), pairs in taken.items():
+                times[which].append(problem.timed_step(engine))
+        for (name, workers), pairs in times.items():
             timing = Timing.of([step for step, _ in pairs])
             overhead = [1 - own / workers / step for step, own in pairs]
             low, share, high = np.percentile(overhead, [25, 50, 75])
@@ -126,13 +127,13 @@ def steps(rows: int, repeats: int) -> list[dict[str, Any]]:
                 "own_seconds": float(np.median([own for _, own in pairs])), "overhead": float(share),
                 "overhead_low": float(low), "overhead_high": float(high),
             }  # fmt: skip
-            found.append(row)
+            lines.append(row)
             print(
-                f"  {rows:,} rows, {name} x {workers}: {row['seconds']:.3f} s a step, leaves alone "
+                f"  {rows:,} rows, {name} x {workers}: {row['seconds']:.3f} s per step, leaves alone "
                 f"{row['own_seconds'] / workers:.3f} s, overhead {share:.1%} ({low:.1%} to {high:.1%})",
                 flush=True,
             )
-    return found
+    return lines
 
 
 # (b) Bytes
@@ -171,16 +172,16 @@ def traffic(rows: int, repeats: int) -> dict[str, Any]:
         before, start = moved(engine), time.perf_counter()
         for _ in range(repeats):
             problem.step(engine)
-        taken, after = time.perf_counter() - start, moved(engine)
-        time.sleep(taken)
+        duration, after = time.perf_counter() - start, moved(engine)
+        time.sleep(duration)
         idle = moved(engine) - after
     row = {
-        "rows": rows, "steps": repeats, "seconds": taken / repeats, "first_step": load, "first_bytes": loaded,
+        "rows": rows, "steps": repeats, "seconds": duration / repeats, "first_step": load, "first_bytes": loaded,
         "bytes": (after - before) / repeats, "idle_bytes": idle / repeats,
         "net_bytes": max(0, after - before - idle) / repeats,
     }  # fmt: skip
     print(
-        f"  {rows:,} rows, dask x 2: {row['net_bytes']:,.0f} bytes a step (and {row['idle_bytes']:,.0f} that an idle "
+        f"  {rows:,} rows, dask x 2: {row['net_bytes']:,.0f} bytes per step (and {row['idle_bytes']:,.0f} that an idle "
         f"cluster sends meanwhile); {loaded:,} with the first, which loads the shards",
         flush=True,
     )
@@ -193,17 +194,17 @@ def traffic(rows: int, repeats: int) -> dict[str, Any]:
 @contextmanager
 def in_shards(count: int) -> Iterator[None]:
     """The engine cuts trees into so many shards."""
-    kept = dask_engine._SHARDS_PER_THREAD, dask_engine._MOST_SHARDS
-    dask_engine._SHARDS_PER_THREAD = dask_engine._MOST_SHARDS = count
+    before = dask_engine.SHARDS_PER_THREAD, dask_engine.MOST_SHARDS
+    dask_engine.SHARDS_PER_THREAD = dask_engine.MOST_SHARDS = count
     try:
         yield
     finally:
-        dask_engine._SHARDS_PER_THREAD, dask_engine._MOST_SHARDS = kept
+        dask_engine.SHARDS_PER_THREAD, dask_engine.MOST_SHARDS = before
 
 
 def empty_steps(repeats: int) -> list[dict[str, Any]]:
     """Seconds of steps without work on two workers, and the processor's: here (client, scheduler) and on workers."""
-    leaves, found = max(EMPTY_SHARDS), []
+    leaves, lines = max(EMPTY_SHARDS), []
     store = ExpertStore(np.zeros((leaves, D)), np.zeros(leaves))
     value = Nothing(len(Evidence.of(0.0, np.zeros(D + 2), 1, 0.0).sums))
     with open_engine("dask", 2) as engine:
@@ -220,26 +221,26 @@ def empty_steps(repeats: int) -> list[dict[str, Any]]:
                 for _ in range(2):
                     engine.sum(tree, over)
                 there, here = on_workers(), time.process_time()
-                taken = [seconds(lambda t=tree, o=over: engine.sum(t, o)) for _ in range(repeats)]
+                times = [seconds(lambda t=tree, o=over: engine.sum(t, o)) for _ in range(repeats)]
                 here, there = time.process_time() - here, on_workers() - there
-            timing = Timing.of(taken)
+            timing = Timing.of(times)
             row = {
                 "shards": shards, "tasks": shards + adds, "seconds": timing.median, "low": timing.low,
                 "high": timing.high, "repeats": repeats, "cpu_here": here / repeats, "cpu_workers": there / repeats,
             }  # fmt: skip
-            found.append(row)
+            lines.append(row)
             print(
-                f"  nothing to do, {shards} shards, {row['tasks']} tasks: {1e3 * row['seconds']:.1f} ms a step; "
+                f"  nothing to do, {shards} shards, {row['tasks']} tasks: {1e3 * row['seconds']:.1f} ms per step; "
                 f"processor {1e3 * row['cpu_here']:.1f} ms here, {1e3 * row['cpu_workers']:.1f} ms on workers",
                 flush=True,
             )
-    return found
+    return lines
 
 
 def message(repeats: int) -> dict[str, float]:
     """What one evidence costs sender and receiver over a plain socket, in Python, without any engine."""
     evidence = Evidence.of(1.0, np.ones(D + 2), 1, 0.0)
-    sent = pickle.dumps(evidence)
+    packed = pickle.dumps(evidence)
     theta = cloudpickle.dumps(LeafEvidence(SquaredExponential(1.0, 1.5).bind(D), np.zeros(D + 2)))
     sending, receiving = [], []
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as far:
@@ -256,16 +257,16 @@ def message(repeats: int) -> dict[str, float]:
                     (size,) = struct.unpack("I", stream.read(4))
                     total = total + pickle.loads(stream.read(size))
                 receiving.append((time.perf_counter() - start) / MESSAGES)
-    found = {
+    result = {
         "send_seconds": float(np.median(sending)), "receive_seconds": float(np.median(receiving)),
-        "evidence_bytes": len(sent), "question_bytes": len(theta),
+        "evidence_bytes": len(packed), "question_bytes": len(theta),
     }  # fmt: skip
     print(
-        f"  a message of {len(sent):,} bytes: {1e6 * found['send_seconds']:.0f} us to send, "
-        f"{1e6 * found['receive_seconds']:.0f} us to receive and add",
+        f"  a message of {len(packed):,} bytes: {1e6 * result['send_seconds']:.0f} us to send, "
+        f"{1e6 * result['receive_seconds']:.0f} us to receive and add",
         flush=True,
     )
-    return found
+    return result
 
 
 def main() -> None:
@@ -273,16 +274,16 @@ def main() -> None:
     full = options.full
     rows, many = (1_000_000, 5_000_000) if full else (200_000, 200_000)
     with one_blas_thread():
-        taken = steps(rows, 11 if full else 5)
-        sent = traffic(many, 5)
+        step_times = steps(rows, 11 if full else 5)
+        network = traffic(many, 5)
         empty = empty_steps(40 if full else 10)
         plain = message(50)
 
     def of(engine: str, workers: int) -> dict[str, Any]:
-        return next(r for r in taken if (r["engine"], r["workers"]) == (engine, workers))
+        return next(r for r in step_times if (r["engine"], r["workers"]) == (engine, workers))
 
-    bars = [bar(f"MB moved a training step, {many:,} rows, dask", sent["net_bytes"] / 1e6, 1.0, at_least=False)]
-    if full:  # a step of the quick run is too short to be held to these
+    bars = [bar(f"MB moved per training step, {many:,} rows, dask", network["net_bytes"] / 1e6, 1.0, at_least=False)]
+    if full:  # a step of the quick run is too short for these bars
         one, two = of("dask", 1), of("dask", 2)
         bars += [
             bar(f"overhead of a step, {rows:,} rows, dask, two workers, share", two["overhead"], 0.10, at_least=False),
@@ -291,8 +292,8 @@ def main() -> None:
     save(
         "cluster",
         {
-            "rows": rows, "leaf": LEAF, "columns": D, "steps": taken, "traffic": sent, "empty": empty, "message": plain,
-            "bars": bars,
+            "rows": rows, "leaf": LEAF, "columns": D, "steps": step_times, "traffic": network, "empty": empty,
+            "message": plain, "bars": bars,
         },
     )  # fmt: skip
 

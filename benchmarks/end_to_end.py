@@ -1,8 +1,8 @@
 """Part 4: fit and predict with variance on robot arm rows, all defaults, against SVGP, GPBoost and nearest neighbours.
 
-Errors are in units of the target's deviation, on 10,000 held-out rows. Each run is a process of its own with a time
-limit. SVGP tells its held-out NLPD as it goes: what it has reached when our time is up (fit and predict), when it
-reaches our NLPD, and where it ends, converged or out of time. Its clock stands still while it is being watched.
+Errors are in units of the target's standard deviation, on 10,000 held-out rows. Each run has its own process and a time
+limit. SVGP reports its held-out NLPD while it trains: what it has reached after our time (fit and predict), when it
+reaches our NLPD, and its last value, converged or out of time. Its clock stops while the NLPD is computed.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ from measure import HERE, RESULTS, Timing, arguments, bar, save, seconds
 from peers import SVGP, Answer, GPBoost, NearestNeighbours, Prediction
 
 HELD_OUT = 10_000
-PATIENCE, GAIN = 20, 0.005  # SVGP makes no progress when so many looks, a third of its time, gain less
+PATIENCE = 20  # evaluations of SVGP, at least a third of its time, after which it must have gained
+GAIN = 0.005  # nats per row that count as progress
 START = 20  # seconds a process may take beyond its cap, for imports and data
-BAR_AT, BAR = 1_000_000, 20.0
+BAR_ROWS = 1_000_000  # rows at which the bar is tested
+BAR = 20.0  # least ratio of SVGP's time to ours
 
 
 def standardised(n: int) -> tuple[np.ndarray, ...]:
-    """Training inputs and targets, held-out inputs and targets, in units of the training rows' deviation."""
+    """Training inputs and targets, held-out inputs and targets, in standard deviations of the training targets."""
     X, y = robot_arm(n + HELD_OUT)
     X = (X - X[:n].mean(axis=0)) / X[:n].std(axis=0)
     y = (y - y[:n].mean()) / y[:n].std()
@@ -44,7 +46,7 @@ def ours(X: np.ndarray, y: np.ndarray, Z: np.ndarray) -> Prediction:
 
 
 class Watch:
-    """Prints SVGP's NLPD as it goes, one JSON a line, so that a run that is cut short has told what it reached."""
+    """Prints SVGP's NLPD while it trains, one JSON value per line, so that a run that is stopped has reported it."""
 
     def __init__(self, truth: np.ndarray) -> None:
         self.truth, self.seen = truth, list[float]()
@@ -58,7 +60,7 @@ class Watch:
 
 
 def one(who: str, n: int, cap: float) -> None:
-    """A run, told on standard output: looks of SVGP, and the result as the last line."""
+    """One run. Standard output: the NLPDs of SVGP, and the result as the last line."""
     X, y, Z, truth = standardised(n)
     runs: dict[str, Callable[[], Prediction]] = {
         "GigaGP": lambda: ours(X, y, Z),
@@ -78,23 +80,23 @@ def one(who: str, n: int, cap: float) -> None:
 
 
 def in_its_own_process(who: str, n: int, cap: float) -> dict[str, Any]:
-    """The result of a run, or how far it came; trace holds what SVGP told."""
+    """The result of a run, or how far it came; `trace` contains the NLPDs of SVGP."""
     command = [sys.executable, str(HERE / "end_to_end.py"), "--one", who, str(n), str(cap)]
     error = None
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=cap + START)
-        told = done.stdout
+        output = done.stdout
         if done.returncode != 0:
             error = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
     except subprocess.TimeoutExpired as late:
-        told, error = (late.stdout or b"").decode(), f"not done after {cap + START:.0f} s"
-    lines = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+        output, error = (late.stdout or b"").decode(), f"not done after {cap + START:.0f} s"
+    lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     result = next((line for line in lines if line.get("done")), {})
     trace = [line for line in lines if not line.get("done")]
     return {"who": who, "n": n, "cap": cap, **result, "trace": trace, "error": error}
 
 
-def told(row: dict[str, Any]) -> None:
+def print_row(row: dict[str, Any]) -> None:
     head = f"  N={row['n']:<9,} {row['who']:<18}"
     if "nlpd" in row:
         print(
@@ -121,27 +123,27 @@ def against_svgp(n: int, mine: dict[str, Any], svgp: dict[str, Any]) -> dict[str
     in_time = [look["nlpd"] for look in trace if look["seconds"] <= mine["seconds"]]
     reached = next((look["seconds"] for look in trace if look["nlpd"] <= mine["nlpd"]), None)
     spent = reached if reached is not None else trace[-1]["seconds"]
-    found = {
+    comparison = {
         "n": n, "nlpd_at_our_time": in_time[-1] if in_time else None, "reached": reached is not None,
         "seconds": spent, "ratio": spent / mine["seconds"], "best_nlpd": min(look["nlpd"] for look in trace),
     }  # fmt: skip
     then = "nothing yet" if not in_time else f"{in_time[-1]:.3f}"
-    how = "reaches ours after" if found["reached"] else "does not reach ours in"
+    how = "reaches ours after" if comparison["reached"] else "does not reach ours in"
     print(
         f"  N={n:,}: SVGP's NLPD when our {mine['seconds']:.1f} s are up: {then} (ours {mine['nlpd']:.3f}); "
-        f"it {how} {spent:.0f} s, {found['ratio']:.1f} times our time; its best {found['best_nlpd']:.3f}",
+        f"it {how} {spent:.0f} s, {comparison['ratio']:.1f} times our time; its best {comparison['best_nlpd']:.3f}",
         flush=True,
     )
-    return found
+    return comparison
 
 
-def kept(measured_anew: Iterable[int]) -> tuple[list[Any], list[Any], list[Any]]:
+def earlier_results(measured_anew: Iterable[int]) -> tuple[list[Any], list[Any], list[Any]]:
     """What earlier runs measured at other sizes."""
     path = RESULTS / "end_to_end.json"
     before = json.loads(path.read_text()) if path.exists() else {"rows": [], "against_svgp": [], "bars": []}
     anew = set(measured_anew)
     rows, versus = ([r for r in before[key] if r["n"] not in anew] for key in ("rows", "against_svgp"))
-    return rows, versus, [] if BAR_AT in anew else before["bars"]
+    return rows, versus, [] if BAR_ROWS in anew else before["bars"]
 
 
 def main() -> None:
@@ -158,27 +160,27 @@ def main() -> None:
     peers = [peer for peer in (SVGP, GPBoost, NearestNeighbours) if peer.available()]
     most = 100_000 if options.full else 10_000  # rows for GPBoost
     chosen = {n: cap for n, cap in caps.items() if not options.rows or n in options.rows}
-    rows, versus, bars = kept(chosen) if options.rows else ([], [], [])
+    rows, versus, bars = earlier_results(chosen) if options.rows else ([], [], [])
     for n, usual in chosen.items():
         cap = options.cap or usual
         mine = repeated(n, 3 if options.full else 1, 900)
-        told(mine)
+        print_row(mine)
         rows.append(mine)
         for peer in peers:
             if peer is GPBoost and n > most:
                 print(f"  N={n:,}: GPBoost left out above {most:,} rows", flush=True)
                 continue
             row = in_its_own_process(peer.name, n, cap)
-            told(row)
+            print_row(row)
             rows.append(row)
-            found = against_svgp(n, mine, row) if peer is SVGP else None
-            if found is not None:
-                versus.append(found)
-                if n == BAR_AT:
-                    how = "needs for our NLPD" if found["reached"] else "runs without reaching our NLPD"
+            comparison = against_svgp(n, mine, row) if peer is SVGP else None
+            if comparison is not None:
+                versus.append(comparison)
+                if n == BAR_ROWS:
+                    how = "needs for our NLPD" if comparison["reached"] else "runs without reaching our NLPD"
                     what = f"times our fit and predict, 1e6 rows, that SVGP-1024 {how}"
-                    bars.append(bar(what, found["ratio"], BAR, at_least=True))
-                    training = found["seconds"] / mine["fit_seconds"]
+                    bars.append(bar(what, comparison["ratio"], BAR, at_least=True))
+                    training = comparison["seconds"] / mine["fit_seconds"]
                     bars.append(bar(what.replace("fit and predict", "training alone"), training, BAR, at_least=True))
     order = {"rows": sorted(rows, key=lambda r: r["n"]), "against_svgp": sorted(versus, key=lambda v: v["n"])}
     save("end_to_end", {**order, "bars": bars})

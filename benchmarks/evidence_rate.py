@@ -29,17 +29,17 @@ def measured(leaf: int, engine: Engine, repeats: int) -> dict[str, Any]:
     theta = np.append(kernel.theta, np.log(0.01))
     evidence = summed_evidence(kernel, store, partition.cells, partition.tree, engine)
     evidence(theta, None)
-    shares, taken = [], []
+    shares, times = [], []
     for _ in range(repeats):
         rate = gemm_rate("float64", 2, times=8)
-        taken.append(seconds(lambda: evidence(theta, None)))
-        shares.append(ROWS * leaf**2 / taken[-1] / rate)
-    timing = Timing.of(taken)
+        times.append(seconds(lambda: evidence(theta, None)))
+        shares.append(ROWS * leaf**2 / times[-1] / rate)
+    timing = Timing.of(times)
     low, high = np.percentile(shares, [25, 75])
     print(f"  leaves of {leaf}: {timing.median:.3f} s; share of DGEMM: quartiles {low:.1%} to {high:.1%}", flush=True)
     what = f"share of two-core DGEMM, {ROWS:,} points, leaves of {leaf}"
-    found = bar(what, float(np.median(shares)), SHARES[leaf], at_least=True)
-    return {"leaf": leaf, "seconds": timing.median, "shares": shares, "bar": found}
+    result = bar(what, float(np.median(shares)), SHARES[leaf], at_least=True)
+    return {"leaf": leaf, "seconds": timing.median, "shares": shares, "bar": result}
 
 
 def main() -> None:

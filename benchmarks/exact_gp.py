@@ -22,7 +22,8 @@ D = 8
 MOST_GB = 6.0  # of scikit-learn's gradient tensors
 BARS = {"scikit-learn": 10.0, "GPyTorch exact": 4.0}
 BAR_AT = 2048
-OURS, ALONE = "GigaGP", "GigaGP, one thread"
+OURS = "GigaGP"
+ALONE = "GigaGP, one thread"
 THREADS = {OURS: CORES, ALONE: 1}
 
 
@@ -31,8 +32,8 @@ def ours(X: np.ndarray, y: np.ndarray, engine: Engine) -> LML:
 
     def value_and_gradient(theta: np.ndarray) -> tuple[float, np.ndarray]:
         with one_blas_thread():
-            found = engine.sum(one_leaf, lambda _, work: expert.evidence(kernel, theta, X, y, work))
-        return found.value, found.gradient
+            evidence = engine.sum(one_leaf, lambda _, work: expert.evidence(kernel, theta, X, y, work))
+        return evidence.value, evidence.gradient
 
     return value_and_gradient
 
@@ -41,8 +42,8 @@ def peers_at(n: int, X: np.ndarray, y: np.ndarray, installed: list[Any]) -> dict
     able = {}
     for peer in installed:
         if peer is ScikitLearn and ScikitLearn.gradient_gb(n, D) > MOST_GB:
-            wanted = ScikitLearn.gradient_gb(n, D)
-            print(f"  n={n}: scikit-learn left out: its gradient would take {wanted:.0f} GB", flush=True)
+            gigabytes = ScikitLearn.gradient_gb(n, D)
+            print(f"  n={n}: scikit-learn left out: its gradient would take {gigabytes:.0f} GB", flush=True)
         else:
             able[peer.name] = peer.lml(X, y)
         if peer is GPyTorchExact:
@@ -56,22 +57,22 @@ def measure(n: int, repeats: int, installed: list[Any], engine: Engine) -> list[
     X = rng.standard_normal((n, D))
     y = np.sin(X.sum(axis=1)) + 0.1 * rng.standard_normal(n)
     theta = np.concatenate([[0.1], np.log(np.linspace(1.0, 3.0, D)), [np.log(0.05)]])
-    everyone = {OURS: ours(X, y, engine), ALONE: ours(X, y, SerialEngine()), **peers_at(n, X, y, installed)}
-    said = {name: lml(theta) for name, lml in everyone.items()}  # also the warm-up
-    agree(n, said)
-    taken: dict[str, list[float]] = {name: [] for name in everyone}
+    methods = {OURS: ours(X, y, engine), ALONE: ours(X, y, SerialEngine()), **peers_at(n, X, y, installed)}
+    results = {name: lml(theta) for name, lml in methods.items()}  # also the warm-up
+    agree(n, results)
+    times: dict[str, list[float]] = {name: [] for name in methods}
     shares: dict[str, list[float]] = {name: [] for name in THREADS}
     for _ in range(repeats):
         gc.collect()
-        for name, lml in everyone.items():
-            taken[name].append(seconds(lambda f=lml: f(theta)))
+        for name, lml in methods.items():
+            times[name].append(seconds(lambda f=lml: f(theta)))
         with one_blas_thread():
             for name, threads in THREADS.items():
-                shares[name].append(n**3 / taken[name][-1] / gemm_rate("float64", threads))
+                shares[name].append(n**3 / times[name][-1] / gemm_rate("float64", threads))
     rows = []
-    for name, spent in taken.items():
+    for name, spent in times.items():
         timing = Timing.of(spent)
-        ratio = Timing.of([t / o for t, o in zip(spent, taken[OURS], strict=True)])
+        ratio = Timing.of([t / o for t, o in zip(spent, times[OURS], strict=True)])
         row = {
             "n": n, "who": name, "seconds": timing.median, "low": timing.low, "high": timing.high,
             "ratio": ratio.median, "ratio_low": ratio.low, "ratio_high": ratio.high,
@@ -86,10 +87,10 @@ def measure(n: int, repeats: int, installed: list[Any], engine: Engine) -> list[
     return rows
 
 
-def agree(n: int, said: dict[str, tuple[float, np.ndarray]]) -> None:
+def agree(n: int, results: dict[str, tuple[float, np.ndarray]]) -> None:
     """Values to 1e-6, gradients to 1e-5 of the largest entry, or there is nothing to compare."""
-    value, gradient = said[OURS]
-    for name, (other, slope) in said.items():
+    value, gradient = results[OURS]
+    for name, (other, slope) in results.items():
         apart = abs(other - value) / abs(value)
         bent = np.abs(slope - gradient).max() / np.abs(gradient).max()
         assert apart < 1e-6, f"n={n}: the evidence of {name} differs by {apart:.1e}"
@@ -105,8 +106,8 @@ def main() -> None:
             rows += measure(n, 3 if n > 4096 else 7 if options.full else 5, installed, engine)
     at = {row["who"]: row["ratio"] for row in rows if row["n"] == BAR_AT}
     bars = [
-        bar(f"{name} over one expert, n={BAR_AT}, LML + gradient", at[name], wanted, at_least=True)
-        for name, wanted in BARS.items()
+        bar(f"{name} over one expert, n={BAR_AT}, LML + gradient", at[name], bound, at_least=True)
+        for name, bound in BARS.items()
         if name in at
     ]
     save("exact_gp", {"rows": rows, "bars": bars})

@@ -1,7 +1,7 @@
 """Exact GPs in torch, for peers that must not lean on GigaGP: evidence with its gradient, theta, posteriors.
 
 Everything works on batches of small GPs or on one large one. theta is (log variance, log length-scales, log noise
-variance), as in GigaGP; the families are stationary kernels with one length-scale a column.
+variance), as in GigaGP; the families are stationary kernels with one length-scale per column.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from gigagp.arrays import Array
 from svgp import start_theta
 
 ROUGH_ROWS = 1000
-NEIGHBOURHOODS, NEIGHBOURHOOD_ROWS = 32, 256
+NEIGHBOURHOODS = 32
+NEIGHBOURHOOD_ROWS = 256
 BLOCK = 1024  # rows of a large matrix that are computed together
 GAUSSIAN_ERROR = (2 / np.pi) ** 0.5  # mean absolute value of a standard Gaussian
 LOG_BOUNDS = {"variance": (1e-3, 1e3), "lengthscale": (1e-3, 1e3), "noise": (1e-6, 1e1)}
@@ -148,10 +149,10 @@ def local_theta(X: Array, y: Array, deadline: Deadline) -> Learnt:
     centres = rng.permutation(len(X))[:NEIGHBOURHOODS]
     rows = nearest(cKDTree(X * scale), X[centres] * scale, NEIGHBOURHOOD_ROWS)
     near = _batch(X[rows], y[rows])
-    found = []
+    trials = []
     for left, family in zip(range(len(FAMILIES), 0, -1), FAMILIES, strict=True):
-        found.append(learn(family, rough.theta, *near, deadline.sooner(1 / left), steps=25))
-    return max(found, key=lambda learnt: learnt.evidence)
+        trials.append(learn(family, rough.theta, *near, deadline.sooner(1 / left), steps=25))
+    return max(trials, key=lambda learnt: learnt.evidence)
 
 
 def _batch(X: Array, y: Array) -> tuple[Any, Any]:

@@ -81,7 +81,7 @@ def measured(rows: tuple[Array, Array, Array, Array], settings: dict[str, Any]) 
 
 def main() -> None:
     options = arguments(__doc__ or "", data=True).parse_args()
-    found: list[dict[str, Any]] = []
+    lines: list[dict[str, Any]] = []
     for name, most in SETS.items():
         if not options.full and name not in QUICK:
             continue
@@ -91,7 +91,7 @@ def main() -> None:
         print(f"{name}: {len(rows[1]):,} rows, {len(rows[3]):,} to predict", flush=True)
         for variant, settings in VARIANTS.items():
             got = measured(rows, settings)
-            found.append({"set": name, "rows": len(rows[1]), "variant": variant, **got})
+            lines.append({"set": name, "rows": len(rows[1]), "variant": variant, **got})
             inside = " ".join(f"{share:.3f}" for share in got["coverage"])
             print(
                 f"  {variant:<36} RMSE {got['rmse']:.4f}  NLPD {got['nlpd']:8.4f}  covered {inside}  "
@@ -99,7 +99,7 @@ def main() -> None:
                 f"predict {got['predict_seconds']:.1f} s",
                 flush=True,
             )
-        save("experiments", {"split": SPLIT, "rows": found, "bars": []})
+        save("experiments", {"split": SPLIT, "rows": lines, "bars": []})
 
 
 if __name__ == "__main__":

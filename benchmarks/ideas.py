@@ -35,14 +35,17 @@ LEFT_OUT = ("wind_la_haute_borne",)  # of the sets of experiments, for time
 ALONE = {"sharing": 1, "experts": "gaussian", "experts_per_query": 1, "combine": "blend", "calibrate": False}
 INDUCING = (256, 512)
 JITTER = 1e-8  # of the prior variance, at the inducing points
-BATCH, ITERATIONS = 64, 60  # cells whose conditional evidence is maximised, and steps
-DOF, ROUNDS = 4.0, 6  # of the Student-t noise, and of its EM
-ASKED, MOST_SHARING = 64, 4.0  # experts whose noise is learnt row by row, and the most points they have
+BATCH = 64  # cells whose conditional evidence is maximised
+ITERATIONS = 60  # of that maximisation
+DOF = 4.0  # degrees of freedom of the Student-t noise
+ROUNDS = 6  # of its EM algorithm
+NOISE_EXPERTS = 64  # experts whose noise is learnt row by row
+MOST_SHARING = 4.0  # of these experts
 Rows = tuple[Array, Array, Array, Array]  # X, y of training, X, y of development
 
 
 @dataclass(frozen=True, eq=False)
-class Said:
+class Predictions:
     """Targets, and mean and variance of y."""
 
     y: Array
@@ -54,49 +57,56 @@ class Said:
         """The errors in predicted deviations."""
         return np.asarray((self.y - self.mean) / np.sqrt(self.variance))
 
-    def at(self, which: Array) -> Said:
-        return Said(self.y[which], self.mean[which], self.variance[which])
+    def at(self, which: Array) -> Predictions:
+        return Predictions(self.y[which], self.mean[which], self.variance[which])
 
 
-def scaled(said: Said) -> Said:
+def scaled(predictions: Predictions) -> Predictions:
     """Variances times one factor, which either half of the rows learns from the other."""
-    even, square = np.arange(len(said.y)) % 2 == 0, said.z**2
-    return replace(said, variance=said.variance * np.where(even, square[~even].mean(), square[even].mean()))
+    even, square = np.arange(len(predictions.y)) % 2 == 0, predictions.z**2
+    return replace(
+        predictions, variance=predictions.variance * np.where(even, square[~even].mean(), square[even].mean())
+    )
 
 
-def losses(said: Said) -> Array:
+def losses(predictions: Predictions) -> Array:
     """Negative log density of each row."""
-    return np.asarray(0.5 * (said.z**2 + np.log(2 * np.pi * said.variance)))
+    return np.asarray(0.5 * (predictions.z**2 + np.log(2 * np.pi * predictions.variance)))
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """What is found on one data set, printed as it comes. The first row of an idea is what the others are held to.
+    """Results of one data set, printed as they come. The first row of an idea is what its others are compared with.
 
     fit_seconds: what it takes beyond the model it starts from.
     """
 
     name: str
     rows: int
-    found: list[dict[str, Any]]
-    firsts: dict[str, Said] = field(default_factory=dict)
+    lines: list[dict[str, Any]]
+    firsts: dict[str, Predictions] = field(default_factory=dict)
 
-    def add(self, idea: str, variant: str, said: Said, seconds: float, predict_seconds: float) -> None:
-        fit, first = scaled(said), self.firsts.setdefault(idea, said)
+    def add(self, idea: str, variant: str, predictions: Predictions, seconds: float, predict_seconds: float) -> None:
+        fit, first = scaled(predictions), self.firsts.setdefault(idea, predictions)
         inside = metrics.coverage(fit.y, fit.mean, np.sqrt(fit.variance))
         better = losses(scaled(first)) - losses(fit)
         gain, error = float(better.mean()), float(better.std() / np.sqrt(len(better)))
-        rmse, nlpd, nlpd_scaled = metrics.rmse(said.y, said.mean), losses(said).mean(), losses(fit).mean()
-        self.found.append(
+        rmse, nlpd, nlpd_scaled = (
+            metrics.rmse(predictions.y, predictions.mean),
+            losses(predictions).mean(),
+            losses(fit).mean(),
+        )
+        self.lines.append(
             {
-                "set": self.name, "rows": self.rows, "asked": len(said.y), "idea": idea, "variant": variant,
+                "set": self.name, "rows": self.rows, "asked": len(predictions.y), "idea": idea, "variant": variant,
                 "rmse": rmse, "nlpd": float(nlpd), "nlpd_scaled": float(nlpd_scaled), "gain": [gain, error],
                 "inside": inside, "fit_seconds": seconds, "predict_seconds": predict_seconds,
             }
         )  # fmt: skip
         print(
             f"  {variant:<58} RMSE {rmse:.4f}  NLPD {nlpd:8.4f}, scaled {nlpd_scaled:8.4f} (gain {gain:+.4f} +- "
-            f"{error:.4f})  inside {inside:.3f}  fit {seconds:.1f} s, predict {len(said.y):,}: {predict_seconds:.1f} s",
+            f"{error:.4f})  inside {inside:.3f}  fit {seconds:.1f} s, predict {len(predictions.y):,}: "
+            f"{predict_seconds:.1f} s",
             flush=True,
         )
 
@@ -110,11 +120,11 @@ def fitted(X: Array, y: Array, **settings: Any) -> tuple[HGPRegressor, float]:
     return model, time.perf_counter() - begun
 
 
-def answer(model: HGPRegressor, Z: Array, z: Array, fit_seconds: float = 0.0) -> tuple[Said, float, float]:
+def answer(model: HGPRegressor, Z: Array, z: Array, fit_seconds: float = 0.0) -> tuple[Predictions, float, float]:
     """What a model says of the development rows, and the seconds of the fit and of the answer."""
     begun = time.perf_counter()
     mean, deviation = model.predict(Z, return_std=True)
-    return Said(z, mean, deviation**2), fit_seconds, time.perf_counter() - begun
+    return Predictions(z, mean, deviation**2), fit_seconds, time.perf_counter() - begun
 
 
 def sharing_of(model: HGPRegressor) -> float:
@@ -203,7 +213,7 @@ def try_inducing(table: Table, rows: Rows, sharing: float) -> None:
             mean[at], variance[at] = pic.posterior(*c.store.read(c.experts, leaf), Z[at])
         spent = time.perf_counter() - ready
         name = f"PIC, {count} inducing points" + (f", sharing {sharing:g}" if each is more else "")
-        table.add("inducing points", name, Said(z, mean, variance + c.noise), ready - begun, spent)
+        table.add("inducing points", name, Predictions(z, mean, variance + c.noise), ready - begun, spent)
 
 
 def conditional_evidence(c: Committee, cells: RowLists, leaves: Array, dof: float) -> Objective:
@@ -213,18 +223,18 @@ def conditional_evidence(c: Committee, cells: RowLists, leaves: Array, dof: floa
     def one(theta: Array, leaf: int) -> Evidence:
         own = int(cells.sizes[leaf])  # rows of the cell come first
         both = expert.evidence(c.kernel, theta, *c.store.gather(rows[leaf]), work, leaf, dof)
-        given = expert.evidence(c.kernel, theta, *c.store.gather(rows[leaf][own:]), work, leaf, dof)
-        return Evidence.of(both.value - given.value, both.gradient - given.gradient, own, both.jitter)
+        condition = expert.evidence(c.kernel, theta, *c.store.gather(rows[leaf][own:]), work, leaf, dof)
+        return Evidence.of(both.value - condition.value, both.gradient - condition.gradient, own, both.jitter)
 
     return lambda theta, _: reduce(add, (one(theta, leaf) for leaf in rows))
 
 
 def fixed(kernel: Kernel) -> Kernel:
     """The kernel, with bounds that leave no parameter free: one pair for all length-scales could not."""
-    made = copy.copy(kernel)
+    fixed = copy.copy(kernel)
     bounds = property(lambda self: np.repeat(self.theta[:, None], 2, axis=1))
-    made.__class__ = type(f"Fixed{type(kernel).__name__}", (type(kernel),), {"bounds": bounds})
-    return made
+    fixed.__class__ = type(f"Fixed{type(kernel).__name__}", (type(kernel),), {"bounds": bounds})
+    return fixed
 
 
 def try_conditional(table: Table, rows: Rows, default: HGPRegressor) -> None:
@@ -299,7 +309,7 @@ def try_student(table: Table, rows: Rows, default: HGPRegressor) -> None:
     sharing = min(sharing_of(default), MOST_SHARING)
     c = with_sharing(default, sharing).model_.committee
     Z, k = default.model_.inputs.apply(Z, np.dtype(float)), c.kernel
-    few = np.random.default_rng(0).permutation(len(c.experts))[:ASKED]
+    few = np.random.default_rng(0).permutation(len(c.experts))[:NOISE_EXPERTS]
     some = [(leaf, at) for leaf, at in visits(c, Z) if leaf in few]
     who = np.sort(np.concatenate([at for _, at in some]))
     for name, noise in NOISES.items():
@@ -309,13 +319,13 @@ def try_student(table: Table, rows: Rows, default: HGPRegressor) -> None:
             X, y = c.store.read(c.experts, leaf)
             K, across = k.cross(c.theta[:-1], X, X), k.cross(c.theta[:-1], X, Z[at])
             mean[at], variance[at] = noise.posterior(K, y, across, k.diagonal(c.theta[:-1], Z[at]), c.noise)
-        said = Said(z, mean, variance).at(who)
-        table.add("Student-t noise", f"{name}, sharing {sharing:g}", said, 0.0, time.perf_counter() - begun)
+        predictions = Predictions(z, mean, variance).at(who)
+        table.add("Student-t noise", f"{name}, sharing {sharing:g}", predictions, 0.0, time.perf_counter() - begun)
 
 
 def main() -> None:
     options = arguments(__doc__ or "", data=True).parse_args()
-    found: list[dict[str, Any]] = []
+    lines: list[dict[str, Any]] = []
     for name, most in SETS.items():
         if name in LEFT_OUT or not (options.full or name in QUICK):
             continue
@@ -323,13 +333,13 @@ def main() -> None:
         if rows is None:
             continue
         print(f"{name}: {len(rows[1]):,} rows, {len(rows[3]):,} to predict", flush=True)
-        table = Table(name, len(rows[1]), found)
+        table = Table(name, len(rows[1]), lines)
         default, seconds = fitted(*rows[:2])
         table.add("", f"defaults, sharing {sharing_of(default):g}", *answer(default, *rows[2:], seconds))
         try_inducing(table, rows, sharing_of(default))
         try_conditional(table, rows, default)
         try_student(table, rows, default)
-    save("ideas", {"split": SPLIT, "rows": found, "bars": []})
+    save("ideas", {"split": SPLIT, "rows": lines, "bars": []})
 
 
 if __name__ == "__main__":

@@ -20,9 +20,9 @@ def main() -> None:
     for seed in range(5 if options.full else 1):
         model = HGPRegressor(random_state=seed)
         fit = seconds(lambda m=model: m.fit(X[~test], y[~test]))
-        said: list[tuple[np.ndarray, np.ndarray]] = []
-        predict = seconds(lambda m=model, s=said: s.append(m.predict(X[test], return_std=True)))
-        mean, std = said[0]
+        predictions: list[tuple[np.ndarray, np.ndarray]] = []
+        predict = seconds(lambda m=model, s=predictions: s.append(m.predict(X[test], return_std=True)))
+        mean, std = predictions[0]
         row = {
             "seed": seed, "rmse": metrics.rmse(y[test], mean), "nlpd": metrics.nlpd(y[test], mean, std),
             "coverage95": metrics.coverage(y[test], mean, std), "fit_seconds": fit, "predict_seconds": predict,

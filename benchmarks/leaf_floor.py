@@ -30,13 +30,13 @@ def measure(p: int, dtype: str, workers: int, repeats: int) -> dict[str, Any]:
             expert.evidence(kernel, theta, X, y, work)
 
     leaves(works[0])
-    taken, shares = [], []
+    spent, shares = [], []
     for _ in range(repeats):
         rate = gemm_rate(dtype, workers)
         leaf = side_by_side([lambda w=w: leaves(w) for w in works]) / times
-        taken.append(leaf)
+        spent.append(leaf)
         shares.append(workers * p**3 / leaf / rate)
-    timing = Timing.of(taken)
+    timing = Timing.of(spent)
     return {
         "p": p, "dtype": dtype, "workers": workers, "seconds": timing.median, "low": timing.low, "high": timing.high,
         "share": float(np.median(shares)), "leaves_per_second": workers / timing.median,
@@ -54,7 +54,7 @@ def main() -> None:
                     row = measure(p, dtype, workers, 15 if options.full else 7)
                     rows.append(row)
                     print(
-                        f"  {dtype} p={p:<5} workers={workers}  {1e3 * row['seconds']:8.3f} ms a leaf  "
+                        f"  {dtype} p={p:<5} workers={workers}  {1e3 * row['seconds']:8.3f} ms per leaf  "
                         f"{row['share']:.1%} of GEMM's rate",
                         flush=True,
                     )
@@ -63,8 +63,8 @@ def main() -> None:
         return next(r for r in rows if (r["p"], r["dtype"], r["workers"]) == (p, dtype, workers))
 
     bars = [
-        bar(f"share of two-core DGEMM, two workers, p={p}", of(p, "float64", 2)["share"], wanted, at_least=True)
-        for p, wanted in ((128, 0.30), (256, 0.45), (512, 0.60), (1024, 0.75))
+        bar(f"share of two-core DGEMM, two workers, p={p}", of(p, "float64", 2)["share"], bound, at_least=True)
+        for p, bound in ((128, 0.30), (256, 0.45), (512, 0.60), (1024, 0.75))
     ]
     bars += [
         bar(

@@ -15,13 +15,14 @@ from gigagp import HGPRegressor, metrics
 from gigagp.datasets import robot_arm
 from measure import arguments, data_set, save, seconds
 
-LEAVES, SHARING = (128, 256, 512), (1, 2, 4, 8)
+LEAVES = (128, 256, 512)  # rows per leaf
+SHARING = (1, 2, 4, 8)
 SHAPES = [(leaf, sharing) for leaf in LEAVES for sharing in SHARING if leaf * sharing <= 2048]
 HELD_OUT = 0.15
 
 
 def sets(folder: Path, full: bool) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    found = {"robot arm": robot_arm(200_000 if full else 60_000)}
+    by_name = {"robot arm": robot_arm(200_000 if full else 60_000)}
     for name, of_training in (("uci_kin40k", True), ("uci_protein", False)):
         data = data_set(folder, name)
         if data is None:
@@ -33,23 +34,23 @@ def sets(folder: Path, full: bool) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         else:
             keep = np.random.default_rng(1).permutation(len(X))[: int(0.9 * len(X))]
             X, y = X[keep], y[keep]
-        found[name.removeprefix("uci_")] = X, y
-    return found
+        by_name[name.removeprefix("uci_")] = X, y
+    return by_name
 
 
 def measure(name: str, X: np.ndarray, y: np.ndarray) -> list[dict[str, Any]]:
-    held = int(HELD_OUT * len(y))
-    train, rest = slice(None, -held), slice(-held, None)
+    held_out = int(HELD_OUT * len(y))
+    train, rest = slice(None, -held_out), slice(-held_out, None)
     y = (y - y[train].mean()) / y[train].std()
     rows = []
     for leaf, sharing in [(None, None), *SHAPES]:
         model = HGPRegressor(leaf_size=leaf, sharing=sharing, random_state=0)
-        said: list[tuple[np.ndarray, np.ndarray]] = []
+        predictions: list[tuple[np.ndarray, np.ndarray]] = []
         fit = seconds(lambda m=model: m.fit(X[train], y[train]))
-        predict = seconds(lambda m=model, s=said: s.append(m.predict(X[rest], return_std=True)))
+        predict = seconds(lambda m=model, s=predictions: s.append(m.predict(X[rest], return_std=True)))
         row = {
             "data": name, "leaf": leaf, "sharing": sharing, "fit": fit, "predict": predict,
-            "rmse": metrics.rmse(y[rest], said[0][0]), "nlpd": metrics.nlpd(y[rest], *said[0]),
+            "rmse": metrics.rmse(y[rest], predictions[0][0]), "nlpd": metrics.nlpd(y[rest], *predictions[0]),
         }  # fmt: skip
         row["times"] = (fit + predict) / (rows[0]["fit"] + rows[0]["predict"]) if rows else 1.0
         rows.append(row)

@@ -61,13 +61,13 @@ def _gemms(A: Array, C: Array, times: int) -> None:
 
 
 def gemm_rate(dtype: str, workers: int, times: int = 2) -> float:
-    """Flops a second of GEMM on matrices of 1024, `workers` threads side by side, one BLAS thread each."""
+    """Flops per second of GEMM on matrices of 1024, `workers` threads side by side, one BLAS thread each."""
     rng = np.random.default_rng(0)
     A = rng.standard_normal((GEMM_SIZE, GEMM_SIZE)).astype(dtype)
     outs = [np.empty_like(A) for _ in range(workers)]
     _gemms(A, outs[0], 1)
-    taken = side_by_side([lambda C=C: _gemms(A, C, times) for C in outs])
-    return workers * times * 2 * GEMM_SIZE**3 / taken
+    duration = side_by_side([lambda C=C: _gemms(A, C, times) for C in outs])
+    return workers * times * 2 * GEMM_SIZE**3 / duration
 
 
 def arguments(description: str, *, data: bool = False, quick: bool = True) -> argparse.ArgumentParser:
@@ -105,16 +105,16 @@ def judged(what: str, measured: float, bound: float, *, at_least: bool) -> dict[
     return {"what": what, "measured": measured, "bar": f"{'>=' if at_least else '<='} {bound:g}", "met": bool(met)}
 
 
-def tell_bar(found: dict[str, Any]) -> None:
-    met = "met   " if found["met"] else "MISSED"
-    print(f"  {met} {found['what']}: {found['measured']:.4g} (bar {found['bar']})", flush=True)
+def tell_bar(result: dict[str, Any]) -> None:
+    met = "met   " if result["met"] else "MISSED"
+    print(f"  {met} {result['what']}: {result['measured']:.4g} (bar {result['bar']})", flush=True)
 
 
 def bar(what: str, measured: float, bound: float, *, at_least: bool) -> dict[str, Any]:
-    """A measured figure against its bar, printed and kept."""
-    found = judged(what, measured, bound, at_least=at_least)
-    tell_bar(found)
-    return found
+    """A measured figure against its bar, printed and returned."""
+    result = judged(what, measured, bound, at_least=at_least)
+    tell_bar(result)
+    return result
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ from gigagp.datasets import robot_arm
 from gigagp.memory import peak_memory
 from measure import arguments, bar, save, seconds
 
-N, HELD_OUT = 1_000_000, 10_000
+N = 1_000_000  # training rows
+HELD_OUT = 10_000  # rows
 
 
 def main() -> None:
@@ -18,9 +19,9 @@ def main() -> None:
     model = HGPRegressor(random_state=0)
     fit = seconds(lambda: model.fit(X[:N], y[:N]))
     fitted = peak_memory()
-    said: list[tuple[np.ndarray, np.ndarray]] = []
-    predict = seconds(lambda: said.append(model.predict(X[N:], return_std=True)))
-    mean, std = said[0]
+    predictions: list[tuple[np.ndarray, np.ndarray]] = []
+    predict = seconds(lambda: predictions.append(model.predict(X[N:], return_std=True)))
+    mean, std = predictions[0]
     scale, truth = y.std(), y[N:]
     row = {
         "fit_seconds": fit, "predict_seconds": predict, "peak_gb_fit": fitted, "peak_gb": peak_memory(),

@@ -38,7 +38,7 @@ def write(path: Path, rows: int, seed: int) -> None:
 
 
 class _DiskUse(threading.Thread):
-    """The most bytes a folder ever held, looked at ten times a second."""
+    """The largest size of a folder in bytes, measured ten times per second."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(daemon=True)
@@ -73,9 +73,9 @@ def run(folder: Path, rows: int, memory: str) -> dict[str, Any]:
     output = folder / "predicted.parquet"
     predict = seconds(lambda: model.predict_file(folder / "queries.parquet", output))
     truth = pq.read_table(folder / "queries.parquet", columns=["distance"])["distance"].to_numpy()
-    said = pq.read_table(output, columns=["mean", "std"])
+    predictions = pq.read_table(output, columns=["mean", "std"])
     scale = float(model.model_.target.scale[0])
-    mean, std = said["mean"].to_numpy(), said["std"].to_numpy()
+    mean, std = predictions["mean"].to_numpy(), predictions["std"].to_numpy()
     return {
         "rows": rows, "fit_seconds": fit, "stages": model.report_.seconds, "predict_seconds": predict,
         "queries": len(truth), "peak_gb_fit": fitted, "peak_gb": peak_memory(), "disk_gb": used / 1e9,
@@ -113,7 +113,7 @@ def main() -> None:
     per_row = [(r["fit_seconds"] + r["predict_seconds"]) / r["rows"] for r in (small, large)]
     what = f"{large['rows']:,} rows"
     bars = [
-        bar(f"seconds a row over those of {small['rows']:,} rows", per_row[1] / per_row[0], 1.15, at_least=False),
+        bar(f"seconds per row over those of {small['rows']:,} rows", per_row[1] / per_row[0], 1.15, at_least=False),
         bar(f"{what}: disk over the rows' own size", large["disk_gb"] / large["rows_gb"], 1.2, at_least=False),
     ]
     if options.full:  # the interpreter and its libraries alone are larger than the quick run's budget

@@ -1,7 +1,7 @@
 """Part 5: the cost of a query at N = 1e5, 1e6, 1e7 training rows of the robot arm, by the committee
 of experts (benchmarks/neighbourhood.py measures the other way to answer).
 
-few, cold: 64 queries in batches of 8 that have no expert in common with any other, so that every expert asked is
+few, cold: 64 queries in batches of 8 that have no expert in common with any other, so that every expert is
 factored for them alone (fewer where there are not experts enough; four answer a query).
 few, warm: each batch again, at once.
 many: 20,000 queries in one call (2,000 of 1e7 rows), which share experts where they can: the more, the fewer rows
@@ -24,7 +24,9 @@ from gigagp.engines import one_blas_thread
 from gigagp.memory import peak_memory
 from measure import HERE, Timing, arguments, bar, gemm_rate, save, seconds
 
-FEW, BATCH, MANY = 64, 8, 20_000
+FEW = 64  # queries
+BATCH = 8  # queries per call
+MANY = 20_000  # queries
 MANY_SHARE = 1_000_000  # rows up to which many queries share experts
 EXPERTS = 4  # that answer a query, by default
 Costs = tuple[list[float], list[float]]
@@ -33,18 +35,18 @@ Costs = tuple[list[float], list[float]]
 def apart(model: HGPRegressor, Z: np.ndarray) -> np.ndarray:
     """Queries, up to FEW of them, that are answered by different experts."""
     router = model.model_.committee.router
-    asked = router.nearest(model.model_.inputs.apply(Z, np.dtype(float)), EXPERTS).experts
-    taken: set[int] = set()
+    nearest = router.nearest(model.model_.inputs.apply(Z, np.dtype(float)), EXPERTS).experts
+    used: set[int] = set()
     chosen: list[int] = []
-    for query, experts in enumerate(asked):
-        if len(chosen) < FEW and taken.isdisjoint(experts.tolist()):
-            taken.update(experts.tolist())
+    for query, experts in enumerate(nearest):
+        if len(chosen) < FEW and used.isdisjoint(experts.tolist()):
+            used.update(experts.tolist())
             chosen.append(query)
     return Z[chosen[: len(chosen) // (2 * BATCH) * 2 * BATCH]]
 
 
 def each(model: HGPRegressor, batches: list[np.ndarray], with_variance: bool) -> Costs:
-    """Batch by batch, seconds a query and the same as flops that DGEMM would do meanwhile, measured right after."""
+    """For each batch, seconds per query and the flops of DGEMM in the same time, measured directly afterwards."""
     spent, flops = [], []
     for batch in batches:
         spent.append(seconds(lambda b=batch: model.predict(b, return_std=with_variance)) / len(batch))
@@ -54,7 +56,7 @@ def each(model: HGPRegressor, batches: list[np.ndarray], with_variance: bool) ->
 
 
 def cold_and_warm(model: HGPRegressor, batches: list[np.ndarray], with_variance: bool) -> tuple[Costs, Costs]:
-    """Each batch once, and once more at once after, while its factors may still be held."""
+    """Each batch twice in succession: the second time its factors may still be in memory."""
     spent, flops = each(model, [b for batch in batches for b in (batch, batch)], with_variance)
     return (spent[::2], flops[::2]), (spent[1::2], flops[1::2])
 
@@ -69,10 +71,10 @@ def one(n: int, repeats: int) -> dict[str, Any]:
     model.predict(Z[:1], return_std=True)  # loads the compiled code
     far = apart(model, Z[1:])
     batches = [far[a : a + BATCH] for a in range(0, len(far), BATCH)]
-    half = len(batches) // 2  # mean and deviation are asked of different experts, so that both are cold
+    half = len(batches) // 2  # means and standard deviations use different experts, so that both are cold
     variance, mean = (cold_and_warm(model, *part) for part in ((batches[:half], True), (batches[half:], False)))
     many = Z if n <= MANY_SHARE else Z[: MANY // 10]
-    found: dict[str, Costs] = {
+    costs: dict[str, Costs] = {
         "few, cold, with variance": variance[0],
         "few, cold, mean only": mean[0],
         "few, warm, with variance": variance[1],
@@ -81,7 +83,7 @@ def one(n: int, repeats: int) -> dict[str, Any]:
         "many, mean only": each(model, [many] * repeats, False),
     }
     queries = []
-    for what, (spent, flops) in found.items():
+    for what, (spent, flops) in costs.items():
         timing = Timing.of(spent)
         row = {"what": what, "seconds": timing.median, "low": timing.low, "high": timing.high}
         queries.append({**row, "flops": float(np.median(flops))})
@@ -102,7 +104,7 @@ def in_its_own_process(n: int, repeats: int) -> dict[str, Any]:
     )
     for q in row["queries"]:
         print(
-            f"    {q['what']:<25} {1e3 * q['seconds']:9.3f} ms a query "
+            f"    {q['what']:<25} {1e3 * q['seconds']:9.3f} ms per query "
             f"(quartiles {1e3 * q['low']:.3f} to {1e3 * q['high']:.3f}), {1 / q['seconds']:9,.0f} a second",
             flush=True,
         )

@@ -1,4 +1,7 @@
-"""Writes docs/prediction.md from the results of benchmarks/neighbourhood.py and of accuracy.py --methods ours."""
+"""Writes docs/prediction.md from the results of benchmarks/neighbourhood.py and of accuracy.py --methods ours.
+
+A section whose results are not here stays as it is.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import sys
 from typing import Any
 
 from measure import HERE, RESULTS
-from render import origin, table, time_of
+from page_parts import origin, table, time_of
 
 PAGE = HERE.parent / "docs" / "prediction.md"
 HEAD = """# Prediction from neighbours, measured
@@ -84,11 +87,17 @@ def accuracy(result: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    parts = [(cost, read("neighbourhood")), (accuracy, read("accuracy"))]
-    if not any(result for _, result in parts):
+    before = {text.split("\n")[0]: text for text in PAGE.read_text().rstrip("\n").split("\n\n## ")[1:]}
+    parts = {"Cost of a query": (cost, read("neighbourhood")), "Accuracy with defaults": (accuracy, read("accuracy"))}
+    if not any(result for _, result in parts.values()):
         print("nothing to render: run neighbourhood.py or accuracy.py first", flush=True)
         return 1
-    text = [HEAD, *(section(result) for section, result in parts if result is not None)]
+    text = [HEAD]
+    for heading, (section, result) in parts.items():
+        if result is not None:
+            text.append(section(result))
+        elif heading in before:
+            text.append(f"## {before[heading]}")
     PAGE.write_text("\n\n".join(text) + "\n")
     print("[prediction_page] docs/prediction.md", flush=True)
     return 0

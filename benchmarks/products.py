@@ -18,11 +18,11 @@ DOUBLE = np.dtype(float)
 
 def rates(flops: float, works: dict[str, Any], repeats: int) -> dict[str, float]:
     """GFLOP/s of each work, measured in turn, medians."""
-    taken: dict[str, list[float]] = {name: [] for name in works}
+    times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(repeats):
         for name, work in works.items():
-            taken[name].append(seconds(work))
-    return {name: flops / float(np.median(t)) / 1e9 for name, t in taken.items()}
+            times[name].append(seconds(work))
+    return {name: flops / float(np.median(t)) / 1e9 for name, t in times.items()}
 
 
 def products(n: int, repeats: int) -> dict[str, float]:
@@ -63,8 +63,8 @@ def factorisation(p: int, repeats: int) -> dict[str, float]:
         dpotri(dpotrf(K)[0])
 
     ours()
-    found = rates(float(p) ** 3, {"ours": ours, "potrf + potri": lapack}, repeats)
-    return {**found, **rates(2.0 * 1024**3, {"DGEMM": lambda: G @ G}, repeats)}
+    ours_and_lapack = rates(float(p) ** 3, {"ours": ours, "potrf + potri": lapack}, repeats)
+    return {**ours_and_lapack, **rates(2.0 * 1024**3, {"DGEMM": lambda: G @ G}, repeats)}
 
 
 def main() -> None:

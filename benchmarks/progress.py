@@ -67,8 +67,8 @@ def main() -> None:
     ratio = Timing.of(pairs[:, 0] / pairs[:, 1])
     print(f"  {ROWS:,} rows: {np.median(pairs[:, 0]):.2f} s shown, {np.median(pairs[:, 1]):.2f} s silent", flush=True)
     bars = [bar(f"fit of {ROWS:,} rows with its progress on a terminal over silent", ratio.median, BAR, at_least=False)]
-    found = {"rows": ROWS, "shown": float(np.median(pairs[:, 0])), "silent": float(np.median(pairs[:, 1]))}
-    save("progress", {**found, "ratio": vars(ratio), "bars": bars})
+    result = {"rows": ROWS, "shown": float(np.median(pairs[:, 0])), "silent": float(np.median(pairs[:, 1]))}
+    save("progress", {**result, "ratio": vars(ratio), "bars": bars})
 
 
 if __name__ == "__main__":

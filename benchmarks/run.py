@@ -17,7 +17,7 @@ LONG = (
     "choices",
     "progress",
     "cluster",
-    "simulate_cluster",
+    "scaling_page",
     "experiments",
     "ideas",
 )  # only with --full, or when named

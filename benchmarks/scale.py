@@ -23,7 +23,8 @@ from measure import HERE, Timing, arguments, bar, gemm_rate, save, seconds
 from peers import FITC
 
 WORKERS = 2
-TIME_EXPONENT, MEMORY_EXPONENT = 3, 2  # of the peers, to know when to stop
+TIME_EXPONENT = 3  # of the peers, to know when to stop
+MEMORY_EXPONENT = 2  # of the peers
 MOST_GB = 12.0  # that a peer may take
 
 
@@ -34,13 +35,13 @@ def one(what: str, n: int, leaf: int) -> dict[str, Any]:
     """
     leaves, share = n // leaf, None
     with timing.sparse_evidence(n) if what == "fitc" else timing.tree_evidence(n, leaf, WORKERS) as evidence:
-        taken = repeated(evidence, at_least=3 if what == "tree" else 1)
+        times = repeated(evidence, at_least=3 if what == "tree" else 1)
     gb = peak_memory()
     if what != "fitc":
         with one_blas_thread():
             rates = [gemm_rate("float64", WORKERS, times=8) for _ in range(3)]
-        share = n * (n / leaves) ** 2 / float(np.median(taken)) / float(np.median(rates))
-    spread = Timing.of(taken)
+        share = n * (n / leaves) ** 2 / float(np.median(times)) / float(np.median(rates))
+    spread = Timing.of(times)
     return {
         "what": what, "n": n, "leaf": leaf, "leaves": leaves, "seconds": spread.median, "low": spread.low,
         "high": spread.high, "repeats": spread.repeats, "gb": gb, "share": share,
@@ -48,10 +49,10 @@ def one(what: str, n: int, leaf: int) -> dict[str, Any]:
 
 
 def repeated(work: Callable[[], Any], at_least: int) -> list[float]:
-    taken: list[float] = []
-    while len(taken) < at_least or (len(taken) < 7 and sum(taken) < 3) or (len(taken) < 3 and sum(taken) < 10):
-        taken.append(seconds(work))
-    return taken
+    times: list[float] = []
+    while len(times) < at_least or (len(times) < 7 and sum(times) < 3) or (len(times) < 3 and sum(times) < 10):
+        times.append(seconds(work))
+    return times
 
 
 def in_its_own_process(what: str, n: int, leaf: int) -> dict[str, Any] | None:
@@ -69,10 +70,10 @@ def in_its_own_process(what: str, n: int, leaf: int) -> dict[str, Any] | None:
 
 def peer(what: str, sizes: list[int], allowed: float) -> list[dict[str, Any]]:
     """Doubling until the next would take longer, or more memory, than allowed."""
-    found: list[dict[str, Any]] = []
+    points: list[dict[str, Any]] = []
     for n in sizes:
-        if found:
-            last = found[-1]
+        if points:
+            last = points[-1]
             more = n / last["n"]
             if last["low"] * more**TIME_EXPONENT > allowed or last["gb"] * more**MEMORY_EXPONENT > MOST_GB:
                 print(f"  {what} stops at 2^{last['n'].bit_length() - 1}", flush=True)
@@ -80,8 +81,8 @@ def peer(what: str, sizes: list[int], allowed: float) -> list[dict[str, Any]]:
         row = in_its_own_process(what, n, n)
         if row is None:
             break
-        found.append(row)
-    return found
+        points.append(row)
+    return points
 
 
 def exponent(rows: list[dict[str, Any]]) -> float:
@@ -106,7 +107,7 @@ def main() -> None:
         scheme.append(row)
         if power >= first:
             small.append(row if leaf == timing.SMALL else in_its_own_process("tree", 1 << power, timing.SMALL))
-    scheme, small = ([r for r in found if r is not None] for found in (scheme, small))
+    scheme, small = ([r for r in points if r is not None] for points in (scheme, small))
     sizes = [1 << power for power in range(10, 18)]
     allowed = 30.0 if options.full else 4.0
     full = peer("full", sizes, allowed)

@@ -41,10 +41,10 @@ class QuantileDistribution:
 
     def crps(self, y: Array) -> Array:
         """The continuous ranked probability score: twice the pinball loss, averaged over all levels."""
-        wanted = ndtri(_FINE)
-        pieces = np.clip(np.searchsorted(self._z, wanted) - 1, 0, len(LEVELS) - 2)
+        deviates = ndtri(_FINE)
+        pieces = np.clip(np.searchsorted(self._z, deviates) - 1, 0, len(LEVELS) - 2)
         total = np.zeros(len(y))
-        for level, z, piece in zip(_FINE, wanted, pieces, strict=True):
+        for level, z, piece in zip(_FINE, deviates, pieces, strict=True):
             share = (z - self._z[piece]) / (self._z[piece + 1] - self._z[piece])
             over = y - ((1 - share) * self._quantiles[:, piece] + share * self._quantiles[:, piece + 1])
             total += np.maximum(level * over, (level - 1) * over)

@@ -49,14 +49,14 @@ def in_a_fresh_process(code: str, cache: str | None = None) -> str:
 def imports(repeats: int) -> dict[str, Any]:
     """The two imports in turn; the first turn only warms the disk."""
     names = ("gigagp", "sklearn.gaussian_process")
-    taken: dict[str, list[float]] = {name: [] for name in names}
+    times: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(repeats + 1):
         for name in names:
             spent = float(in_a_fresh_process(IMPORT.format(name)))
             if turn:
-                taken[name].append(spent)
-    ours, theirs = (Timing.of(taken[name]) for name in names)
-    ratio = Timing.of([a / b for a, b in zip(*taken.values(), strict=True)])
+                times[name].append(spent)
+    ours, theirs = (Timing.of(times[name]) for name in names)
+    ratio = Timing.of([a / b for a, b in zip(*times.values(), strict=True)])
     print(
         f"  import gigagp {ours.median:.3f} s, sklearn.gaussian_process {theirs.median:.3f} s, "
         f"ratio {ratio.median:.2f} (quartiles {ratio.low:.2f} to {ratio.high:.2f})",
@@ -92,12 +92,12 @@ def fits(repeats: int) -> dict[str, Any]:
 
 def main() -> None:
     options = arguments(__doc__ or "").parse_args()
-    found, fitted = imports(15 if options.full else 7), fits(7 if options.full else 3)
+    imported, fitted = imports(15 if options.full else 7), fits(7 if options.full else 3)
     bars = [
-        bar("import gigagp over import sklearn.gaussian_process", found["ratio"], 1.5, at_least=False),
+        bar("import gigagp over import sklearn.gaussian_process", imported["ratio"], 1.5, at_least=False),
         bar("functions compiled in a second process", fitted["compiled_by_second"], 0, at_least=False),
     ]
-    save("startup", {"import": found, "fit": fitted, "bars": bars})
+    save("startup", {"import": imported, "fit": fitted, "bars": bars})
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 from hypothesis import settings
+from matplotlib.figure import Figure
 
 from gigagp import memory
 from gigagp.data import scaled, scaling, scan
@@ -13,6 +14,7 @@ from gigagp.engines import one_blas_thread
 from gigagp.fit import (
     committee_scores,
     fitting,
+    groups,
     held_out_scores,
     kernel_families,
     rough_theta,
@@ -22,6 +24,12 @@ from gigagp.fit import (
     theta_posterior,
     training,
 )
+from gigagp.fit import (
+    settings as fit_settings,
+)
+from gigagp.markup import tag
+from gigagp.model import calibration
+from gigagp.report import figures
 
 # No deadlines: the first call may compile. `make test-slow` runs every hypothesis test again with the long profile.
 settings.register_profile("short", deadline=None, max_examples=12)
@@ -63,7 +71,8 @@ def one_thread_for_references():
 def brief_choices(request, monkeypatch):
     """Choices are made from few held-out rows unless a test is marked `full_choices`; laws do not depend on it.
 
-    Small tables are those of up to 300 rows, and are fitted from one start with two folds.
+    Two families of kernels are tried, optimisers take few steps, and training on groups is one round. Small tables are
+    those of up to 300 rows, and are fitted from one start with two folds.
     """
     make_choices(monkeypatch, FULL if request.node.get_closest_marker("full_choices") else BRIEF)
 
@@ -79,22 +88,29 @@ def brief_choices_of_fixtures(request):
         yield
 
 
+FAMILIES = fit_settings.families
 BRIEF = {
+    (fit_settings, "families"): lambda kernel: FAMILIES(kernel)[:2],
     (rough_theta, "_ROWS"): 300,
+    (rough_theta, "_ITERATIONS"): 12,
+    (groups, "_LARGEST_GROUP"): 100,
     (held_out_scores, "_MOST_ROWS"): 400,
     (held_out_scores, "_TRIAL_ROWS"): 200,
     (held_out_scores, "_FEWEST_ROWS"): 150,
     (held_out_scores, "_WORK"): 1e8,
     (held_out_scores, "_LEAST_CALIBRATION_ROWS"): 250,
     (committee_scores, "_COMMITTEE_ROWS"): 400,
+    (calibration, "_STUDENT_STEPS"): 10,
+    (calibration, "_EM_STEPS"): 50,
     (kernel_families, "_ITERATIONS"): 4,
     (kernel_families, "_FIRST_ROWS"): 200,
     (kernel_families, "_ROWS"): 200,
-    (kernel_families, "_GROUPS"): 6,
-    (starts, "_GROUPS"): 6,
-    (starts, "_ITERATIONS"): 8,
+    (kernel_families, "_GROUPS"): 4,
+    (starts, "_GROUPS"): 4,
+    (starts, "_ROUNDS"): 1,
+    (starts, "_ITERATIONS"): 6,
     (training, "_FIRST_GROUPS"): 8,
-    (training, "_MOST_GROUPS"): 16,
+    (training, "_MOST_GROUPS"): 8,
     (small_tables, "_EVALUATION_WORK"): 300.0**3,
     (small_tables, "_FOLDS"): 2,
     (small_tables, "_MOST_PAIRS"): 1,
@@ -116,6 +132,24 @@ def wave():
     X = rng.uniform(-2, 2, (600, 2))
     y = 3.0 + 2.0 * np.sin(1.5 * X[:, 0]) * np.cos(X[:, 1]) + 0.05 * rng.standard_normal(600)
     return X, y
+
+
+def drawing_only(name, draw, width, height, caption):
+    """A figure of a report that is drawn but not rendered, which takes seconds; tests/unit/report renders some."""
+    draw(Figure().add_subplot())
+    return tag("figure", caption, id=f"figure-{name}")
+
+
+@pytest.fixture
+def no_pictures(monkeypatch):
+    monkeypatch.setattr(figures, "figure", drawing_only)
+
+
+@pytest.fixture(scope="module")
+def no_pictures_in_module():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "figure", drawing_only)
+        yield
 
 
 @pytest.fixture

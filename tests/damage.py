@@ -208,35 +208,35 @@ def spoil(rng, whole):
         name = MANIFEST if rng.random() < 0.3 else name
         change = BYTEWISE[int(rng.integers(len(BYTEWISE)))]
         files[name] = change(rng, files[name])
-        said, sign = f"{change.__name__} {name}", sign and name != MANIFEST
+        description, sign = f"{change.__name__} {name}", sign and name != MANIFEST
     elif how < 0.30:
         del files[name]
-        said = f"remove {name}"
+        description = f"remove {name}"
     elif how < 0.36:
         other = names[int(rng.integers(len(names)))]
         files[name], files[other] = files[other], files[name]
-        said = f"swap {name} and {other}"
+        description = f"swap {name} and {other}"
     elif how < 0.48:
         files[name] = lie(rng, files[name])
-        said = f"lie in {name}"
+        description = f"lie in {name}"
     elif how < 0.62:
         files[name] = renumber(rng, files[name])
-        said = f"renumber {name}"
+        description = f"renumber {name}"
     elif how < 0.68:
         files[name] = reshape(rng, files[name])
-        said = f"reshape {name}"
+        description = f"reshape {name}"
     elif how < 0.70:
         text = texts()[int(rng.integers(len(texts())))]
-        files[MANIFEST], said, sign = text.encode(), f"manifest {text[:40]!r}", False
+        files[MANIFEST], description, sign = text.encode(), f"manifest {text[:40]!r}", False
     else:
         for _ in range(int(rng.integers(1, 4))):
             edit(rng, content)
         files[MANIFEST] = json.dumps(content).encode()
-        said = "edit the manifest"
+        description = "edit the manifest"
         sign = sign or bool(rng.random() < 0.5)
     if sign:
         files[MANIFEST] = signed(files, content)
-    return files, said + (", signed" if sign else ""), sign
+    return files, description + (", signed" if sign else ""), sign
 
 
 def build(home):
@@ -288,14 +288,14 @@ class Patient:
 
     def suffer(self, rng):
         """One case: what was done and what came of it. An AssertionError, or any other, is a failure."""
-        files, said, sign = spoil(rng, self.whole)
+        files, description, sign = spoil(rng, self.whole)
         changed = {name for name in {*files, *self.whole} if files.get(name) != self.whole.get(name)}
         self._write(files, changed)
         verify = bool(rng.random() < 0.9)
         try:
-            return said, self._judge(verify, trusted=sign or not verify)
+            return description, self._judge(verify, trusted=sign or not verify)
         except BaseException as error:
-            error.add_note(f"{self.folder.name}: {said}, verify={verify}")
+            error.add_note(f"{self.folder.name}: {description}, verify={verify}")
             raise
         finally:
             self._write(self.whole, changed)

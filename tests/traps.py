@@ -87,8 +87,8 @@ def join(client, stack, within=(), host="127.0.0.1", **environment):
     stack.enter_context(dask_process("worker", client.scheduler.address, *options, within=within, **environment))
     end = time.monotonic() + 40
     while time.monotonic() < end:
-        for worker, told in client.scheduler_info(n_workers=-1)["workers"].items():
-            if told["name"] == name and told["status"] == "running":
+        for worker, state in client.scheduler_info(n_workers=-1)["workers"].items():
+            if state["name"] == name and state["status"] == "running":
                 return worker
         time.sleep(0.05)
     raise AssertionError("the worker did not come")
@@ -118,9 +118,9 @@ def limit(seconds):
 def dask_process(*arguments, within=(), **environment):
     """`dask scheduler` or `dask worker` as a process of its own; `within`: a command that runs it."""
     paths = [environment.pop("first", None), *sys.path]
-    held = {**os.environ, **environment, "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
+    variables = {**os.environ, **environment, "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
     command = [*within, sys.executable, "-m", "dask", *map(str, arguments)]
-    process = subprocess.Popen(command, env=held, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield process
     finally:

@@ -1,4 +1,4 @@
-"""The one type of array the package speaks of: NumPy's, of any shape and precision."""
+"""The array type of the package: NumPy arrays of any shape and precision."""
 
 from typing import Any
 

@@ -14,6 +14,7 @@ from gigagp.kernels.base import Kernel
 from gigagp.linalg import cholesky, leaf
 from gigagp.linalg.compiled import compiled_brief, compiled_strict
 from gigagp.linalg.jitter import factor_noisy, largest_jitter
+from gigagp.linalg.row_noise import FACTOR, variances
 from gigagp.linalg.tiny import tiny_is_zero
 from gigagp.linalg.vectors import multiply_add, whole_registers
 from gigagp.linalg.workspace import Workspace
@@ -152,20 +153,22 @@ def column_dots(A: Array, B: Array, p: int, q: int, dots: Array) -> None:
 
 @tiny_is_zero
 def evidence(
-    kernel: Kernel, theta: Array, X: Array, y: Array, work: Workspace, expert: int | None = None, dof: float = np.inf
-) -> Evidence:
+    kernel: Kernel, theta: Array, X: Array, y: Array, work: Workspace, expert: int | None = None, dof: float = np.inf,
+    row_noise: Array | None = None,
+) -> Evidence:  # fmt: skip
     """Log marginal likelihood of one leaf and its gradient for all of theta. Eq. 6.
 
     ln p(y) = -y^T alpha / 2 - ln |K + noise I| / 2 - (p / 2) ln 2 pi,  alpha = (K + noise I)^-1 y;
     d ln p / d theta_i = sum(W * dK / d theta_i),  W = (alpha alpha^T - (K + noise I)^-1) / 2.
 
     dof : where finite, the leaf has its own scale with a prior of this many degrees of freedom (see `leaf.student`)
+    row_noise : where rows differ in noise, as `linalg.row_noise` describes: diag(noise a + b) in place of noise I
     """
     p, noise = len(y), float(np.exp(theta[-1]))
-    quick = evidences(kernel, theta, X, y, np.array([0]), np.array([p]), work, dof)[0]
+    quick = evidences(kernel, theta, X, y, np.array([0]), np.array([p]), work, dof, row_noise)[0]
     if quick is not None:
         return quick
-    in_use, jitter = _factor(kernel, theta, X, work, expert)
+    in_use, jitter = _factor(kernel, theta, X, work, expert, row_noise)
     K, A, T, S, D = in_use
     alpha = y.copy()
     cholesky.solve_vector(A, alpha, p)
@@ -174,14 +177,17 @@ def evidence(
     alpha *= alpha.dtype.type(np.sqrt(weight))
     cholesky.inverse(A, D, T, S, p, work.team)
     trace = leaf.weights(alpha, A, p)
+    if row_noise is not None:
+        trace = float(np.dot(row_noise[:, FACTOR].astype(float), np.diagonal(A)[:p].astype(float)))
     gradient = np.append(kernel.pullback(theta[:-1], X, A, K), noise * trace)
     return _checked(Evidence.of(value, gradient, p, jitter), expert)
 
 
 @tiny_is_zero
 def evidences(
-    kernel: Kernel, theta: Array, X: Array, y: Array, starts: Array, ends: Array, work: Workspace, dof: float = np.inf
-) -> list[Evidence | None]:
+    kernel: Kernel, theta: Array, X: Array, y: Array, starts: Array, ends: Array, work: Workspace,
+    dof: float = np.inf, row_noise: Array | None = None,
+) -> list[Evidence | None]:  # fmt: skip
     """`evidence` of several leaves in one compiled call; leaf i is the rows starts[i] .. ends[i] of X and y.
 
     None for a leaf that `evidence` must compute step by step, because it needs jitter or its evidence is not finite,
@@ -190,7 +196,7 @@ def evidences(
     profile = kernel.profile(theta[:-1], X.shape[1])
     if profile is None:
         return [None] * len(starts)
-    results = leaf.evidences(profile, float(np.exp(theta[-1])), X, y, starts, ends, work, dof)
+    results = leaf.evidences(profile, float(np.exp(theta[-1])), X, y, starts, ends, work, dof, row_noise)
     sums = _packed(results, ends - starts)
     return [Evidence(row) if isfinite(row[0]) else None for row in sums]
 
@@ -208,10 +214,11 @@ def _checked(evidence: Evidence, expert: int | None) -> Evidence:
 
 @tiny_is_zero
 def factor(
-    kernel: Kernel, theta: Array, X: Array, y: Array, work: Workspace, expert: int | None = None, keep: bool = False
-) -> Factor:
+    kernel: Kernel, theta: Array, X: Array, y: Array, work: Workspace, expert: int | None = None, keep: bool = False,
+    row_noise: Array | None = None,
+) -> Factor:  # fmt: skip
     """The Cholesky factor and alpha of one leaf. Unless `keep`, U lives in `work` until the next leaf."""
-    (_, U, _, _, D), jitter = _factor(kernel, theta, X, work, expert)
+    (_, U, _, _, D), jitter = _factor(kernel, theta, X, work, expert, row_noise)
     alpha = y.copy()
     cholesky.solve_vector(U, alpha, len(y))
     if keep:
@@ -258,8 +265,9 @@ def _misfit(y: Array, alpha: Array) -> float:
 
 @tiny_is_zero
 def held_out(
-    kernel: Kernel, theta: Array, X: Array, y: Array, Z: Array, own: Array, work: Workspace, expert: int | None = None
-) -> tuple[Array, Array, Array]:
+    kernel: Kernel, theta: Array, X: Array, y: Array, Z: Array, own: Array, work: Workspace, expert: int | None = None,
+    row_noise: Array | None = None,
+) -> tuple[Array, Array, Array]:  # fmt: skip
     """Mean and variance of f at queries Z, and the scale; a query that is a row of the leaf is predicted without it.
 
     own : for each query the position of its row in X, or -1. For such a row i, with C = (K + noise I)^-1, the mean is
@@ -267,7 +275,7 @@ def held_out(
     others y^T C y - alpha_i^2 / C_ii.
     """
     p, noise, outside = len(y), float(np.exp(theta[-1])), own < 0
-    own_factor = factor(kernel, theta, X, y, work, expert)
+    own_factor = factor(kernel, theta, X, y, work, expert, row_noise=row_noise)
     mean, variance = np.empty(len(Z), Z.dtype), np.empty(len(Z), Z.dtype)
     scale = np.full(len(Z), own_factor.scale)
     if outside.any():
@@ -285,19 +293,22 @@ def held_out(
         alpha = own_factor.alpha[rows].astype(float)
         mean[~outside] = y[rows] - alpha / precision
         smallest = max(_SMALLEST, float(np.finfo(Z.dtype).eps)) * kernel.diagonal(theta[:-1], Z[~outside])
-        variance[~outside] = np.maximum(1 / precision - noise, smallest)
+        own_noise = noise if row_noise is None else variances(noise, row_noise[rows])
+        variance[~outside] = np.maximum(1 / precision - own_noise, smallest)
         scale[~outside] = own_scale(own_factor.misfit - alpha**2 / precision, p - 1)
     return mean, variance, scale
 
 
-def _factor(kernel: Kernel, theta: Array, X: Array, work: Workspace, expert: int | None) -> tuple[leaf.Buffers, float]:
+def _factor(
+    kernel: Kernel, theta: Array, X: Array, work: Workspace, expert: int | None, row_noise: Array | None
+) -> tuple[leaf.Buffers, float]:
     """The worker's buffers, filled with K, U and D, and the jitter that the factorisation needed."""
     p = len(X)
     in_use = leaf.buffers(p, X.dtype, work)
     K = kernel.gram(theta[:-1], X, in_use.K)
     if K is not in_use.K:  # a kernel may return a matrix of its own
         in_use.K[:p, :p] = K[:p, :p]
-    jitter = factor_noisy(in_use.K, float(np.exp(theta[-1])), in_use.A, in_use.D, p, work.team)
+    jitter = factor_noisy(in_use.K, float(np.exp(theta[-1])), in_use.A, in_use.D, p, work.team, row_noise)
     if not np.isfinite(jitter):
         names = (*kernel.names, "noise_variance")
         values = dict(zip(names, (float(v) for v in np.exp(theta)), strict=True))

@@ -350,17 +350,17 @@ def _check_pickle(thing: object) -> None:
     _ensure(back == thing, f"{thing!r} must be equal to itself after pickling; got {back!r}")
 
 
-def _same(got: Prediction, wanted: Prediction, tolerance: float, sentence: str) -> None:
-    _close(got.mean, wanted.mean, tolerance, sentence + " (mean)")
-    _close(got.variance, wanted.variance, tolerance, sentence + " (variance)")
+def _same(got: Prediction, expected: Prediction, tolerance: float, sentence: str) -> None:
+    _close(got.mean, expected.mean, tolerance, sentence + " (mean)")
+    _close(got.variance, expected.variance, tolerance, sentence + " (variance)")
 
 
-def _close(got: Array | None, wanted: Array | None, tolerance: float, sentence: str) -> None:
+def _close(got: Array | None, expected: Array | None, tolerance: float, sentence: str) -> None:
     """The largest difference must be at most `tolerance` times the largest expected number."""
-    if got is None or wanted is None:
+    if got is None or expected is None:
         raise AssertionError(f"{sentence}; got {got!r}")
-    _ensure(got.shape == wanted.shape, f"{sentence}; got shape {got.shape}, not {wanted.shape}")
-    off = float(np.max(np.abs(got - wanted), initial=0.0)) / max(float(np.max(np.abs(wanted), initial=0.0)), 1e-300)
+    _ensure(got.shape == expected.shape, f"{sentence}; got shape {got.shape}, not {expected.shape}")
+    off = float(np.max(np.abs(got - expected), initial=0.0)) / max(float(np.max(np.abs(expected), initial=0.0)), 1e-300)
     _ensure(off <= tolerance, f"{sentence}; the largest relative difference is {off:.1e}")
 
 

@@ -11,7 +11,9 @@ from gigagp.model.routing import Router
 from gigagp.partition import IndexLists
 from gigagp.tree import Tree
 
-VARIANCE, LENGTHSCALE, NOISE = 1.3, 0.8, 0.05
+VARIANCE = 1.3
+LENGTHSCALE = 0.8
+NOISE = 0.05
 
 
 def committee(
@@ -56,5 +58,5 @@ def posterior(X, y, Z):
 def opinions(c: Committee, Z, rows=None):
     """Mean and variance of every expert (experts, q), or of experts on the given lists of rows."""
     lists = [c.experts[leaf] for leaf in range(len(c.experts))] if rows is None else rows
-    said = [posterior(c.store.X[r], c.store.y[r], Z) for r in lists]
-    return np.array([mean for mean, _ in said]), np.array([variance for _, variance in said])
+    posteriors = [posterior(c.store.X[r], c.store.y[r], Z) for r in lists]
+    return np.array([mean for mean, _ in posteriors]), np.array([variance for _, variance in posteriors])

@@ -140,8 +140,8 @@ def combined(chosen: Rule, m, v, kappa, noise, closeness, m_c, v_c) -> Predictio
     q = m.shape[1]
     total = None
     for i in range(len(m)):
-        said = Opinion(m[i], v[i], kappa, noise, closeness[i], communication, np.full(q, i == 0))
-        message = chosen.message(said)
+        opinion = Opinion(m[i], v[i], kappa, noise, closeness[i], communication, np.full(q, i == 0))
+        message = chosen.message(opinion)
         total = message if total is None else total + message
     return chosen.finish(total, kappa, communication)
 
@@ -160,10 +160,10 @@ def random_opinions(experts, seed, smallest=1e-3, q=7):
 @given(st.integers(1, 40), st.integers(0, 10_000))
 def test_rules_follow_their_formulas(chosen, experts, seed):
     given_ = random_opinions(experts, seed)
-    said = combined(chosen, *given_)
+    prediction = combined(chosen, *given_)
     mean, variance = formula(chosen)(*given_)
-    np.testing.assert_allclose(said.mean, mean, rtol=1e-9, atol=1e-11)
-    np.testing.assert_allclose(said.variance, variance, rtol=1e-9)
+    np.testing.assert_allclose(prediction.mean, mean, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(prediction.variance, variance, rtol=1e-9)
 
 
 @given(st.integers(1, 8), st.integers(0, 10_000))
@@ -175,12 +175,12 @@ def test_npae_is_the_best_linear_combination(experts, seed):
     A = B @ B.transpose(0, 2, 1) + np.eye(experts)
     A *= (0.2 * kappa / np.trace(A, axis1=1, axis2=2))[:, None, None]
     m = rng.standard_normal((3, experts))
-    said = NPAE().combine(m, A, kappa)
+    prediction = NPAE().combine(m, A, kappa)
     for q in range(3):
         a = np.diagonal(A[q])
         weights = a @ np.linalg.inv(A[q])
-        np.testing.assert_allclose(said.mean[q], weights @ m[q], rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(said.variance[q], kappa[q] - weights @ a, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(prediction.mean[q], weights @ m[q], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(prediction.variance[q], kappa[q] - weights @ a, rtol=1e-5, atol=1e-6)
 
 
 def ask(c, Z, chosen, k=None):
@@ -196,10 +196,10 @@ def test_a_committee_combines_its_experts_by_the_formula(chosen, shared):
     c = committee(9, 12, shared=shared)
     m, v = opinions(c, QUERIES)
     kappa = np.full(len(QUERIES), VARIANCE)
-    said = ask(c, QUERIES, chosen)
+    prediction = ask(c, QUERIES, chosen)
     mean, variance = formula(chosen)(m, v, kappa, NOISE, np.ones_like(m), None, None)
-    np.testing.assert_allclose(said.mean, mean, rtol=1e-7, atol=1e-9)
-    np.testing.assert_allclose(said.variance, variance, rtol=1e-7)
+    np.testing.assert_allclose(prediction.mean, mean, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(prediction.variance, variance, rtol=1e-7)
 
 
 @pytest.mark.parametrize("shared", [0, 4])
@@ -210,9 +210,9 @@ def test_grbcm_with_experts_augmented_by_hand(shared):
     m, v = opinions(c, QUERIES, rows)
     m_c, v_c = posterior(c.store.X[c.communication], c.store.y[c.communication], QUERIES)
     mean, variance = grbcm(m, v, VARIANCE, NOISE, None, m_c, v_c)
-    said = ask(c, QUERIES, GRBCM())
-    np.testing.assert_allclose(said.mean, mean, rtol=1e-7, atol=1e-9)
-    np.testing.assert_allclose(said.variance, variance, rtol=1e-7)
+    prediction = ask(c, QUERIES, GRBCM())
+    np.testing.assert_allclose(prediction.mean, mean, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(prediction.variance, variance, rtol=1e-7)
 
 
 @pytest.mark.parametrize("shared", [0, 4])
@@ -223,7 +223,7 @@ def test_npae_by_brute_force(shared, asked, local):
     c = committee(7, 10, shared=shared, local=local)
     X, y = c.store.X, c.store.y
     Ky = k(X, X) + NOISE * np.eye(len(X))
-    said = ask(c, QUERIES, NPAE(), asked)
+    prediction = ask(c, QUERIES, NPAE(), asked)
     distance = np.linalg.norm(QUERIES[:, None] / LENGTHSCALE - c.router.centres, axis=2)
     for q, z in enumerate(QUERIES):
         leaves = np.argsort(distance[q])[: asked or 7]
@@ -235,8 +235,8 @@ def test_npae_by_brute_force(shared, asked, local):
             B[i] /= np.linalg.norm(B[i])  # a far expert whispers; what it says counts all the same
         with_f = B @ k(X, z[None])[:, 0]
         weights = np.linalg.solve(B @ Ky @ B.T, with_f)
-        np.testing.assert_allclose(said.mean[q], weights @ B @ y, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(said.variance[q], VARIANCE - weights @ with_f, rtol=1e-5)
+        np.testing.assert_allclose(prediction.mean[q], weights @ B @ y, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(prediction.variance[q], VARIANCE - weights @ with_f, rtol=1e-5)
 
 
 def test_npae_of_experts_that_hold_the_same_rows():
@@ -251,12 +251,12 @@ def test_npae_of_experts_that_hold_the_same_rows():
 def test_healed_is_a_softmax_whatever_the_variances(temperature):
     """(kappa / s^2)^50 would overflow; ratios of weights must not."""
     m, v, kappa, *rest = random_opinions(12, 3, smallest=1e-30)
-    said = combined(Healed(temperature), m, v, kappa, *rest)
+    prediction = combined(Healed(temperature), m, v, kappa, *rest)
     mean, variance = healed(m, v, kappa, T=temperature)
-    assert np.isfinite(said.mean).all()
-    assert (said.variance > 0).all()
-    np.testing.assert_allclose(said.mean, mean, rtol=1e-9)
-    np.testing.assert_allclose(said.variance, variance, rtol=1e-9)
+    assert np.isfinite(prediction.mean).all()
+    assert (prediction.variance > 0).all()
+    np.testing.assert_allclose(prediction.mean, mean, rtol=1e-9)
+    np.testing.assert_allclose(prediction.variance, variance, rtol=1e-9)
 
 
 def test_healed_listens_to_the_certain():
@@ -331,17 +331,17 @@ def test_exact_with_one_leaf(chosen):
 def test_returns_to_prior(chosen, asked):
     c = committee(16, 8)
     far = np.array([[1e3, 0], [-40, 40], [0, -1e6]])
-    said = ask(c, far, chosen, asked)
+    prediction = ask(c, far, chosen, asked)
     prior = VARIANCE + (NOISE if chosen.target == "y" else 0)
-    must(chosen, "returns_to_prior", np.allclose(said.variance, prior, rtol=1e-9))
-    np.testing.assert_allclose(said.mean, 0, atol=1e-9)
+    must(chosen, "returns_to_prior", np.allclose(prediction.variance, prior, rtol=1e-9))
+    np.testing.assert_allclose(prediction.mean, 0, atol=1e-9)
 
 
 @pytest.mark.parametrize("target", ["f", "y"])
 def test_poe_is_overconfident_far_away(target):
     prior = VARIANCE + (NOISE if target == "y" else 0)
-    said = ask(committee(16, 8), np.array([[1e3, 0]]), PoE(target=target))
-    np.testing.assert_allclose(said.variance, prior / 16, rtol=1e-9)
+    prediction = ask(committee(16, 8), np.array([[1e3, 0]]), PoE(target=target))
+    np.testing.assert_allclose(prediction.variance, prior / 16, rtol=1e-9)
 
 
 TREES = {
@@ -358,11 +358,11 @@ TREES = {
 @pytest.mark.parametrize("asked", [None, 7])
 def test_invariant_to_tree(chosen, asked):
     c = committee(64, 6)
-    said = [ask(replace(c, tree=tree), QUERIES, chosen, asked) for tree in TREES.values()]
+    predictions = [ask(replace(c, tree=tree), QUERIES, chosen, asked) for tree in TREES.values()]
     same = all(
-        np.allclose(one.mean, said[0].mean, rtol=1e-10, atol=1e-12)
-        and np.allclose(one.variance, said[0].variance, rtol=1e-10)
-        for one in said
+        np.allclose(one.mean, predictions[0].mean, rtol=1e-10, atol=1e-12)
+        and np.allclose(one.variance, predictions[0].variance, rtol=1e-10)
+        for one in predictions
     )
     must(chosen, "invariant_to_tree", same)
 
@@ -370,8 +370,8 @@ def test_invariant_to_tree(chosen, asked):
 def largest_step(c, chosen, start, end, steps):
     """The largest change of mean and of variance along a line, and where it happens."""
     at = np.linspace(0, 1, steps + 1)
-    said = ask(c, start + at[:, None] * (end - start), chosen, 3)
-    jump = np.maximum(abs(np.diff(said.mean)), abs(np.diff(said.variance)))
+    prediction = ask(c, start + at[:, None] * (end - start), chosen, 3)
+    jump = np.maximum(abs(np.diff(prediction.mean)), abs(np.diff(prediction.variance)))
     worst = int(jump.argmax())
     a, b = (start + at[i] * (end - start) for i in (worst, worst + 1))
     return jump[worst], a, b

@@ -112,15 +112,15 @@ def test_products_of_products_are_products(tree, target):
     def recombine(node):
         if node.is_leaf:
             return means[node.index], variances[node.index]
-        said = [recombine(child) for child in node.children]
-        variance = 1 / sum(1 / v for _, v in said)
-        return variance * sum(m / v for m, v in said), variance
+        children = [recombine(child) for child in node.children]
+        variance = 1 / sum(1 / v for _, v in children)
+        return variance * sum(m / v for m, v in children), variance
 
     mean, variance = recombine(tree.root)
     for shape in (tree, FLAT):
-        said = predict(replace(COMMITTEE, tree=shape), Z, PoE(target=target), None, SerialEngine())
-        np.testing.assert_allclose(said.mean, mean, rtol=1e-8, atol=1e-10)
-        np.testing.assert_allclose(said.variance, variance, rtol=1e-8)
+        prediction = predict(replace(COMMITTEE, tree=shape), Z, PoE(target=target), None, SerialEngine())
+        np.testing.assert_allclose(prediction.mean, mean, rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(prediction.variance, variance, rtol=1e-8)
 
 
 @pytest.mark.parametrize("levels", [1, 2, 3])

@@ -11,28 +11,20 @@ import subprocess
 import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
-from functools import lru_cache
 
 import dask
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
+from engine_models import MODELS, Stepwise, answers, data, expected, fitted
 from gigagp import HGPRegressor, datasets
-from gigagp.engines.dask import _SETTINGS, DaskEngine
+from gigagp.engines.dask import _SETTINGS
 from gigagp.errors import WorkerLost
 from traps import Traps, dask_process, join, limit
 
 pytestmark = pytest.mark.slow
 
-MODELS = {
-    "local": {"partition": "local", "leaf_size": 40},
-    "random": {"partition": "random", "levels": 2, "branching": 4, "sharing": 2},
-    "stratified": {"partition": "stratified", "leaf_size": 60},
-    "progressive": {"partition": "local", "leaf_size": 10, "training": "progressive"},
-    "grbcm": {"partition": "local", "leaf_size": 60, "combine": "grbcm"},
-    "npae": {"partition": "local", "leaf_size": 60, "combine": "npae"},
-}
 KEPT = {"distributed.deploy.lost-worker-timeout": "1h"}  # a slot killed twice in that time is otherwise given up
 TTL = "5s"  # after which a worker that says nothing counts as lost
 
@@ -63,40 +55,6 @@ def cluster_of(workers, traps):
 def client(traps):
     with limit(300), cluster_of(2, traps) as client:
         yield client
-
-
-@lru_cache
-def data(n=600):
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-2, 2, (n, 2))
-    return X, np.sin(2 * X).sum(axis=1) + 0.2 * rng.standard_normal(n)
-
-
-def fitted(engine, name="local", **how):
-    return HGPRegressor(**MODELS[name], random_state=3, engine=engine).fit(*data(), **how)
-
-
-def answers(model):
-    mean, std = model.predict(data()[0][:150] + 0.01, return_std=True)
-    return [model.theta_.tobytes(), mean.tobytes(), std.tobytes()]
-
-
-@lru_cache
-def expected(name="local"):
-    return answers(fitted("serial", name))
-
-
-class Stepwise(DaskEngine):
-    """Does something before some of its sums."""
-
-    def __init__(self, client, **before):
-        super().__init__(client)
-        self.before, self.step = {int(name[4:]): call for name, call in before.items()}, 0
-
-    def sum(self, tree, leaf_value):
-        self.step += 1
-        self.before.get(self.step, lambda: None)()
-        return super().sum(tree, leaf_value)
 
 
 def kill(client, which=slice(None)):
@@ -165,9 +123,9 @@ def test_a_worker_that_hangs_and_comes_back(client, traps, moment, seconds):
 
 def test_a_scheduler_killed_and_the_fit_resumed(tmp_path):
     def cluster(stack, port):
-        found = {f"DASK_DISTRIBUTED__{name}": "False" for name in ("SCHEDULER__WORK_STEALING",)}
+        environment = {f"DASK_DISTRIBUTED__{name}": "False" for name in ("SCHEDULER__WORK_STEALING",)}
         options = ("--host=127.0.0.1", f"--port={port}", "--dashboard-address=:0")
-        scheduler = stack.enter_context(dask_process("scheduler", *options, **found))
+        scheduler = stack.enter_context(dask_process("scheduler", *options, **environment))
         address = f"tcp://127.0.0.1:{port}"
         for _ in range(2):
             stack.enter_context(dask_process("worker", address, "--no-nanny", "--nthreads=1", "--no-dashboard"))
@@ -179,12 +137,12 @@ def test_a_scheduler_killed_and_the_fit_resumed(tmp_path):
         scheduler, client = cluster(stack, 28786)
         engine = Stepwise(client, step5=scheduler.kill)
         with pytest.raises(WorkerLost, match=r"scheduler is gone; start it .*checkpoint=folder"):
-            fitted(engine, checkpoint=tmp_path / "kept")
+            fitted(engine, arguments={"checkpoint": tmp_path / "kept"})
         known = (tmp_path / "kept" / "evaluations.log").stat().st_size
         assert known > 0
         _, client = cluster(stack, 28787)
         engine = Stepwise(client)
-        assert answers(fitted(engine, checkpoint=tmp_path / "kept")) == expected()
+        assert answers(fitted(engine, arguments={"checkpoint": tmp_path / "kept"})) == expected()
         assert (tmp_path / "kept" / "evaluations.log").stat().st_size > known
         assert engine.step > 0
 

@@ -11,7 +11,8 @@ import damage
 
 pytestmark = pytest.mark.slow
 
-CASES, WORKERS = 20_000, 2
+CASES = 20_000
+WORKERS = 2
 
 
 def test_spoilt_folders_are_refused_or_answer_the_same(tmp_path):

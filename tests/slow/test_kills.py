@@ -88,17 +88,17 @@ class Child:
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                said = fit(partition, source, queries, checkpoint)
-                self.answer.with_suffix(".writing").write_text(said)
+                answer = fit(partition, source, queries, checkpoint)
+                self.answer.with_suffix(".writing").write_text(answer)
                 self.answer.with_suffix(".writing").rename(self.answer)
             finally:
                 os._exit(not self.answer.exists())
 
     def wait(self):
         assert os.waitpid(self.pid, 0)[1] == 0, "the fit failed"
-        said = self.answer.read_text()
+        answer = self.answer.read_text()
         self.answer.unlink()
-        return said
+        return answer
 
     def kill(self):
         """Whether there was still something to kill."""
@@ -121,9 +121,9 @@ def durations(partition, source, queries, folder):
     for phase in list(PHASES)[1:]:
         begin(folder, phase)
         times.append(time.perf_counter())
-    said = child.wait()
+    answer = child.wait()
     times.append(time.perf_counter())
-    return dict(zip(PHASES, np.diff(times), strict=True)), said
+    return dict(zip(PHASES, np.diff(times), strict=True)), answer
 
 
 def check_whole(folder):
@@ -131,8 +131,8 @@ def check_whole(folder):
     if (folder / "manifest.json").exists():
         json.loads((folder / "manifest.json").read_text())
     if (folder / "scan.npz").exists():
-        with np.load(folder / "scan.npz") as held:
-            assert len(held["X"]) == 300
+        with np.load(folder / "scan.npz") as arrays:
+            assert len(arrays["X"]) == 300
     if (folder / "store").exists():
         store, cells = open_store(folder / "store")
         assert len(store.y) == ROWS

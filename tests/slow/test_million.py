@@ -40,13 +40,13 @@ def test_a_million_rows_fit_in_three_gigabytes():
 @pytest.mark.parametrize("partition", ["local", "stratified", "random"])
 def test_engines_agree_to_the_bit_at_size(partition):
     X, y = robot_arm(60_000)
-    said = []
+    predictions = []
     for engine, workers in (("serial", None), ("threads", 1), ("threads", 2), ("threads", 5)):
         model = HGPRegressor(partition=partition, engine=engine, n_jobs=workers, random_state=0)
         model.fit(X[:59_000], y[:59_000])
-        said.append(np.concatenate([model.theta_, *model.predict(X[59_000:], return_std=True)]))
-    for other in said[1:]:
-        np.testing.assert_array_equal(said[0], other)
+        predictions.append(np.concatenate([model.theta_, *model.predict(X[59_000:], return_std=True)]))
+    for other in predictions[1:]:
+        np.testing.assert_array_equal(predictions[0], other)
 
 
 def test_progressive_training_finds_what_full_training_finds():

@@ -19,7 +19,8 @@ from gigagp.metrics import coverage, rmse
 
 pytestmark = pytest.mark.slow
 
-ROWS, QUERIES = 2_000_000, 20_000
+ROWS = 2_000_000
+QUERIES = 20_000
 FORMS = ("npy", "parquet", "csv", "pandas", "arrays on disk", "parquet on disk")
 NAMES = [f"joint{d}" for d in range(1, 9)]
 

@@ -28,7 +28,9 @@ from gigagp.model import committee_prediction, predictor
 pytestmark = pytest.mark.slow
 
 KILLS = 25  # of each format
-ROWS, KEPT, PART = 1500, 1200, 64  # rows, those without missing values, and how many are predicted together
+ROWS = 1500
+KEPT = 1200  # rows without missing values
+PART = 64  # rows that are predicted together
 OPTIONS = {"quantiles": [0.05, 0.95], "keep": ["key"], "missing": "drop"}
 PHASES = ("nothing", "predicting", "merging", "tidying")
 DRAWN = ("predicting", "merging", "predicting", "tidying", "nothing")  # in turn

@@ -47,8 +47,8 @@ def test_the_wheel_has_every_file_of_the_package(wheel):
         for path in (source / "gigagp").rglob("*")
         if path.is_file() and path.suffix not in {".pyc", ".nbi", ".nbc"}
     }
-    with zipfile.ZipFile(wheel) as held:
-        names = set(held.namelist())
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
     assert expected == {name for name in names if name.startswith("gigagp/")}
     assert any(name.endswith("licenses/LICENSE") for name in names)
 

@@ -1,4 +1,4 @@
-"""docs/architecture.md is true: every module has a layer, and imports point downwards only."""
+"""docs/architecture.md is true, imports point downwards, and modules are small and keep their private parts."""
 
 import ast
 import re
@@ -6,6 +6,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "gigagp"
+LINES_PER_MODULE = 400
+LINES_PER_FUNCTION = 60  # without its docstring: that of `fit` describes every parameter
 ORDERED_FOLDERS = ("fit", "model")  # whose modules are listed in the document, each above those that it imports
 
 
@@ -92,3 +94,56 @@ def test_modules_of_a_folder_do_not_import_each_other_in_a_circle():
             for name in ready:
                 del waiting[name]
         assert waiting == {}, folder
+
+
+def lines_of_code(function):
+    """The number of lines of a function, without its docstring: a list of parameters may be long."""
+    docstring = function.body[0] if ast.get_docstring(function) else None
+    lines = 0 if docstring is None else docstring.end_lineno - docstring.lineno + 1
+    return function.end_lineno - function.lineno + 1 - lines
+
+
+def length(function):
+    """The lines of a function without its docstring."""
+    lines = function.end_lineno - function.lineno + 1
+    if ast.get_docstring(function) is None:
+        return lines
+    return lines - (function.body[0].end_lineno - function.body[0].lineno + 1)
+
+
+def test_modules_and_functions_are_short():
+    long = []
+    for path in (*modules(), *(ROOT / "benchmarks").glob("*.py"), *(ROOT / "docs").rglob("*.py")):
+        text = path.read_text()
+        where = path.relative_to(ROOT)
+        if (lines := text.count("\n")) > LINES_PER_MODULE:
+            long.append(f"{where}: {lines} lines")
+        functions = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef))
+        lengths = ((node.name, lines_of_code(node)) for node in functions)
+        long += [f"{where}: {name} has {lines} lines" for name, lines in lengths if lines > LINES_PER_FUNCTION]
+    assert long == []
+
+
+def private_names_of_others(path):
+    """Private names that a module reads although it does not define them."""
+    tree = ast.parse(path.read_text())
+    defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    own = {"self", "cls", "super()"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in own:
+            defined.add(node.attr)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and re.match("_[a-z]", node.attr) and node.attr not in defined:
+            yield ast.unparse(node)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (alias.name for alias in node.names if re.match("_[a-z]", alias.name))
+
+
+def test_no_module_reads_private_names_of_another():
+    violations = [f"{p.relative_to(SOURCE)}: {name}" for p in modules() for name in private_names_of_others(p)]
+    assert violations == []
+
+
+def test_unit_tests_mirror_the_folders():
+    folders = {p.name for p in SOURCE.iterdir() if p.is_dir()} | {"benchmarks"}
+    assert {p.parent.name for p in (ROOT / "tests" / "unit").glob("*/*.py")} <= folders

@@ -65,8 +65,8 @@ def test_every_joint_matters():
 
 
 def test_deviation_of_the_distance_is_what_the_docstring_says():
-    said = float(re.search(r"distance itself is about (\d\.\d+)", robot_arm.__doc__)[1])
-    assert robot_arm(50_000, noise=0.0)[1].std() == pytest.approx(said, rel=0.03)
+    documented = float(re.search(r"distance itself is about (\d\.\d+)", robot_arm.__doc__)[1])
+    assert robot_arm(50_000, noise=0.0)[1].std() == pytest.approx(documented, rel=0.03)
 
 
 @given(n=st.integers(0, 3000), batch=st.integers(1, 4000), seed=st.integers(0, 2**40))

@@ -61,10 +61,10 @@ def test_links_lead_somewhere(page):
     for target, anchor in re.findall(r"\]\(([^)#\s]*)(#[^)\s]*)?\)", page.read_text()):
         if target.startswith("http"):
             continue
-        found = page.parent / target if target else page
-        assert found.exists(), target
-        if anchor and found.suffix == ".md":
-            assert anchor[1:] in anchors(found), f"{target}{anchor}"
+        path = page.parent / target if target else page
+        assert path.exists(), target
+        if anchor and path.suffix == ".md":
+            assert anchor[1:] in anchors(path), f"{target}{anchor}"
 
 
 def anchors(page):

@@ -47,14 +47,14 @@ class MeanNeedsVariance(GPoE):
 
 class MeanAlwaysZero(Barycentre):
     def finish(self, total, prior, communication):
-        said = super().finish(total, prior, communication)
-        return Prediction(0 * said.mean, said.variance)
+        prediction = super().finish(total, prior, communication)
+        return Prediction(0 * prediction.mean, prediction.variance)
 
 
 class Negative(BCM):
     def finish(self, total, prior, communication):
-        said = super().finish(total, prior, communication)
-        return Prediction(said.mean, said.variance - prior)
+        prediction = super().finish(total, prior, communication)
+        return Prediction(prediction.mean, prediction.variance - prior)
 
 
 class NoVariance(BCM):
@@ -64,13 +64,13 @@ class NoVariance(BCM):
 
 class NotANumber(BCM):
     def finish(self, total, prior, communication):
-        said = super().finish(total, prior, communication)
-        return Prediction(said.mean * np.nan, said.variance)
+        prediction = super().finish(total, prior, communication)
+        return Prediction(prediction.mean * np.nan, prediction.variance)
 
 
 class Unpicklable(GPoE):
     def __init__(self):
-        self.weight = lambda said: 1.0
+        self.weight = lambda opinion: 1.0
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ class Averaged(Message):
 
 
 class NotAssociative(GPoE):
-    def message(self, said):
-        return Averaged(super().message(said).terms)
+    def message(self, opinion):
+        return Averaged(super().message(opinion).terms)
 
 
 @dataclass(frozen=True)
@@ -91,14 +91,14 @@ class LeftHeavy(Message):
 
 
 class NotCommutative(GPoE):
-    def message(self, said):
-        return LeftHeavy(super().message(said).terms)
+    def message(self, opinion):
+        return LeftHeavy(super().message(opinion).terms)
 
 
 class DependsOnOrder(NPAE):
     def combine(self, means, covariances, prior):
-        said = super().combine(means, covariances, prior)
-        return Prediction(said.mean + 1e-3 * means[:, 0], said.variance)
+        prediction = super().combine(means, covariances, prior)
+        return Prediction(prediction.mean + 1e-3 * means[:, 0], prediction.variance)
 
 
 class NeitherKind(CombinationRule):
@@ -108,8 +108,8 @@ class NeitherKind(CombinationRule):
 
 class TooSure(NPAE):
     def combine(self, means, covariances, prior):
-        said = super().combine(means, covariances, prior)
-        return Prediction(said.mean, 0.9 * said.variance)
+        prediction = super().combine(means, covariances, prior)
+        return Prediction(prediction.mean, 0.9 * prediction.variance)
 
 
 @pytest.mark.parametrize(

@@ -126,10 +126,10 @@ def test_sum_goes_left_to_right(tree):
 
 def test_sum_is_bracketed_by_the_tree():
     tree = Tree.nested([[3], 1, [2, [2]]])
-    said = tree.root.sum(lambda leaf: Written(str(leaf)))
-    assert said.text == "((((0+1)+2)+3)+((4+5)+(6+7)))"
-    assert tree.root.evidence(lambda leaf: Written(str(leaf))) == said
-    assert tree.root.message(lambda leaf: Written(str(leaf))) == said
+    total = tree.root.sum(lambda leaf: Written(str(leaf)))
+    assert total.text == "((((0+1)+2)+3)+((4+5)+(6+7)))"
+    assert tree.root.evidence(lambda leaf: Written(str(leaf))) == total
+    assert tree.root.message(lambda leaf: Written(str(leaf))) == total
 
 
 @given(TREES, st.integers(1, 100))
@@ -247,7 +247,7 @@ def test_with_more_units_than_leaves_each_leaf_has_its_own(tree, more):
 
 
 def test_figure_arch_four_units_over_two_levels():
-    """Two children over two leaves each: two units a child, one a leaf; sums on the first unit of each group."""
+    """Two children over two leaves each: two units per child, one per leaf; sums on the first unit of each group."""
     division = divide(Tree.regular(2, 2), 4)
     assert [(list(o.node.leaves), o.worker) for o in division.owned] == [([0], 0), ([1], 1), ([2], 2), ([3], 3)]
     assert [(key(s.node), s.worker, s.receives_from) for s in division.sums] == [

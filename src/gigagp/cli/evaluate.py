@@ -19,6 +19,8 @@ def command(
     model: options.Model,
     data: options.Data,
     target: options.Truth = None,
+    weight_column: options.WeightColumn = None,
+    noise_column: options.NoiseColumn = None,
     missing: options.Missing = "error",
     engine: options.OtherEngine = None,
     jobs: options.Jobs = None,
@@ -34,7 +36,9 @@ def command(
 
     fitted = loaded(model, engine, jobs, memory)
     with display() as progress:
-        evaluation = fitted.evaluate(data, target, missing=missing, progress=progress)
+        evaluation = fitted.evaluate(
+            data, target, sample_weight=weight_column, noise_std=noise_column, missing=missing, progress=progress
+        )
     dropped = f", {evaluation.dropped:,} with missing values dropped" if evaluation.dropped else ""
     text = f"{evaluation.rows:,} rows{dropped}\n{descriptions.scores_text(evaluation)}"
     emit(as_json, {"model": model, "data": data, **descriptions.scores(evaluation)}, text)

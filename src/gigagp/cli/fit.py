@@ -47,6 +47,9 @@ def command(
     calibrate: fit_options.Calibrate = True,
     training: fit_options.Training = "auto",
     noise: fit_options.Noise = None,
+    weight_column: options.WeightColumn = None,
+    noise_column: options.NoiseColumn = None,
+    learn_noise: fit_options.LearnNoise = True,
     restarts: fit_options.Restarts = 0,
     standardize: fit_options.Standardize = True,
     engine: options.Engine = "threads",
@@ -70,7 +73,10 @@ def command(
         "engine": engine, "n_jobs": jobs, "dtype": dtype, "memory": memory, "random_state": seed,
     }  # fmt: skip
     columns = {name: options.names(texts) for name, texts in (("drop", drop), ("categorical", categorical))}
-    reading = {"features": options.names(features) or None, **columns, "missing": missing}
+    reading = {
+        "features": options.names(features) or None, **columns, "missing": missing, "sample_weight": weight_column,
+        "noise_std": noise_column, "learn_noise": learn_noise,
+    }  # fmt: skip
     try:
         _fit(data, target, output, settings, reading, store, checkpoint, test_fraction, overwrite, as_json)
     except KeyboardInterrupt:
@@ -102,7 +108,8 @@ def _fit(
         model.save(output, overwrite=overwrite)
         if test_rows is not None:
             try:
-                scores = model.evaluate(data, target, missing=reading["missing"], share=test_rows, progress=progress)
+                same = {name: reading[name] for name in ("missing", "sample_weight", "noise_std")}
+                scores = model.evaluate(data, target, **same, share=test_rows, progress=progress)
             except InvalidInput as error:
                 raise InvalidInput(f"{error}; the model is saved in {output}") from error
     _report(model, output, checkpoint, scores, as_json)

@@ -68,6 +68,7 @@ Noise = Annotated[
         help="Noise variance as a share of the target's variance: 0.01 fixes it, 1e-6,10 are bounds. [default: 1e-6,10]"
     ),
 ]
+LearnNoise = Annotated[bool, typer.Option(help="Learn a noise variance besides the known noise of --noise-column.")]
 Restarts = Annotated[int, typer.Option(help="Additional starting points of the training.")]
 Standardize = Annotated[
     bool, typer.Option(help="Scale inputs and target to mean 0 and standard deviation 1 internally.")

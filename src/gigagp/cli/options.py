@@ -17,6 +17,13 @@ Data = Annotated[str, typer.Argument(help="Parquet (file, folder, glob), CSV, CS
 Truth = Annotated[
     str | None, typer.Option("--target", "-t", help="Column with the true targets. [default: as in the fit]")
 ]
+WeightColumn = Annotated[
+    str | None,
+    typer.Option(help="Column of weights: a row's noise variance is divided by its weight; zero leaves the row out."),
+]
+NoiseColumn = Annotated[
+    str | None, typer.Option(help="Column of known standard deviations of the target's noise, in the target's units.")
+]
 Model = Annotated[str, typer.Argument(help="Folder of a model written by `gigagp fit`.", show_default=False)]
 Engine = Annotated[
     str,

@@ -39,6 +39,9 @@ _OPTIONS = (
     (re.compile(r"\bexperts_per_query\b"), "--experts-per-query"),
     (re.compile(r"\bnoise_bounds\b"), "--noise"),
     (re.compile(r"\bn_restarts\b"), "--restarts"),
+    (re.compile(r"\blearn_noise=False"), "--no-learn-noise"),
+    (re.compile(r"\bsample_weight\b=?"), "--weight-column"),
+    (re.compile(r"\bnoise_std=?"), "--noise-column"),
     (re.compile(r"\b(levels|branching)(?=[= ])"), r"--\1"),
     (re.compile(r"\b(memory|features|target|store|checkpoint|categorical)="), r"--\1"),
 )

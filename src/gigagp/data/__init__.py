@@ -1,0 +1,1 @@
+"""The rows: sources, scan, scaling, the expert store, and files and folders that are complete or absent."""

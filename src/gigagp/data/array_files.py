@@ -140,4 +140,4 @@ def _verify(file: IO[bytes], header: bytes, finite: np.dtype[Any] | None, entry:
     if digest.hexdigest() != entry.get("checksum"):
         raise damaged(path, "its checksum is not what the manifest says")
     if not sound:
-        raise damaged(path, "it holds numbers that are not finite")
+        raise damaged(path, "it contains numbers that are not finite")

@@ -140,10 +140,10 @@ def check_output(output: str | os.PathLike[str], kind: str, endings: tuple[str, 
     return final
 
 
-def check_writable(final: Path, wanted: int, what: str) -> None:
+def check_writable(final: Path, size: int, what: str) -> None:
     """Raise an error, before any work, if a file does not fit on its disk or may not be written there."""
     above = next(parent for parent in final.absolute().parents if parent.exists())
-    check_space(above, wanted, what)
+    check_space(above, size, what)
     if not (above.is_dir() and os.access(above, os.W_OK)):
         raise InvalidParameter(f"cannot write in {above}; choose another folder")
 
@@ -252,13 +252,13 @@ def make(folder: Path) -> None:
         raise InvalidParameter(f"cannot make the folder {folder}: {error.strerror}; choose another") from None
 
 
-def check_space(folder: Path, wanted: int, what: str) -> None:
-    """Raise DiskFull if writing `wanted` bytes would use the reserve of the disk."""
+def check_space(folder: Path, size: int, what: str) -> None:
+    """Raise DiskFull if writing `size` bytes would use the reserve of the disk."""
     free = shutil.disk_usage(folder).free
-    missing = wanted + _RESERVE - free
+    missing = size + _RESERVE - free
     if missing > 0:
         raise DiskFull(
-            f"{what} needs {size_text(wanted)} on the disk of {folder} beside a reserve of {size_text(_RESERVE)} that "
+            f"{what} needs {size_text(size)} on the disk of {folder} beside a reserve of {size_text(_RESERVE)} that "
             f"we leave free, but only {size_text(free)} are free; make room for another {size_text(missing)}, or "
             "choose a folder on another disk"
         )

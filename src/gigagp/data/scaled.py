@@ -8,30 +8,35 @@ from typing import Any, Protocol
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.data.outliers import NONE, Outliers
 from gigagp.data.scaling import BLOCK, Scaling
 from gigagp.data.sources.rows import Rows
-from gigagp.data.store import ExpertStore
+from gigagp.data.store import ExpertStore, Targets, join_targets
+from gigagp.linalg.row_noise import ADDED, COLUMNS
+
+LARGEST_SHARE = 1e-12  # of the largest number: a row of more noise has no influence, and sums must not overflow
 
 
 class ScaledRows(Protocol):
-    """Rows that can be read again and again."""
+    """Rows that can be read any number of times."""
 
     rows: int
     columns: int
     dtype: np.dtype[Any]
+    noisy: bool  # whether rows differ in noise; targets then have the row noise beside them
 
-    def blocks(self) -> Iterator[tuple[int, Array, Array]]:
+    def blocks(self) -> Iterator[tuple[int, Array, Targets]]:
         """(number of the first row, inputs, targets) of consecutive blocks of bounded size."""
 
 
 class ArrayRows:
     """Scaled rows in memory."""
 
-    def __init__(self, X: Array, y: Array) -> None:
-        self.X, self.y = X, y
+    def __init__(self, X: Array, y: Targets) -> None:
+        self.X, self.y, self.noisy = X, y, y.ndim > 1
         (self.rows, self.columns), self.dtype = X.shape, X.dtype
 
-    def blocks(self) -> Iterator[tuple[int, Array, Array]]:
+    def blocks(self) -> Iterator[tuple[int, Array, Targets]]:
         for start in range(0, self.rows, BLOCK):
             here = slice(start, start + BLOCK)
             yield start, self.X[here], self.y[here]
@@ -42,21 +47,26 @@ class StreamedRows:
 
     def __init__(
         self, source: Rows, rows: int, inputs: Scaling, target: Scaling, dtype: np.dtype[Any],
-        say: Callable[[int], None] = lambda rows: None,
+        say: Callable[[int], None] = lambda rows: None, outliers: Outliers = NONE,
     ) -> None:  # fmt: skip
         self._source, self._inputs, self._target, self._say = source, inputs, target, say
+        self._outliers = outliers
         self.rows, self.columns, self.dtype = rows, source.n_features, dtype
+        self.noisy = source.noise is not None or len(outliers) > 0
 
-    def blocks(self) -> Iterator[tuple[int, Array, Array]]:
+    def blocks(self) -> Iterator[tuple[int, Array, Targets]]:
         for block in self._source.blocks(BLOCK):
             assert block.y is not None
-            y = self._target.apply(block.y[:, None], self.dtype)[:, 0]
+            targets = join_targets(block.y, block.row_noise)
+            targets = self._outliers.mark(targets, block.first_row + np.arange(len(targets)))
+            y = scaled_targets(targets, self._target, self.dtype)
             yield block.first_row, self._inputs.apply(block.X, self.dtype), y
             self._say(block.first_row + len(y))
 
     def in_memory(self) -> ArrayRows:
         """Read all rows into memory."""
-        X, y = np.empty((self.rows, self.columns), self.dtype), np.empty(self.rows, self.dtype)
+        X = np.empty((self.rows, self.columns), self.dtype)
+        y = np.empty((self.rows, 1 + COLUMNS) if self.noisy else self.rows, self.dtype)
         for first, inputs, targets in self.blocks():
             X[first : first + len(inputs)], y[first : first + len(targets)] = inputs, targets
         return ArrayRows(X, y)
@@ -68,8 +78,22 @@ class StoredRows:
     def __init__(self, store: ExpertStore) -> None:
         self._store = store
         (self.rows, self.columns), self.dtype = store.X.shape, store.X.dtype
+        self.noisy = store.row_noise is not None
 
-    def blocks(self) -> Iterator[tuple[int, Array, Array]]:
+    def blocks(self) -> Iterator[tuple[int, Array, Targets]]:
         for start in range(0, self.rows, BLOCK):
-            X, y = self._store.gather(slice(start, start + BLOCK))
-            yield start, X, y
+            rows = slice(start, start + BLOCK)
+            X, y = self._store.gather(rows)
+            yield start, X, join_targets(y, self._store.noise_of(rows))
+
+
+def scaled_targets(targets: Targets, scaling: Scaling, dtype: np.dtype[Any]) -> Targets:
+    """Targets in the model's units: variances are divided by the square of the target's scale."""
+    y = scaling.apply(targets.reshape(len(targets), -1)[:, :1], dtype)[:, 0]
+    if targets.ndim == 1:
+        return y
+    row_noise = targets[:, 1:].copy()
+    with np.errstate(over="ignore"):
+        row_noise[:, ADDED] = row_noise[:, ADDED] / scaling.scale[0] / scaling.scale[0]
+    largest = float(np.finfo(dtype).max) * LARGEST_SHARE
+    return join_targets(y, np.minimum(row_noise, largest).astype(dtype))

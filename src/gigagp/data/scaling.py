@@ -21,7 +21,7 @@ class Moments:
     """
 
     def __init__(self, first: Array) -> None:
-        self.count = 0
+        self.count: float = 0  # of rows, or the sum of their weights
         self._first = first.astype(float)
         self.low, self.high = self._first.copy(), self._first.copy()
         self._step, self._mean, self._square = (np.zeros(len(first)) for _ in range(3))
@@ -33,8 +33,8 @@ class Moments:
             moments.add(X[start : start + BLOCK])
         return moments
 
-    def add(self, block: Array) -> None:
-        """One more block of rows. Parts are joined as in Chan, Golub & LeVeque (1979)."""
+    def add(self, block: Array, weights: Array | None = None) -> None:
+        """One more block of rows, which may have weights. Parts are joined as in Chan, Golub & LeVeque (1979)."""
         columns = np.ascontiguousarray(block.T, dtype=float)
         np.minimum(self.low, columns.min(axis=1), out=self.low)
         np.maximum(self.high, columns.max(axis=1), out=self.high)
@@ -42,9 +42,15 @@ class Moments:
         step = np.maximum(self._step, np.abs(half).max(axis=1))
         unit = np.where(step > 0, step, 1.0)
         half /= unit[:, None]
-        mean = half.mean(axis=1)
-        square = np.square(half - mean[:, None]).sum(axis=1)
-        n, m = self.count, columns.shape[1]
+        if weights is None:
+            m: float = columns.shape[1]
+            mean = half.mean(axis=1)
+            square = np.square(half - mean[:, None]).sum(axis=1)
+        else:
+            m = float(weights.sum())
+            mean = (half * weights).sum(axis=1) / m
+            square = (weights * np.square(half - mean[:, None])).sum(axis=1)
+        n = self.count
         shrink = self._step / unit
         before = self._mean * shrink
         self._square = self._square * shrink**2 + square + (mean - before) ** 2 * (n * m / (n + m))
@@ -59,7 +65,7 @@ class Moments:
     @classmethod
     def from_state(cls, state: Array) -> Moments:
         moments = cls(state[1])
-        moments.count = int(state[0, 0])
+        moments.count = float(state[0, 0])
         _, _, moments.low, moments.high, moments._step, moments._mean, moments._square = state
         return moments
 

@@ -1,7 +1,8 @@
 """The expert store: the rows, sorted by leaf, that every expert reads and none changes. In memory or in a folder.
 
-A folder holds X.npy, y.npy, the cells they are sorted by, and manifest.json, which is written last: without it there
-is no store. Rows are written one after the other, and mapped into memory to be read.
+A folder holds X.npy, y.npy, row_noise.npy where rows differ in noise, the cells they are sorted by, and manifest.json,
+which is written last: without it there is no store. Rows are written one after the other, and mapped into memory to be
+read.
 """
 
 from __future__ import annotations
@@ -20,14 +21,21 @@ from gigagp.arrays import Array
 from gigagp.data import folders
 from gigagp.data.array_files import ArrayFile, ArrayFiles, write_lists
 from gigagp.data.row_lists import RowLists
+from gigagp.linalg.row_noise import COLUMNS
 
 FORMAT = "gigagp-store"
-VERSION = 1
+VERSION = 2  # of a store with row noise; other stores are as in version 1
 DTYPES = ("float32", "float64")
+ROW_NOISE = "row_noise"  # name of the file with the row noise, which only stores with such noise have
 _MANIFEST = "manifest.json"
 _RELEASE = 256 << 20  # bytes of mapped pages after which they are released
 _BLOCK = 1 << 24  # bytes of rows per block
 _WINDOW = 1 << 21  # bytes that the system may map around each position that is read
+
+
+# Targets on their way into a store: one number per row or, where rows differ in noise, three: the target, the factor of
+# the noise and the added variance.
+Targets = Array
 
 
 @dataclass(frozen=True)
@@ -62,21 +70,28 @@ class MappedFile:
 
 
 class ExpertStore:
-    """Scaled inputs and targets in storage order, read-only. Experts share rows by index; rows are never copied."""
+    """Scaled inputs and targets in storage order, read-only. Experts share rows by index; rows are never copied.
 
-    def __init__(self, X: Array, y: Array, keeper: Any = None, release: int = _RELEASE) -> None:
-        self._maps = [m for a in (X, y) if isinstance(m := getattr(a, "_mmap", None), mmap.mmap)]
-        self.files = tuple(MappedFile.of(a) for a in (X, y) if isinstance(a, np.memmap))
+    row_noise : factor of the noise and added variance of each row (`linalg.row_noise`); None where all noise is equal
+    """
+
+    def __init__(
+        self, X: Array, y: Array, row_noise: Array | None = None, keeper: Any = None, release: int = _RELEASE
+    ) -> None:
+        arrays = [a for a in (X, y, row_noise) if a is not None]
+        self._maps = [m for a in arrays if isinstance(m := getattr(a, "_mmap", None), mmap.mmap)]
+        self.files = tuple(MappedFile.of(a) for a in arrays if isinstance(a, np.memmap))
         self.X, self.y = frozen(np.asarray(X)), frozen(np.asarray(y))
+        self.row_noise = None if row_noise is None else frozen(np.asarray(row_noise))
         self.keeper = keeper  # an object that must exist as long as the store: its temporary folder
         self._limit, self._touched = release, 0
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ExpertStore, (self.X, self.y)  # read-only again after unpickling
+        return ExpertStore, (self.X, self.y, self.row_noise)  # read-only again after unpickling
 
     @classmethod
-    def in_memory(cls, X: Array, y: Array, order: Array) -> ExpertStore:
-        return cls(np.ascontiguousarray(X[order]), np.ascontiguousarray(y[order]))
+    def in_memory(cls, X: Array, targets: Targets, order: Array) -> ExpertStore:
+        return cls(np.ascontiguousarray(X[order]), *split_targets(targets[order]))
 
     @property
     def mapped(self) -> bool:
@@ -104,15 +119,28 @@ class ExpertStore:
         places : how many runs of rows they are, where around each run more may have been mapped
         """
         if self._maps:
-            self._touched += rows * (self.X.shape[1] + 1) * self.X.itemsize + 2 * _WINDOW * places
+            self._touched += rows * self._numbers_per_row * self.X.itemsize + 2 * _WINDOW * places
             if self._touched > self._limit:
                 self.release()
 
+    @property
+    def _numbers_per_row(self) -> int:
+        return int(self.X.shape[1] + 1 + (0 if self.row_noise is None else COLUMNS))
+
+    def noise_of(self, rows: slice | Array) -> Array | None:
+        """The row noise of some rows; None where all rows have the same noise."""
+        return None if self.row_noise is None else frozen(self.row_noise[rows])
+
+    def targets_of(self, rows: slice | Array) -> Array:
+        """Targets of some rows and, where rows differ in noise, their row noise: see `Targets`."""
+        return join_targets(self.y[rows], self.noise_of(rows))
+
     def blocks(self) -> Iterator[tuple[Array, Array]]:
-        """All rows, some MB at a time; of mapped ones no more than that is in memory."""
+        """Inputs and `Targets` of all rows, some MB at a time; of mapped ones no more than that is in memory."""
         step = max(1, _BLOCK // (self.X.itemsize * (self.X.shape[1] + 1)))
         for start in range(0, len(self.y), step):
-            yield self.gather(slice(start, start + step))
+            rows = slice(start, start + step)
+            yield self.gather(rows)[0], self.targets_of(rows)
             self.release()
 
     def release(self) -> None:
@@ -120,6 +148,17 @@ class ExpertStore:
         self._touched = 0
         for mapped in self._maps:
             mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def join_targets(y: Array, row_noise: Array | None) -> Targets:
+    return y if row_noise is None else np.column_stack([y, row_noise])
+
+
+def split_targets(targets: Targets) -> tuple[Array, Array | None]:
+    """The target of each row, and the row noise where there is one."""
+    if targets.ndim == 1:
+        return np.ascontiguousarray(targets), None
+    return np.ascontiguousarray(targets[:, 0]), np.ascontiguousarray(targets[:, 1:])
 
 
 def frozen(array: Array) -> Array:
@@ -131,39 +170,46 @@ def frozen(array: Array) -> Array:
 class MemoryWriter:
     """Takes rows in storage order and keeps them in memory."""
 
-    def __init__(self, rows: int, columns: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, rows: int, columns: int, dtype: np.dtype[Any], noisy: bool = False) -> None:
         self._X, self._y, self._filled = np.empty((rows, columns), dtype), np.empty(rows, dtype), 0
+        self._row_noise = np.empty((rows, COLUMNS), dtype) if noisy else None
 
-    def append(self, X: Array, y: Array) -> None:
-        end = self._filled + len(X)
+    def append(self, X: Array, targets: Targets) -> None:
+        end, (y, row_noise) = self._filled + len(X), split_targets(targets)
         self._X[self._filled : end], self._y[self._filled : end] = X, y
+        if self._row_noise is not None:
+            self._row_noise[self._filled : end] = row_noise
         self._filled = end
 
     def finish(self) -> ExpertStore:
         assert self._filled == len(self._y)
-        return ExpertStore(self._X, self._y)
+        return ExpertStore(self._X, self._y, self._row_noise)
 
 
 class FolderWriter:
-    """Takes rows in storage order and writes them to a folder."""
+    """Takes rows in storage order and writes them to a folder. `noisy`: whether rows differ in noise."""
 
-    def __init__(self, folder: Path, rows: int, columns: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, folder: Path, rows: int, columns: int, dtype: np.dtype[Any], noisy: bool = False) -> None:
         self._folder = folder
         self._files = [
             ArrayFile(folder / "X.npy", (rows, columns), dtype),
             ArrayFile(folder / "y.npy", (rows,), dtype),
         ]
+        if noisy:
+            self._files.append(ArrayFile(folder / f"{ROW_NOISE}.npy", (rows, COLUMNS), dtype))
 
-    def append(self, X: Array, y: Array) -> None:
-        for file, part in zip(self._files, (X, y), strict=True):
+    def append(self, X: Array, targets: Targets) -> None:
+        parts = [X, *(part for part in split_targets(targets) if part is not None)]
+        for file, part in zip(self._files, parts, strict=True):
             file.append(part)
 
     def finish(self, cells: RowLists, source: str) -> None:
         """Complete the store with its cells and its manifest; `source` is the fingerprint of the data."""
         rows, columns = self._files[0].shape
+        version = VERSION if len(self._files) > 2 else 1
         content = {"rows": rows, "columns": columns, "dtype": self._files[0].dtype.name, "source": source}
         content |= {"cells": len(cells), "files": self.close() | write_lists(self._folder, "cells", cells)}
-        folders.write_manifest(self._folder / _MANIFEST, {"format": FORMAT, "version": VERSION, **content})
+        folders.write_manifest(self._folder / _MANIFEST, {"format": FORMAT, "version": version, **content})
 
     def close(self) -> dict[str, Any]:
         """The rows' entries in a manifest."""
@@ -181,16 +227,19 @@ class FolderWriter:
 def write_rows(folder: Path, store: ExpertStore) -> dict[str, Any]:
     """The rows of a store, and their entries in a manifest."""
     rows, columns = store.X.shape
-    with FolderWriter(folder, rows, columns, store.X.dtype) as writer:
-        for X, y in store.blocks():
-            writer.append(X, y)
+    with FolderWriter(folder, rows, columns, store.X.dtype, store.row_noise is not None) as writer:
+        for X, targets in store.blocks():
+            writer.append(X, targets)
         return writer.close()
 
 
 def read_rows(files: ArrayFiles, rows: int, columns: int, dtype: str, verify: bool, keeper: Any = None) -> ExpertStore:
     """A store of the rows that lie in a folder, mapped into memory."""
-    X = files.map("X", (rows, columns), dtype, verify)
-    return ExpertStore(X, files.map("y", (rows,), dtype, verify), keeper)
+    X, y = files.map("X", (rows, columns), dtype, verify), files.map("y", (rows,), dtype, verify)
+    row_noise = files.map(ROW_NOISE, (rows, COLUMNS), dtype, verify) if ROW_NOISE in files else None
+    if verify and row_noise is not None and row_noise.min() < 0:
+        raise folders.damaged(files.path(ROW_NOISE), "it has negative numbers")
+    return ExpertStore(X, y, row_noise, keeper)
 
 
 def open_store(folder: Path, verify: bool = True, keeper: Any = None) -> tuple[ExpertStore, RowLists]:

@@ -1,4 +1,4 @@
-"""Where the work is done: serial defines correct, the others must match it bit for bit."""
+"""Engines: where experts are computed. The serial engine defines what is correct; the others match it bit for bit."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def open_engine(engine: Place, n_jobs: int | None) -> AbstractContextManager[Eng
     except InvalidParameter as error:
         more = "or the address of a Dask scheduler, such as tcp://host:8786, or a Dask client"
         raise InvalidParameter(f"{error}; {more}") from None
-    made: Engine = maker()
-    return made
+    opened: Engine = maker()
+    return opened
 
 
 def is_client(engine: Place) -> bool:
     """Whether this is a Dask client; Dask is not imported to find out."""
-    found = sys.modules.get("distributed")
-    return found is not None and isinstance(engine, found.Client)
+    distributed = sys.modules.get("distributed")
+    return distributed is not None and isinstance(engine, distributed.Client)
 
 
 def _processes(workers: int) -> Engine:

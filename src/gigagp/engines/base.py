@@ -26,6 +26,11 @@ R = TypeVar("R")
 # Units of work a sum is cut into: enough to keep many workers even, and independent of their number.
 _UNITS = 64
 _TOGETHER = 64  # leaves in one call: enough for Python to cost little, few enough for their values to be small
+_BUNDLES = 4  # bundles per worker into which the remaining units would be divided
+
+# (leaf, inputs, targets, workspace) -> what the leaf says of its rows; where rows differ in noise, their row noise is a
+# fifth argument
+LeafValue = Callable[..., V]
 
 _own = threading.local()
 
@@ -45,13 +50,14 @@ class OverLeaves(Generic[V]):
     store: ExpertStore
     lists: RowLists
     leaves: Array | None  # the leaf at each place of the tree; None: they are the same
-    value: Callable[[int, Array, Array, Workspace], V]
+    value: LeafValue[V]
 
     def __call__(self, place: int, work: Workspace) -> V:
         leaf = self.leaf(place)
-        X, y = self.store.read(self.lists, leaf)
+        rows = self.lists.rows(leaf)
+        X, y = self.store.gather(rows)
         with naming(leaf):
-            return self.value(leaf, X, y, work)
+            return self.value(leaf, X, y, work, *_row_noise(self.store, rows))
 
     def each(self, places: range, work: Workspace) -> Iterator[V]:
         """The values of consecutive places, in order."""
@@ -69,9 +75,8 @@ class OverLeaves(Generic[V]):
 
 
 def each_run(
-    value: Callable[[int, Array, Array, Workspace], V], leaves: Array, store: ExpertStore, starts: Array, ends: Array,
-    work: Workspace,
-) -> Iterator[V]:  # fmt: skip
+    value: LeafValue[V], leaves: Array, store: ExpertStore, starts: Array, ends: Array, work: Workspace
+) -> Iterator[V]:
     """What each leaf says of its rows, starts[i] .. ends[i] of the store, in order.
 
     A value may have a method `several`, which takes many leaves in one call and returns None for those that must be
@@ -80,16 +85,23 @@ def each_run(
     several = getattr(value, "several", None)
     for begin in range(0, len(leaves), _TOGETHER):
         part = slice(begin, begin + _TOGETHER)
-        known = [None] * len(leaves[part])
+        results = [None] * len(leaves[part])
         if several is not None:
-            known = several(store.X, store.y, starts[part], ends[part], work)
-            store.touched(int((ends[part] - starts[part]).sum()), places=len(known))
-        for leaf, first, end, result in zip(leaves[part].tolist(), starts[part], ends[part], known, strict=True):
+            results = several(store.X, store.y, starts[part], ends[part], work, *_row_noise(store, slice(None)))
+            store.touched(int((ends[part] - starts[part]).sum()), places=len(results))
+        for leaf, first, end, result in zip(leaves[part].tolist(), starts[part], ends[part], results, strict=True):
             if result is None:
-                X, y = store.gather(slice(int(first), int(end)))
+                rows = slice(int(first), int(end))
+                X, y = store.gather(rows)
                 with naming(leaf):
-                    result = value(leaf, X, y, work)  # noqa: PLW2901
+                    result = value(leaf, X, y, work, *_row_noise(store, rows))  # noqa: PLW2901
             yield result
+
+
+def _row_noise(store: ExpertStore, rows: slice | Array) -> tuple[Array, ...]:
+    """The last argument of a leaf's value, which is passed only where rows differ in noise."""
+    row_noise = store.noise_of(rows)
+    return () if row_noise is None else (row_noise,)
 
 
 @contextmanager
@@ -120,6 +132,7 @@ class Engine(ABC):
     """A place to compute. Results never depend on the engine or on its number of workers."""
 
     reads_files = False  # whether its workers need the expert store to be in a folder
+    workers = 1
 
     @abstractmethod
     def map(self, function: Callable[[T, Workspace], R], tasks: Iterable[T], together: int = 1) -> Iterator[R]:
@@ -131,10 +144,19 @@ class Engine(ABC):
     def sum(self, tree: Tree, leaf_value: Callable[[int, Workspace], V]) -> V:
         """The sum of leaf_value over all leaves, formed on the workers below a cut of the tree and here above it."""
         units = tree.cut(_UNITS)
-        size = -(-len(units) // (2 * _UNITS))
-        bundles = [units[i : i + size] for i in range(0, len(units), size)]
-        results = (value for values in self.map(_AddUp(leaf_value), bundles) for value in values)
+        results = (value for values in self.map(_AddUp(leaf_value), self._bundles(tree, units)) for value in values)
         return tree.root.sum(lambda _: next(results), units[0].depth)
+
+    def _bundles(self, tree: Tree, units: list[Node]) -> Iterator[list[Node]]:
+        """Consecutive units for one worker at a time: large bundles first, single units last.
+
+        Leaves of one bundle are computed in one call, and with small bundles at the end workers finish together.
+        """
+        most = max(1, _TOGETHER * len(units) // tree.n_leaves)
+        while units:
+            size = min(most, -(-len(units) // (_BUNDLES * self.workers)))
+            yield units[:size]
+            units = units[size:]
 
     @property
     def local(self) -> Engine:

@@ -35,8 +35,8 @@ from gigagp.tree import Division, Tree, V, divide
 T = TypeVar("T")
 R = TypeVar("R")
 
-_SHARDS_PER_THREAD = 4  # small shards, so that fast and slow workers can have different numbers of them
-_MOST_SHARDS = 2000
+SHARDS_PER_THREAD = 4  # small shards, so that fast and slow workers can have different numbers of them
+MOST_SHARDS = 2000  # of a cluster: its scheduler handles every task
 _BUNDLES_AHEAD = 3  # bundles of tasks per thread that are submitted before their results are read
 _CONNECT_SECONDS = 10  # seconds for a scheduler to answer
 # Settings of a cluster on this machine; docs/clusters.md says how to set them where a scheduler is started.
@@ -58,7 +58,7 @@ class DaskEngine(Engine):
 
     def __init__(self, client: Client, folder: str | Path | None = None, n_jobs: int = 1) -> None:
         if client.asynchronous:
-            raise InvalidParameter("an asynchronous Dask client cannot be waited for; use Client(asynchronous=False)")
+            raise InvalidParameter("asynchronous Dask clients are not supported; use Client(asynchronous=False)")
         self.client, self.folder, self.n_jobs = client, folder, worker_count(n_jobs)
         self._cluster = DaskCluster(client)
         self._owned: list[Client | LocalCluster] = []
@@ -228,7 +228,7 @@ class DaskEngine(Engine):
 
     def _divide(self, tree: Tree) -> Division:
         threads = sum(self._cluster.threads().values())
-        return divide(tree, min(_SHARDS_PER_THREAD * threads, _MOST_SHARDS, tree.n_leaves))
+        return divide(tree, min(SHARDS_PER_THREAD * threads, MOST_SHARDS, tree.n_leaves))
 
     def _add_up(self, name: str, division: Division, parts: list[Future]) -> Future:
         """The sums of inner nodes, each computed on a worker from the sums of the node's children."""

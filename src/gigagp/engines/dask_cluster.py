@@ -19,7 +19,7 @@ _PATIENCE = 60  # seconds without any worker after which we give up
 _NOTICE_SECONDS = 0.5  # seconds in which a client notices that its scheduler is gone
 _LOOK_SECONDS = 2  # seconds of waiting for a result after which we look at the workers
 _IDLE_LOOKS = 2  # consecutive looks at idle workers after which a task counts as forgotten by the scheduler
-_START = "start some, and repeat the call: with fit(..., checkpoint=folder) it goes on where it was"
+_START = "start some, and repeat the call: with fit(..., checkpoint=folder) it continues where it stopped"
 _MEMORY = "give workers more of it, or use more workers or smaller leaves"
 
 
@@ -55,7 +55,7 @@ class DaskCluster:
                 raise
             raise WorkerLost(
                 "the Dask scheduler is gone; start it and its workers, and repeat the call: with "
-                "fit(..., checkpoint=folder) it goes on where it was"
+                "fit(..., checkpoint=folder) it continues where it stopped"
             ) from error
 
     def threads(self) -> dict[str, int]:
@@ -111,8 +111,8 @@ class DaskCluster:
                 if failures == _ATTEMPTS:
                     self.check_workers()  # a worker that joined late may lack the package
                     raise WorkerLost(
-                        f"workers died again and again over {name!r}{experts(str(killed.task))}, the last at "
-                        f"{killed.last_worker.address}: most often for want of memory: {_MEMORY}"
+                        f"workers died repeatedly while they computed {name!r}{experts(str(killed.task))}, the last at "
+                        f"{killed.last_worker.address}; the usual cause is a lack of memory: {_MEMORY}"
                     ) from None
             except CancelledError:
                 failures += 1
@@ -120,11 +120,11 @@ class DaskCluster:
                     raise
             except MemoryError as error:
                 where = ", ".join(getattr(error, "__notes__", ()))
-                raise WorkerLost(f"a worker is out of memory over {name!r} {where}: {_MEMORY}") from error
+                raise WorkerLost(f"a worker ran out of memory in {name!r} {where}: {_MEMORY}") from error
             except ForgottenTask:
                 pass
             future = resubmit()
-        raise WorkerLost(f"the scheduler cancelled {name!r} again and again; look at its log")
+        raise WorkerLost(f"the scheduler cancelled {name!r} repeatedly; see its log")
 
     def _wait(self, future: Future) -> Any:
         """The result of a task, as long as there are workers that may compute it."""
@@ -139,7 +139,7 @@ class DaskCluster:
             if processing:
                 last_seen = time.monotonic()
             elif time.monotonic() - last_seen > _PATIENCE:
-                raise WorkerLost(f"all workers are lost, and for {_PATIENCE} s none has come; {_START}")
+                raise WorkerLost(f"all workers are lost, and no new one has joined for {_PATIENCE} s; {_START}")
             ours = any(self._run in str(key) for keys in processing.values() for key in keys)
             idle_looks = idle_looks + 1 if not ours and any(not keys for keys in processing.values()) else 0
             if idle_looks == _IDLE_LOOKS:

@@ -52,7 +52,7 @@ class LoadedShards:
 
     def load_all(self) -> None:
         threads = self._cluster.threads()
-        workers = _assign([len(spec.leaves) for spec in self.specs], threads)
+        workers = assign_shards([len(spec.leaves) for spec in self.specs], threads)
         self.shards = [self._load(packed, worker) for packed, worker in zip(self._packed, workers, strict=True)]
         self._workers = set(threads)
 
@@ -95,7 +95,7 @@ def subtrees_of_shards(division: Division) -> list[list[Node]]:
     return [shares[unit] for unit in sorted(shares)]
 
 
-def _assign(sizes: list[int], threads: dict[str, int]) -> list[str]:
+def assign_shards(sizes: list[int], threads: dict[str, int]) -> list[str]:
     """A worker for each shard: the largest shard first, to the worker with the least load per thread."""
     workers = dict.fromkeys(range(len(sizes)), "")
     loads = [(0.0, i, worker) for i, worker in enumerate(threads)]  # a heap

@@ -74,9 +74,9 @@ class ProcessesEngine(Engine):
                     return
                 yield from self._result(packed, ahead)
         finally:
-            for sent in ahead:
-                if sent.future is not None:
-                    sent.future.cancel()
+            for bundle in ahead:
+                if bundle.future is not None:
+                    bundle.future.cancel()
 
     def _depot_in_use(self) -> Depot:
         if self._depot is None:
@@ -95,20 +95,20 @@ class ProcessesEngine(Engine):
         """The results of the first batch; where a worker died, a new pool repeats all batches that were submitted."""
         for _ in range(_ATTEMPTS):
             try:
-                for sent in ahead:
-                    if sent.future is None:
-                        sent.future = self._submit(packed, sent.content)
+                for bundle in ahead:
+                    if bundle.future is None:
+                        bundle.future = self._submit(packed, bundle.content)
                 assert ahead[0].future is not None
                 result = ahead[0].future.result()
                 ahead.popleft()
                 return result
             except BrokenProcessPool:
                 self._stop()
-                for sent in ahead:
-                    sent.future = None
+                for bundle in ahead:
+                    bundle.future = None
         raise WorkerLost(
-            f"worker processes died {_ATTEMPTS} times in a row over the same experts: most often the machine is out of "
-            "memory; use fewer workers (n_jobs) or smaller leaves, or see the system's log"
+            f"worker processes died {_ATTEMPTS} times in a row while they computed the same experts; usually "
+            "the machine is out of memory; use fewer workers (n_jobs) or smaller leaves, or see the system's log"
         )
 
     def _stop(self) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.data.row_lists import Runs
 from gigagp.data.store import ExpertStore, MappedFile, frozen
-from gigagp.engines.base import OverLeaves, each_run
+from gigagp.engines.base import LeafValue, OverLeaves, each_run
 from gigagp.engines.transport import mapped_store
 from gigagp.linalg.workspace import Workspace
 from gigagp.tree import Node, Tree, V
@@ -29,19 +29,21 @@ class Shard:
 
     X: Array
     y: Array
+    row_noise: Array | None
     starts: Array
     leaves: Array
     subtrees: tuple[Levels, ...]
     checksum: int
 
-    def sums(self, value: Callable[[int, Array, Array, Workspace], V], work: Workspace) -> list[V]:
+    def sums(self, value: LeafValue[V], work: Workspace) -> list[V]:
         """The sum over each of the subtrees."""
-        store = ExpertStore(self.X, self.y)  # read-only, also where a shard came from another worker
+        store = ExpertStore(self.X, self.y, self.row_noise)  # read-only, also where a shard came from another worker
         values = each_run(value, self.leaves, store, self.starts[:-1], self.starts[1:], work)
         return sums_below(self.subtrees, lambda _: next(values))
 
     def __sizeof__(self) -> int:  # what the scheduler counts
-        return int(self.X.nbytes + self.y.nbytes + self.starts.nbytes)
+        noise = 0 if self.row_noise is None else self.row_noise.nbytes
+        return int(self.X.nbytes + self.y.nbytes + noise + self.starts.nbytes)
 
 
 def sums_below(subtrees: tuple[Levels, ...], of_leaf: Callable[[int], V]) -> list[V]:
@@ -81,8 +83,13 @@ class ShardFiles:
         for file in self.files:
             file.check()
         store = mapped_store(self.files)
-        wanted = slice(int(self.starts[0]), int(self.starts[-1])) if self.rows is None else self.rows
-        X, y = (np.array(part) for part in store.gather(wanted))
+        rows = slice(int(self.starts[0]), int(self.starts[-1])) if self.rows is None else self.rows
+        X, y = (np.array(part) for part in store.gather(rows))
+        of_rows = store.noise_of(rows)
+        row_noise = None if of_rows is None else frozen(np.array(of_rows))
         store.release()
-        checksum = zlib.crc32(y.view(np.uint8).data, zlib.crc32(X.reshape(-1).view(np.uint8).data))
-        return Shard(frozen(X), frozen(y), self.starts - self.starts[0], self.leaves, self.subtrees, checksum)
+        checksum = 0
+        for part in (X, y) if row_noise is None else (X, y, row_noise):
+            checksum = zlib.crc32(part.reshape(-1).view(np.uint8).data, checksum)
+        starts = self.starts - self.starts[0]
+        return Shard(frozen(X), frozen(y), row_noise, starts, self.leaves, self.subtrees, checksum)

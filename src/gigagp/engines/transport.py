@@ -18,6 +18,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
+from gigagp.arrays import Array
 from gigagp.data import folders
 from gigagp.data.store import ExpertStore, MappedFile
 
@@ -50,15 +51,15 @@ class Depot:
 
     def send(self, value: Any) -> Path:
         """The folder of a value, which is written at the first call."""
-        sent = self._sent.get(id(value))
-        if sent is not None and sent[0]() is value:
-            return sent[1]
+        entry = self._sent.get(id(value))
+        if entry is not None and entry[0]() is value:
+            return entry[1]
         path, key = self.folder / f"{self._count:06d}", id(value)
         self._count += 1
         path.mkdir()
         needs: list[Any] = []
         if isinstance(value, ExpertStore):
-            for name, array in (("X", value.X), ("y", value.y)):
+            for name, array in _arrays(value).items():
                 np.save(path / f"{name}.npy", array, allow_pickle=False)
         else:
             packed = self.pack(value, within=True)
@@ -73,13 +74,21 @@ class Depot:
             return store.files
         folder = self.send(store)
         if folder not in self._files:  # their state is kept: a file that changes later is refused
-            self._files[folder] = tuple(MappedFile.of(np.load(folder / f"{n}.npy", mmap_mode="r")) for n in ("X", "y"))
+            self._files[folder] = tuple(
+                MappedFile.of(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in _arrays(store)
+            )
         return self._files[folder]
 
     def _forget(self, key: int) -> None:
         _, path, _ = self._sent.pop(key)
         self._files.pop(path, None)
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _arrays(store: ExpertStore) -> dict[str, Array]:
+    """The arrays of a store in the order of its files."""
+    arrays = {"X": store.X, "y": store.y}
+    return arrays if store.row_noise is None else {**arrays, "row_noise": store.row_noise}
 
 
 class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
@@ -118,8 +127,8 @@ def unpack_once(data: bytes) -> Any:
 @lru_cache(maxsize=_CACHED_VALUES)
 def mapped_store(files: tuple[MappedFile, ...]) -> ExpertStore:
     """The expert store in these files, mapped into this process."""
-    X, y = (file.open() for file in files)
-    return ExpertStore(X, y)
+    X, y, *others = (file.open() for file in files)
+    return ExpertStore(X, y, others[0] if others else None)
 
 
 @lru_cache(maxsize=_CACHED_VALUES)

@@ -1,4 +1,4 @@
-"""How many workers an engine has: n_jobs, as every engine, the estimator and the command line understand it."""
+"""The number of workers, n_jobs, as every engine, the estimator and the command line interpret it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check_workers(n_jobs: int | None, name: str = "n_jobs") -> None:
 
 
 def worker_count(n_jobs: int | None, name: str = "n_jobs") -> int:
-    """The number of workers that n_jobs stands for."""
+    """The number of workers that n_jobs means."""
     check_workers(n_jobs, name)
     if n_jobs is None or n_jobs == -1:
         return int(joblib.cpu_count())  # the cores this process may use: affinity and container limits count

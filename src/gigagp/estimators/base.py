@@ -1,15 +1,15 @@
-"""Base class of the estimators: fitting, prediction to files, evaluation, saving, loading and fitted attributes."""
+"""Base class of the estimators: fitting, prediction to files, evaluation, saving and loading."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gigagp import memory
@@ -17,29 +17,25 @@ from gigagp.arrays import Array
 from gigagp.combine import rule
 from gigagp.data.sources import Encoding, Rows, Share, open_rows
 from gigagp.data.validation import check_columns, check_finite
-from gigagp.engines import Engine, check_workers, is_client
+from gigagp.engines import check_workers, is_client
 from gigagp.errors import InvalidInput, InvalidParameter
-from gigagp.estimators.input_rows import array_rows, is_source
+from gigagp.estimators.fitted_attributes import FittedAttributes
+from gigagp.estimators.input_rows import array_rows, check_options_of_sources, is_source
 from gigagp.estimators.user_warnings import warn_user
 from gigagp.fit import settings
 from gigagp.fit.checkpoint import Checkpoint
 from gigagp.fit.fitting import fit_model
 from gigagp.fit.settings import FitSettings
 from gigagp.fit.training import summed_evidence
-from gigagp.kernels import Kernel
 from gigagp.model.distribution import Shape
 from gigagp.model.evaluation import BlockListener, Evaluation, evaluate
 from gigagp.model.fingerprint import described, fingerprint
-from gigagp.model.fit_report import FitReport
 from gigagp.model.loading import load_model
 from gigagp.model.model import Model
 from gigagp.model.predictor import Predictor
 from gigagp.model.saving import save_model
-from gigagp.model.summary import summary_html
-from gigagp.model.units import Units
 from gigagp.partition import partitioner
 from gigagp.progress import Listener, make_listener
-from gigagp.tree import Tree
 
 if TYPE_CHECKING:
     from gigagp.model.prediction_files import PredictionReport
@@ -48,14 +44,14 @@ _BYTES_PER_SCORED_ROW = 128  # memory that scoring needs per row
 _WITHOUT_EFFECT = {"engine", "n_jobs", "memory", "verbose"}  # settings that do not change the model
 
 
-class HGPEstimator(BaseEstimator):  # type: ignore[misc]
+class HGPEstimator(FittedAttributes):  # type: ignore[misc]
     """Base class of the scikit-learn estimators: the constructor stores parameters, `fit` sets `model_`."""
 
     def fit(
-        self, X: Any, y: Any = None, *, features: Any = None, drop: Any = (), categorical: Any = (),
-        missing: str = "error", store: str | os.PathLike[str] | None = None,
-        checkpoint: str | os.PathLike[str] | None = None, share: Share | None = None,
-        progress: Listener | None = None,
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, noise_std: Any = None, learn_noise: bool = True,
+        features: Any = None, drop: Any = (), categorical: Any = (), missing: str = "error",
+        store: str | os.PathLike[str] | None = None, checkpoint: str | os.PathLike[str] | None = None,
+        share: Share | None = None, progress: Listener | None = None,
     ) -> Self:  # fmt: skip
         """Fit the model: divide the rows among experts and train the kernel parameters that they share.
 
@@ -66,6 +62,14 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
             glob), CSV or CSV.gz file; also addresses that pyarrow supports, such as s3://.
         y : array or str
             The targets, or the name of their column in X.
+        sample_weight : array or str
+            The weight w of each row, or the name of its column: the row's noise variance is divided by w, as if the
+            row had been given w times, with independent noise. A row of weight zero is left out.
+        noise_std : array or str
+            The known standard deviation of the noise of each row's target, in the target's units, or the name of its
+            column. Its square is added to the noise variance that is learnt.
+        learn_noise : bool
+            False if the rows have no noise but the known one: then no noise variance is learnt.
         features, drop, categorical : names of columns
             Columns to use, to leave out, and to encode as one 0/1 column per category.
         missing : {"error", "drop"}
@@ -86,27 +90,34 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
         memory.budget(fit_settings.memory)
         check_workers(fit_settings.n_jobs)
         seed = settings.seed(fit_settings.random_state)
+        learn_noise = settings.switch("learn_noise", learn_noise)
+        if not learn_noise and noise_std is None:
+            raise InvalidParameter("learn_noise=False needs noise_std=, the known noise of each row")
         if store is not None and checkpoint is not None:
             raise InvalidParameter("pass store= or checkpoint=, not both: a checkpoint contains its own store")
         tell = make_listener(self.verbose, progress)
         with self._unharmed(), ExitStack() as open_files:
             if is_source(X, y):
                 rows = open_rows(
-                    X, y, features=features, drop=drop, categorical=categorical, missing=missing, share=share
-                )
+                    X, y, features=features, drop=drop, categorical=categorical, missing=missing, share=share,
+                    weights=sample_weight, deviations=noise_std,
+                )  # fmt: skip
                 encoding: Encoding | None = rows.encoding
                 names = tuple(map(str, rows.feature_names)) if rows.source.named else None
             else:
-                rows, encoding = array_rows(self, X, y, features, drop, categorical, missing, share), None
+                check_options_of_sources(features, drop, categorical, missing, share, (sample_weight, noise_std))
+                rows, encoding = array_rows(self, X, y, sample_weight, noise_std), None
                 names = tuple(map(str, self.feature_names_in_)) if hasattr(self, "feature_names_in_") else None
             saved_progress = None
             if checkpoint is not None:
                 identity, entropy = self._identity(rows, seed), int(seed.entropy)  # type: ignore[arg-type]
+                if not learn_noise:
+                    identity["learn_noise"] = "False"
                 saved_progress = open_files.enter_context(closing(Checkpoint(Path(checkpoint), identity, entropy)))
                 seed = np.random.SeedSequence(saved_progress.seed)
             model = fit_model(
                 rows, fit_settings, seed, store=store, checkpoint=saved_progress, encoding=encoding,
-                feature_names=names, tell=tell,
+                feature_names=names, tell=tell, learn_noise=learn_noise,
             )  # fmt: skip
             self._take(model)
         warn_user(model.report, model.units)
@@ -162,41 +173,6 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
             n_jobs=fit_settings.n_jobs,
         )
 
-    @property
-    def report_(self) -> FitReport:
-        """What happened during the fit."""
-        return self.model_.report
-
-    @property
-    def theta_(self) -> Array:
-        """Log-parameters of kernel and noise, in standardised units."""
-        return self.model_.theta
-
-    @property
-    def kernel_(self) -> Kernel:
-        """The kernel with its trained values."""
-        return self.model_.kernel
-
-    @property
-    def noise_variance_(self) -> float:
-        """The noise variance of y, in the user's units."""
-        return self.model_.noise_variance
-
-    @property
-    def tree_(self) -> Tree:
-        """The hierarchy above the experts."""
-        return self.model_.committee.tree
-
-    @property
-    def n_leaves_(self) -> int:
-        """The number of experts."""
-        return len(self.model_.cells)
-
-    @property
-    def units_(self) -> Units:
-        """Names of columns and target, and their scales."""
-        return self.model_.units
-
     def _predict(self, X: Any, with_variance: bool, latent: bool) -> tuple[Array, Array | None]:
         """Mean and standard deviation in the user's units."""
         predictor = self.predictor_
@@ -250,7 +226,7 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
         predictor = self.predictor_
         carried = prediction_files.bytes_of_kept(rows) + 32 * (2 + len(levels))
         with predictor.engine() as engine:
-            answer = _mean_and_deviation(predictor, engine, bool(latent))
+            answer = predictor.mean_and_deviation(engine, bool(latent))
             shape = Shape.gaussian() if latent else predictor.calibration.shape
             task = prediction_files.Task(
                 rows, answer, shape.quantile, levels, bool(latent), fingerprint(predictor.state()),
@@ -259,8 +235,9 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
             return prediction_files.predict_file(task, data, output, overwrite)
 
     def evaluate(
-        self, data: Any, target: Any = None, *, missing: str = "error", share: Share | None = None,
-        progress: Listener | None = None, each: BlockListener | None = None,
+        self, data: Any, target: Any = None, *, sample_weight: Any = None, noise_std: Any = None,
+        missing: str = "error", share: Share | None = None, progress: Listener | None = None,
+        each: BlockListener | None = None,
     ) -> Evaluation:  # fmt: skip
         """RMSE, NLPD, CRPS and coverage on data of any size whose target is known, in bounded memory.
 
@@ -270,6 +247,8 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
             As in `fit`.
         target : array or str
             The targets, or the name of their column. Default the column the model was fitted to.
+        sample_weight, noise_std : array or str
+            As in `fit`: each target has the noise of its row, by default that of a row of weight one.
         missing : {"error", "drop"}
             "drop" ignores rows with missing values, and counts them.
         share : Share
@@ -286,10 +265,13 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
             raise InvalidParameter(
                 "pass target=: the model was fitted to arrays, so the name of the target column is not known"
             )
-        rows = open_rows(data, target, encoding=self.model_.reading, missing=missing, share=share)
+        rows = open_rows(
+            data, target, encoding=self.model_.reading, missing=missing, share=share, weights=sample_weight,
+            deviations=noise_std,
+        )  # fmt: skip
         predictor = self.predictor_
         with predictor.engine() as engine:
-            answer = _mean_and_deviation(predictor, engine, latent=False)
+            answer = predictor.mean_and_deviation(engine)
             at_once = predictor.queries_at_once(memory.budget(self.memory), _BYTES_PER_SCORED_ROW)
             tell = make_listener(self.verbose, progress)
             return evaluate(rows, answer, predictor.calibration.shape, at_once, tell, each)
@@ -369,22 +351,3 @@ class HGPEstimator(BaseEstimator):  # type: ignore[misc]
         if is_client(self.engine):  # a client is a connection of this process; others connect by the address
             state = {**state, "engine": self.engine.scheduler.address}
         return state
-
-    def _html_repr(self) -> str:
-        """The diagram of scikit-learn and, if fitted, a summary of the model."""
-        diagram: str = super()._html_repr()
-        if not hasattr(self, "model_"):
-            return diagram
-        parameters = self.units_.parameters(self.kernel_, self.noise_variance_)
-        return diagram + summary_html(self.report_, self.tree_, parameters)
-
-
-def _mean_and_deviation(predictor: Predictor, engine: Engine, latent: bool) -> Callable[[Array], tuple[Array, Array]]:
-    """The predictions of a predictor as a function of the inputs alone."""
-
-    def predict(X: Array) -> tuple[Array, Array]:
-        mean, deviation = predictor.predict(X, engine, latent=latent)
-        assert deviation is not None
-        return mean, deviation
-
-    return predict

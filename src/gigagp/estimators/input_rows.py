@@ -9,9 +9,10 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
+from gigagp.arrays import Array
 from gigagp.data.sources import Rows, Share, open_rows
 from gigagp.data.validation import check_columns, check_finite, check_target
-from gigagp.errors import InvalidParameter, choose
+from gigagp.errors import InvalidInput, InvalidParameter, choose
 
 
 def is_source(X: Any, y: Any, tables: bool = False) -> bool:
@@ -21,17 +22,18 @@ def is_source(X: Any, y: Any, tables: bool = False) -> bool:
     return named or isinstance(X, str | os.PathLike)
 
 
-def array_rows(
-    estimator: BaseEstimator,
-    X: Any,
-    y: Any,
-    features: Any,
-    drop: Any,
-    categorical: Any,
-    missing: str,
-    share: Share | None,
-) -> Rows:
-    """The rows of arrays or data frames, after the checks of scikit-learn."""
+def check_options_of_sources(
+    features: Any, drop: Any, categorical: Any, missing: str, share: Share | None, numbers: tuple[Any, ...]
+) -> None:
+    """Raise InvalidParameter for options that only tables and files with named columns have.
+
+    numbers : weights and noise, which may be given by the names of their columns there
+    """
+    for name, value in zip(("sample_weight", "noise_std"), numbers, strict=True):
+        if isinstance(value, str):
+            raise InvalidParameter(
+                f"{name}={value!r} names a column of a table or file, with the target given by its name; pass an array"
+            )
     if share is not None:
         raise InvalidParameter("share= needs a table or file with the target given by its name; slice arrays instead")
     for name, value, plain in (("features", features, None), ("drop", drop, ()), ("categorical", categorical, ())):
@@ -42,6 +44,10 @@ def array_rows(
     choose("missing", missing, {"error": None, "drop": None})
     if missing == "drop":
         raise InvalidParameter('missing="drop" is for tables and files with the target given by its name')
+
+
+def array_rows(estimator: BaseEstimator, X: Any, y: Any, sample_weight: Any, noise_std: Any) -> Rows:
+    """The rows of arrays or data frames, after the checks of scikit-learn."""
     check_columns(X)
     check_target(y)
     X, y = validate_data(
@@ -49,4 +55,20 @@ def array_rows(
         ensure_min_samples=2,
     )  # fmt: skip
     check_finite(X, "X", getattr(estimator, "feature_names_in_", None))
-    return open_rows(X, np.asarray(y, dtype=float))
+    weights, deviations = (
+        _numbers(a, name) for a, name in ((sample_weight, "sample_weight"), (noise_std, "noise_std"))
+    )
+    return open_rows(X, np.asarray(y, dtype=float), weights=weights, deviations=deviations)
+
+
+def _numbers(values: Any, name: str) -> Array | None:
+    """Weights or noise as an array of one dimension; their values are checked where they are read."""
+    if values is None:
+        return None
+    try:
+        array = np.asarray(values, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{name} must be numbers, one per row ({error})") from error
+    if array.ndim != 1:
+        raise InvalidInput(f"{name} must have one dimension, one number per row; got shape {array.shape}")
+    return array

@@ -64,8 +64,8 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         predicted better. The nearest few of them answer a second time on their own where that predicts held-out rows
         better still.
     exact_neighbours : bool
-        True to search until the nearest rows are certain to be found. By default the search ends after comparing 128
-        rows per neighbour from the nearest cells; docs/choosing.md says how close to exact that is.
+        True to search until the nearest rows are certain to be found. By default the search ends after comparing 64
+        rows per neighbour; docs/prediction.md says how close to exact that is.
     calibrate : bool
         Learn the distribution of errors from held-out predictions (local partition, at least 100 rows, or 50 where
         exact GPs predict). False for the predictive distribution of the plain Gaussian process.

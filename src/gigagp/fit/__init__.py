@@ -1,0 +1,1 @@
+"""From rows to a fitted model: settings, plan, stages, theta, model selection, checkpoints."""

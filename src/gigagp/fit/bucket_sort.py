@@ -12,7 +12,9 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.data.scaled import ArrayRows, ScaledRows
+from gigagp.data.store import Targets
 from gigagp.engines import Engine
+from gigagp.linalg.row_noise import COLUMNS
 from gigagp.linalg.workspace import Workspace
 from gigagp.partition.base import Assign, Buckets
 
@@ -26,7 +28,7 @@ class MemoryBuckets(Buckets):
         self._data, self._order = data, np.argsort(ids, kind="stable")
         self._starts = np.append(0, np.cumsum(self.sizes))
 
-    def take(self, bucket: int) -> tuple[Array, Array]:
+    def take(self, bucket: int) -> tuple[Array, Targets]:
         rows = self._order[self._starts[bucket] : self._starts[bucket + 1]]
         return self._data.X[rows], self._data.y[rows]
 
@@ -35,13 +37,13 @@ class FileBuckets(Buckets):
     """One file per bucket, with inputs and targets; the file is removed when its bucket is taken."""
 
     def __init__(self, data: ScaledRows, assign: Assign, count: int, folder: Path, memory: int, engine: Engine) -> None:
-        self._folder, self._columns, self._dtype = folder, data.columns, data.dtype
+        self._folder, self._columns, self._dtype, self._noisy = folder, data.columns, data.dtype, data.noisy
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         self.sizes = np.zeros(count, np.int64)
         unwritten: list[list[Array]] = [[] for _ in range(count)]
         unwritten_rows = np.zeros(count, np.int64)
-        width = (data.columns + 1) * data.dtype.itemsize
+        width = (data.columns + self._target_columns) * data.dtype.itemsize
         most = max(1, memory // width)  # rows in memory that are not yet written
 
         def deal(block: tuple[int, Array, Array], work: Workspace) -> tuple[Array, Array]:
@@ -67,13 +69,18 @@ class FileBuckets(Buckets):
             if parts:
                 self._write(bucket, parts)
 
-    def take(self, bucket: int) -> tuple[Array, Array]:
+    @property
+    def _target_columns(self) -> int:
+        return 1 + COLUMNS if self._noisy else 1
+
+    def take(self, bucket: int) -> tuple[Array, Targets]:
         path = self._path(bucket)
-        if self.sizes[bucket] == 0:
-            return np.empty((0, self._columns), self._dtype), np.empty(0, self._dtype)
-        both = np.fromfile(path, self._dtype).reshape(-1, self._columns + 1)
-        path.unlink()
-        return np.ascontiguousarray(both[:, :-1]), np.ascontiguousarray(both[:, -1])
+        both = np.empty((0, self._columns + self._target_columns), self._dtype)
+        if self.sizes[bucket] > 0:
+            both = np.fromfile(path, self._dtype).reshape(-1, both.shape[1])
+            path.unlink()
+        X, targets = np.ascontiguousarray(both[:, : self._columns]), np.ascontiguousarray(both[:, self._columns :])
+        return X, targets if self._noisy else targets[:, 0]
 
     def _path(self, bucket: int) -> Path:
         return self._folder / f"{bucket:06d}.rows"

@@ -15,6 +15,7 @@ import time
 import zlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import fields
 from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
@@ -25,7 +26,7 @@ from gigagp.arrays import Array
 from gigagp.data import folders
 from gigagp.data.folder_lock import LOCK, FolderLock
 from gigagp.data.scaling import Moments
-from gigagp.data.scan import Sample, Scan
+from gigagp.data.scan import Extremes, Sample, Scan
 from gigagp.errors import InvalidInput
 from gigagp.expert import Evidence
 from gigagp.fit.training import Objective
@@ -185,7 +186,7 @@ def _check_same(folder: Path, content: Any, identity: dict[str, str]) -> None:
     if differences:
         raise InvalidInput(
             f"{folder} is the checkpoint of another fit ({'; '.join(differences[:5])}); choose another folder, "
-            "or remove it to begin anew"
+            "or remove it to start again"
         )
 
 
@@ -201,7 +202,9 @@ def _read_scan(path: Path) -> Scan | None:
 def _scan_arrays(scan: Scan) -> dict[str, Array]:
     sample = scan.sample
     arrays = {"keys": sample.keys, "rows": sample.rows, "X": sample.X, "y": sample.y}
-    arrays["dropped"] = np.array(scan.dropped)
+    arrays["count"], arrays["dropped"] = np.array(scan.rows), np.array(scan.dropped)
+    for name, array in vars(scan.extremes).items():
+        arrays[f"extreme_{name}"] = array
     for name, moments in (("inputs", scan.inputs), ("target", scan.target)):
         arrays[name] = moments.state()
     return arrays
@@ -210,4 +213,5 @@ def _scan_arrays(scan: Scan) -> dict[str, Array]:
 def _scan_from(arrays: dict[str, Array]) -> Scan:
     inputs, target = Moments.from_state(arrays["inputs"]), Moments.from_state(arrays["target"])
     sample = Sample(arrays["keys"], arrays["rows"], arrays["X"], arrays["y"])
-    return Scan(inputs.count, inputs, target, sample, int(arrays["dropped"]))
+    extremes = Extremes(*(arrays[f"extreme_{each.name}"] for each in fields(Extremes)))
+    return Scan(int(arrays["count"]), inputs, target, sample, extremes, int(arrays["dropped"]))

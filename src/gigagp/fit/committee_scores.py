@@ -34,7 +34,7 @@ _ALL_WORK = 1e12  # multiplications of all experts of a committee, each factored
 
 @dataclass(frozen=True, eq=False)
 class CommitteeScorer:
-    """Held-out predictions of a committee at a few places, where rows that lie together ask the same few experts.
+    """Held-out predictions of a committee at a few places: rows that are near each other share the same few experts.
 
     committee_with : the committee of a given sharing: an expert has that many times the points of its cell
     """
@@ -50,6 +50,10 @@ class CommitteeScorer:
         cls, committee_with: Callable[[float], Committee], cells: RowLists, scorer: Scorer, rng: np.random.Generator
     ) -> CommitteeScorer:
         return cls(committee_with, cells, scorer, rng.permutation(len(cells)), int(rng.integers(2**32)))
+
+    def rows(self, sharing: float) -> float:
+        """Rows of an expert, on average."""
+        return sharing * float(self.cells.sizes.mean())
 
     def score(self, sharing: float, rule: CombinationRule, k: int, rows: Array | None = None) -> HeldOutScore | None:
         """Held-out predictions of these rows, by default at random places; None where there are too few."""

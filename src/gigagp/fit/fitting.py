@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from gigagp import memory
 from gigagp.data.folders import TemporaryFolder
-from gigagp.data.scaled import ScaledRows, StreamedRows
+from gigagp.data.outliers import NONE, Outliers, find_outliers, without
+from gigagp.data.scaled import ScaledRows, StreamedRows, scaled_targets
 from gigagp.data.scaling import BLOCK, Scaling
 from gigagp.data.scan import Sample, Scan, scan
 from gigagp.data.sources import Encoding, Rows
@@ -22,42 +22,51 @@ from gigagp.fit.plan import NoLog, Seeds
 from gigagp.fit.planning import make_plan
 from gigagp.fit.settings import FitSettings
 from gigagp.fit.store_writer import DiskStorage, MemoryStorage, Storage
+from gigagp.linalg.row_noise import COLUMNS
 from gigagp.model.factor_cache import FactorCache
+from gigagp.model.fit_report import FitReport
+from gigagp.model.fit_warnings import OutlyingRows
 from gigagp.model.model import CommitteeDefaults, Model
 from gigagp.partition import partitioner
 from gigagp.progress import Counter, Listener, silent
+
+_ROWS_LISTED = 20  # outliers that the report lists
 
 
 def fit_model(
     rows: Rows, options: FitSettings, seed: np.random.SeedSequence, *, store: str | os.PathLike[str] | None,
     checkpoint: Checkpoint | None, encoding: Encoding | None, feature_names: tuple[str, ...] | None, tell: Listener,
+    learn_noise: bool = True,
 ) -> Model:  # fmt: skip
     """Fit a model to the rows of a source.
 
     store : folder for the sorted rows where they exceed the memory budget; a temporary one where it is None
     checkpoint : where progress is kept; its seed replaces `seed`
     encoding : how the columns of a table or file become numbers; None for arrays
+    learn_noise : False where rows have no noise but the known one
     """
     seeds = Seeds.of(seed)
     dtype, budget = settings.precision(options.dtype), memory.budget(options.memory)
     data = _scanned(rows, seeds, checkpoint, tell)
+    outliers = NONE if rows.noise is not None and rows.noise.deviations is not None else find_outliers(data)
+    data = without(data, outliers)
     parts = partitioner(options.partition)
-    plan = make_plan(options, data, parts)
+    plan = make_plan(options, data, parts, learn_noise)
     target = data.target.scaling() if options.standardize else Scaling.identity(1)
     inputs = data.inputs.scaling() if options.standardize else Scaling.identity(rows.n_features)
     sample = Sample(
         data.sample.keys,
         data.sample.rows,
         inputs.apply(data.sample.X, dtype),
-        target.apply(data.sample.y[:, None], dtype)[:, 0],
+        scaled_targets(data.sample.y, target, dtype),
     )
-    streamed = StreamedRows(rows, data.rows, inputs, target, dtype, Counter("store", data.rows, tell))
+    streamed = StreamedRows(rows, data.rows, inputs, target, dtype, Counter("store", data.rows, tell), outliers)
     scaled: ScaledRows = streamed
     storage: Storage = MemoryStorage()
     log = NoLog() if checkpoint is None else checkpoint.log
     try:
         with one_blas_thread(), open_engine(options.engine, options.n_jobs) as engine:
-            if engine.reads_files or _bytes_in_memory(data.rows, rows.n_features, dtype) > budget:
+            if engine.reads_files or _bytes_in_memory(streamed) > budget:
                 storage = on_disk = _disk_storage(checkpoint, store, budget, rows, tell)
                 engine.use_folder(on_disk.folder)
             else:
@@ -76,11 +85,19 @@ def fit_model(
         defaults=CommitteeDefaults.of(parts.local),
         inputs=inputs,
         target=target,
-        report=result.report,
+        report=_with_outliers(result.report, outliers),
         encoding=encoding,
         feature_names=feature_names,
         target_name=rows.target.column if rows.target and not rows.target.beside else None,
     )
+
+
+def _with_outliers(report: FitReport, outliers: Outliers) -> FitReport:
+    """The report with a warning about rows that look like outliers."""
+    if len(outliers) == 0:
+        return report
+    listed = tuple(np.sort(outliers.source_rows)[:_ROWS_LISTED].tolist())
+    return replace(report, warnings=(OutlyingRows(len(outliers), listed), *report.warnings))
 
 
 def _scanned(rows: Rows, seeds: Seeds, checkpoint: Checkpoint | None, tell: Listener) -> Scan:
@@ -96,9 +113,10 @@ def _scanned(rows: Rows, seeds: Seeds, checkpoint: Checkpoint | None, tell: List
     return data
 
 
-def _bytes_in_memory(rows: int, columns: int, dtype: np.dtype[Any]) -> int:
+def _bytes_in_memory(data: ScaledRows) -> int:
     """Bytes that a fit in memory needs: the scaled rows, the same rows sorted, and row numbers."""
-    return rows * (2 * (columns + 1) * dtype.itemsize + 32)
+    columns = data.columns + (1 + COLUMNS if data.noisy else 1)
+    return data.rows * (2 * columns * data.dtype.itemsize + 32)
 
 
 def _disk_storage(

@@ -87,7 +87,7 @@ class Groups:
 
         rows = np.concatenate(list(self.engine.local.map(find, centres.tolist())))
         X, y = store.gather(rows)
-        return ExpertStore(X, y), Runs(np.arange(len(centres) + 1) * self.size)
+        return ExpertStore(X, y, store.noise_of(rows)), Runs(np.arange(len(centres) + 1) * self.size)
 
     def evidence(self, kernel: Kernel, theta: Array, count: int, log: Log) -> Objective:
         """The summed evidence of groups that are formed in the metric of theta."""

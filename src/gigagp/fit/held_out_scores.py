@@ -7,7 +7,7 @@ that know repeated targets to many digits, whatever their other errors.) All can
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -17,13 +17,14 @@ from gigagp.engines import Engine
 from gigagp.model import neighbourhood
 from gigagp.model.calibration import Calibration, Setting
 from gigagp.model.committee import Committee
+from gigagp.model.held_out import with_row_noise
 from gigagp.model.latent import LatentPrediction
 from gigagp.model.neighbourhood import Neighbourhood
 
 NEGLIGIBLE_GAIN = 0.003  # relative gain of a committee below which neighbourhoods predict
 DOUBLING_GAIN = 0.005  # relative gain for which the number of neighbours, or sharing, is doubled
 _MOST_ROWS = 8192  # held-out rows that the model is calibrated by
-_LEAST_CALIBRATION_ROWS = 2048  # held-out rows, whatever they cost: 50% intervals are then known to about one point
+_LEAST_CALIBRATION_ROWS = 1024  # held-out rows, whatever they cost: deviations are then known to some 3%
 _TRIAL_ROWS = 2048  # held-out rows of one candidate
 _FEWEST_ROWS = 512  # held-out rows that candidates are first compared by
 _WORK = 1.2e10  # multiplications that held-out rows may cost, for one candidate or for the calibration
@@ -42,8 +43,10 @@ class HeldOutScore:
 
     @cached_property
     def losses(self) -> Array:
-        """The CRPS of each row."""
-        return self.calibration.crps(self.prediction, self.y)
+        """The CRPS of each row; a row of much noise, whose CRPS says little about the model, counts less."""
+        losses, setting = self.calibration.crps(self.prediction, self.y), self.calibration.setting
+        reliability = None if setting is None else self.prediction.reliability(setting.typical)
+        return losses if reliability is None else losses * reliability
 
     @property
     def score(self) -> float:
@@ -122,7 +125,7 @@ class Scorer:
             return previous
         X, y = model.store.gather(rows)
         prediction = neighbourhood.predict(model, np.ascontiguousarray(X), self.engine, held_out=rows)
-        joined = LatentPrediction.joined([previous.prediction, prediction])
+        joined = LatentPrediction.joined([replace(previous.prediction, noise=None), prediction])
         return self.with_calibration(np.append(previous.rows, rows), np.append(previous.y, y), joined, model)
 
     def compare(
@@ -155,8 +158,9 @@ class Scorer:
         self, rows: Array, y: Array, prediction: LatentPrediction, model: Neighbourhood | Committee
     ) -> HeldOutScore:
         """Held-out predictions with the calibration that is learnt from them."""
-        y = y.astype(float)
-        return HeldOutScore(rows, y, prediction, Calibration.learnt(prediction, y, setting(model, self.target)))
+        y, prediction = y.astype(float), with_row_noise(prediction, model.noise, model.store, rows)
+        here = setting(model, self.target).at_rows(prediction.noise)
+        return HeldOutScore(rows, y, prediction, Calibration.learnt(prediction, y, here))
 
 
 def setting(model: Neighbourhood | Committee, target: float) -> Setting:

@@ -9,20 +9,19 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.fit.groups import Groups
 from gigagp.fit.held_out_scores import Gain, HeldOutScore, Scorer
-from gigagp.fit.plan import Log, Plan
+from gigagp.fit.plan import Family, Log, Plan
 from gigagp.fit.rough_theta import ROUGH
 from gigagp.fit.selection import DEFAULT_NEIGHBOURS
-from gigagp.fit.training import Objective, Trace, maximise
+from gigagp.fit.training import Trace, maximise
 from gigagp.kernels.base import Kernel
 from gigagp.model.fit_report import Candidate, Stage
+from gigagp.model.neighbourhood import Neighbourhood
 
 _GROUPS = 16  # of neighbouring rows, to train candidates on
-_ITERATIONS = 12  # of L-BFGS
-_FIRST_ROWS = 2048  # held-out rows that judge every family
-_ROWS = 4096  # held-out rows that judge the families of the second round
-_NEARLY_AS_GOOD = (
-    0.03  # relative difference of scores, apart from its error, up to which a family enters a second round
-)
+_ITERATIONS = 6  # of L-BFGS: the order of the families hardly changes after that
+_FIRST_ROWS = 512  # held-out rows that judge every family
+_ROWS = 1024  # held-out rows that judge those that are nearly as good as the best
+_NEARLY_AS_GOOD = 0.01  # relative difference of scores, apart from its error
 _INDISTINGUISHABLE = 0.003  # relative difference by which a rougher kernel must be better than a smoother one
 
 
@@ -40,34 +39,47 @@ class Trial:
 def try_kernels(
     plan: Plan, theta: Array, groups: Groups, scorer: Scorer, log: Log, trace: Trace,
 ) -> list[Trial]:  # fmt: skip
-    """Train every family on the same groups and score it on the same rows; the chosen one is marked.
+    """Train the families briefly on the same groups and score them on the same rows; the chosen one is marked.
 
-    Those that are nearly as good as the best are trained once more, on groups in their own metric, and judged by more
-    rows. They are compared by the differences of their losses row by row, for which few rows suffice.
+    They are compared by the differences of their losses row by row, for which few rows suffice; those that are nearly
+    as good as the best predict more rows. A kernel that is rougher than one that is already too rough is not tried.
     """
     store, cells = groups.around(plan.metric(theta, groups.columns), _GROUPS)
 
-    def train(family: Kernel, start: Array, evidence: Objective, rows: int) -> Trial:
-        bounds = replace(plan, kernel=family).bounds
-        name = type(family).__name__
-        optimum = maximise(name, evidence, None, np.clip(start, *bounds.T), bounds, trace, ROUGH, _ITERATIONS)
-        score = scorer.score(groups.model(family, optimum.theta, plan.neighbours or DEFAULT_NEIGHBOURS), rows)
-        return Trial(family, optimum.theta, score, Candidate("kernel", name, score.score), (optimum.stage,))
+    def model(family: Kernel, theta: Array) -> Neighbourhood:
+        return groups.model(family, theta, plan.neighbours or DEFAULT_NEIGHBOURS)
 
-    trials = [
-        train(each.kernel, each.start(theta), groups.evidence_of(each.kernel, store, cells, log), _FIRST_ROWS)
-        for each in plan.families
-    ]
-    leader = min(trials, key=lambda trial: trial.candidate.score)
-    close = [trial for trial in trials if Gain.of(trial.score, leader.score).may_exceed(-_NEARLY_AS_GOOD)]
+    def train(family: Family) -> Trial:
+        kernel, name = family.kernel, type(family.kernel).__name__
+        bounds = replace(plan, kernel=kernel).bounds
+        evidence = groups.evidence_of(kernel, store, cells, log)
+        start = np.clip(family.start(theta), *bounds.T)
+        optimum = maximise(name, evidence, None, start, bounds, trace, ROUGH, _ITERATIONS)
+        score = scorer.score(model(kernel, optimum.theta), _FIRST_ROWS)
+        return Trial(kernel, optimum.theta, score, Candidate("kernel", name, score.score), (optimum.stage,))
+
+    def with_more_rows(trial: Trial) -> Trial:
+        score = scorer.extend(model(trial.kernel, trial.theta), trial.score, _ROWS)
+        return replace(trial, score=score, candidate=replace(trial.candidate, score=score.score))
+
+    trials: list[Trial] = []
+    roughest = np.inf
+    for family in plan.families:
+        if family.stretch <= roughest:
+            trials.append(train(family))
+            best = min(trials, key=lambda trial: trial.candidate.score)
+            if not _is_close(trials[-1], best):
+                roughest = family.stretch
+    close = [trial for trial in trials if _is_close(trial, best)]
     if len(close) > 1:
-        second_round = []
-        for trial in close:
-            evidence = groups.evidence(trial.kernel, trial.theta, 2 * _GROUPS, log)
-            second = train(trial.kernel, trial.theta, evidence, _ROWS)
-            second_round.append(replace(second, stages=trial.stages + second.stages))
-        trials = [second_round[close.index(trial)] if trial in close else trial for trial in trials]
-        close = second_round
+        extended = [with_more_rows(trial) for trial in close]
+        trials = [extended[close.index(trial)] if trial in close else trial for trial in trials]
+        close = extended
     least = min(trial.candidate.score for trial in close)
-    best = next(trial for trial in close if trial.candidate.score <= least * (1 + _INDISTINGUISHABLE))
-    return [replace(trial, candidate=replace(trial.candidate, chosen=trial is best)) for trial in trials]
+    chosen = next(trial for trial in close if trial.candidate.score <= least * (1 + _INDISTINGUISHABLE))
+    return [replace(trial, candidate=replace(trial.candidate, chosen=trial is chosen)) for trial in trials]
+
+
+def _is_close(trial: Trial, best: Trial) -> bool:
+    """Whether a family may be nearly as good as the best one."""
+    return Gain.of(trial.score, best.score).may_exceed(-_NEARLY_AS_GOOD)

@@ -58,6 +58,7 @@ class Plan:
     neighbours: int | None = None  # None: to be chosen
     exact_search: bool = False
     target_variance: float = 1.0  # in the units of the model
+    noise_unit: float = 1.0  # weight of a typical row: its noise variance is that of a row of weight one, divided by it
     train: bool = True  # False where the target is constant: there is nothing to learn
 
     @property

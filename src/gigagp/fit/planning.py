@@ -9,21 +9,27 @@ import numpy as np
 from gigagp.combine import rule
 from gigagp.data.scaling import Moments
 from gigagp.data.scan import Scan
+from gigagp.data.store import split_targets
 from gigagp.errors import InvalidParameter, choose
 from gigagp.fit import settings
 from gigagp.fit.plan import Plan
 from gigagp.fit.settings import FitSettings
 from gigagp.fit.training import Precision
 from gigagp.kernels import Kernel, SquaredExponential
+from gigagp.linalg.row_noise import FACTOR
 from gigagp.model.model import CommitteeDefaults
 from gigagp.partition import Partitioner, Shape
 
 _START_NOISE = 0.1  # share of the target's variance
+_NO_NOISE = {"float64": 1e-10, "float32": 1e-6}  # share of the target's variance, where only known noise is present
 _STACK_LEVEL = 4  # frames up to the caller of an estimator's fit, which plans through `fitting.fit_model`
 
 
-def make_plan(options: FitSettings, data: Scan, partitioner: Partitioner) -> Plan:
-    """The plan of a fit, with every setting checked and resolved."""
+def make_plan(options: FitSettings, data: Scan, partitioner: Partitioner, learn_noise: bool = True) -> Plan:
+    """The plan of a fit, with every setting checked and resolved.
+
+    learn_noise : False where rows have no noise but the known one
+    """
     shape = Shape(options.levels, options.branching, options.leaf_size, options.sharing)
     partitioner.check(data.rows, shape)
     combination = rule(options.combine, CommitteeDefaults.of(partitioner.local).rule)
@@ -34,7 +40,10 @@ def make_plan(options: FitSettings, data: Scan, partitioner: Partitioner) -> Pla
     choose("training", options.training, dict.fromkeys(("auto", "full", "progressive")))
     restarts = settings.count("n_restarts", options.n_restarts)
     variance = 1.0 if settings.switch("standardize", options.standardize) else settings.variance(data.target)
-    low, high = (bound * variance for bound in settings.noise_bounds(options.noise_bounds))
+    unit = _typical_weight(data)
+    low, high = (bound * variance * unit for bound in settings.noise_bounds(options.noise_bounds))
+    if not learn_noise:
+        low = high = min(low, _NO_NOISE[settings.precision(options.dtype).name] * variance)
     varies = not data.target.constant[0]
     kernel = _start_kernel(options, data.inputs, variance)
     if partitioner.local and kernel.metric(kernel.theta) is None:
@@ -45,7 +54,7 @@ def make_plan(options: FitSettings, data: Scan, partitioner: Partitioner) -> Pla
         )  # fmt: skip
     return Plan(
         kernel=kernel,
-        noise_start=float(np.clip(_START_NOISE * variance, low, high)) if varies else low,
+        noise_start=float(np.clip(_START_NOISE * variance * unit, low, high)) if varies else low,
         noise_bounds=(low, high),
         partitioner=partitioner,
         shape=shape,
@@ -61,8 +70,15 @@ def make_plan(options: FitSettings, data: Scan, partitioner: Partitioner) -> Pla
         neighbours=settings.neighbours(options.neighbours),
         exact_search=settings.switch("exact_neighbours", options.exact_neighbours),
         target_variance=variance,
+        noise_unit=unit,
         train=varies,
     )
+
+
+def _typical_weight(data: Scan) -> float:
+    """The median weight of the sampled rows: bounds and start of the noise hold for a row of this weight."""
+    _, row_noise = split_targets(data.sample.y)
+    return 1.0 if row_noise is None else float(1 / np.median(row_noise[:, FACTOR]))
 
 
 def _method(options: FitSettings, partitioner: Partitioner) -> str:

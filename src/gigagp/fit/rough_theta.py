@@ -7,12 +7,13 @@ import numpy as np
 from gigagp import expert
 from gigagp.arrays import Array
 from gigagp.data.scan import Sample
-from gigagp.data.store import frozen
+from gigagp.data.store import frozen, split_targets
 from gigagp.engines import Engine
 from gigagp.expert import Evidence
 from gigagp.fit.plan import Log, Plan
 from gigagp.fit.training import Objective, Optimum, Precision, Trace, maximise
 from gigagp.kernels.base import Kernel
+from gigagp.linalg.row_noise import ADDED
 from gigagp.tree import Tree
 
 ROUGH = Precision(change=1e-5, slope=1e-3)
@@ -24,10 +25,11 @@ _SHORTER = (0.3, 0.1, 0.03, 0.01)  # factors of the length-scales at further sta
 
 def rough_theta(plan: Plan, sample: Sample, engine: Engine, log: Log, trace: Trace) -> list[Optimum]:
     """Optimisations on a few rows, the best one last; with more starts where the first finds only noise."""
-    X, y = sample.first(_ROWS)
-    evidence = log.recorded(_one_expert(plan.kernel, frozen(X), frozen(y), engine))
+    X, targets = sample.first(_ROWS)
+    y, row_noise = split_targets(targets)
+    evidence = log.recorded(_one_expert(plan.kernel, frozen(X), frozen(y), row_noise, engine))
     climbs = [maximise("rough theta", evidence, None, plan.start, plan.bounds, trace, ROUGH, _ITERATIONS)]
-    if _is_noise(climbs[-1], y):
+    if _is_noise(climbs[-1], y if row_noise is None else y[row_noise[:, ADDED] <= plan.target_variance]):
         starts = [plan.start + np.log(s) * np.array(["lengthscale" in name for name in plan.names]) for s in _SHORTER]
         climbs += (maximise("rough theta", evidence, None, s, plan.bounds, trace, ROUGH, _ITERATIONS) for s in starts)
         climbs.sort(key=lambda climb: climb.stage.evidence_per_point)
@@ -40,10 +42,10 @@ def _is_noise(optimum: Optimum, y: Array) -> bool:
     return bool(optimum.stage.evidence_per_point < -0.5 * np.log(2 * np.pi * np.e * variance) + _LEAST_GAIN)
 
 
-def _one_expert(kernel: Kernel, X: Array, y: Array, engine: Engine) -> Objective:
+def _one_expert(kernel: Kernel, X: Array, y: Array, row_noise: Array | None, engine: Engine) -> Objective:
     tree = Tree.regular(1, 1)
 
     def evidence(theta: Array, leaves: Array | None) -> Evidence:
-        return engine.sum(tree, lambda _, work: expert.evidence(kernel, theta, X, y, work))
+        return engine.sum(tree, lambda _, work: expert.evidence(kernel, theta, X, y, work, row_noise=row_noise))
 
     return evidence

@@ -21,6 +21,7 @@ NEIGHBOURS = (32, 64, 128, 256)  # candidates, in the order in which they are tr
 _FEWEST_OUTER = 128  # neighbours, at least, together with which the nearest of them are tried on their own
 _INNER_SHARE = 8  # one over the share of the neighbours that also predict on their own
 _LARGE_GAIN = 0.02  # relative gain of the last doubling from which still more rows would help
+_ROWS_PER_NEIGHBOUR = 3  # of an expert: they surround its cell, not the query, so that only more may predict better
 
 
 def choose_neighbours(
@@ -125,7 +126,14 @@ def choose_answer(
     first = min(sharing or SHARING[0], SHARING[0])
     chosen, trials = choose_sharing(committees) if sharing is None else (sharing, [])
     candidates += trials
-    if model is not None and near is not None and not committees.may_gain(model, chosen, rule, k):
+    if (
+        model is not None
+        and near is not None
+        and not (
+            committees.rows(chosen) > _ROWS_PER_NEIGHBOUR * model.neighbours
+            and committees.may_gain(model, chosen, rule, k)
+        )
+    ):
         return _by_neighbours(scorer, model, near, chosen, candidates)
     committee = committees.score(first, rule, k)
     if committee is None:

@@ -56,9 +56,9 @@ class FitSettings:
 def families(kernel: Kernel) -> tuple[Family, ...]:
     """The kernels to choose from, smooth ones first, with the bounds and start values of a squared exponential."""
     parameters = kernel.parameters
-    matern = [Family(family()._with(parameters), stretch) for family, stretch in _STRETCHES.items()]
+    matern = [Family(family().with_parameters(parameters), stretch) for family, stretch in _STRETCHES.items()]
     quadratic = RationalQuadratic()
-    return Family(kernel), *matern, Family(quadratic._with((*parameters, quadratic.parameters[-1])))
+    return Family(kernel), *matern, Family(quadratic.with_parameters((*parameters, quadratic.parameters[-1])))
 
 
 def levels(name: str, value: Any) -> Array:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.data.store import ExpertStore
+from gigagp.data.store import ExpertStore, Targets, join_targets, split_targets
 from gigagp.engines import Engine
 from gigagp.fit.plan import Family, Plan
 from gigagp.fit.theta_posterior import Laplace, Mode, Posterior
@@ -77,28 +77,31 @@ def fit_mixture(plan: Plan, store: ExpertStore, engine: Engine, trace: Trace, rn
     """Train all families, weigh them by held-out predictions, and calibrate the mixture."""
     X, y = np.ascontiguousarray(store.X, float), np.ascontiguousarray(store.y, float)
     n, workers = len(y), engine.local
+    targets = y if store.row_noise is None else join_targets(y, store.row_noise.astype(float))
     some = np.sort(rng.permutation(n)[:_FEW_ROWS])
-    modes = _modes(plan, np.ascontiguousarray(X[some]), y[some], workers, rng)
+    modes = _modes(plan, np.ascontiguousarray(X[some]), targets[some], workers, rng)
     other_scores: dict[str, float] = {}  # scores of families that are not trained on all rows
     if n <= _FEW_ROWS:
         folds = rng.permutation(n) % min(_FOLDS, n)
-        cross_fits = list(workers.map(lambda mode, work: _cross_fit(mode, X, y, folds, work), modes))
+        cross_fits = list(workers.map(lambda mode, work: _cross_fit(mode, X, targets, folds, work), modes))
         draws = [
             rng.standard_normal((pairs, len(each.mode.theta)))
             for each, pairs in zip(cross_fits, _pairs_of_samples(cross_fits, y), strict=True)
         ]
-        families = list(workers.map(lambda each, work: _sampled(*each, X, y), zip(cross_fits, draws, strict=True)))
+        families = list(
+            workers.map(lambda each, work: _sampled(*each, X, targets), zip(cross_fits, draws, strict=True))
+        )
     else:
         affordable = max(_LEAST_FAMILIES, int(_FAMILIES_WORK / float(n) ** 3))
         if affordable < len(modes):
-            losses = list(workers.map(lambda mode, work: mode.leave_one_out(X, y).losses, modes))
+            losses = list(workers.map(lambda mode, work: mode.leave_one_out(X, targets).losses, modes))
             other_scores = {mode.posterior.name: float(loss.mean()) for mode, loss in zip(modes, losses, strict=True)}
             modes = [modes[i] for i in _most_promising(losses, affordable)]
-        families = list(workers.map(lambda mode, work: _on_all_rows(mode, some, X, y, work), modes))
+        families = list(workers.map(lambda mode, work: _on_all_rows(mode, some, X, targets, work), modes))
     return _weighted_mixture(families, other_scores, plan, store, y, trace)
 
 
-def _modes(plan: Plan, X: Array, y: Array, workers: Engine, rng: np.random.Generator) -> list[Mode]:
+def _modes(plan: Plan, X: Array, y: Targets, workers: Engine, rng: np.random.Generator) -> list[Mode]:
     """The mode of every family on some rows: of one from all starts, of the others from its mode and some starts."""
     posteriors = [Posterior.of(family, plan, rng) for family in plan.families]
     leader = posteriors[min(_LEADER, len(posteriors) - 1)]
@@ -133,11 +136,11 @@ def _most_promising(losses: list[Array], count: int) -> list[int]:
     return sorted(best)
 
 
-def _on_all_rows(mode: Mode, some: Array, X: Array, y: Array, work: Workspace) -> _FamilyFit:
+def _on_all_rows(mode: Mode, some: Array, X: Array, y: Targets, work: Workspace) -> _FamilyFit:
     """A family trained on all rows, from the mode on some of them."""
     covariance = mode.laplace(np.ascontiguousarray(X[some]), y[some], work).covariance(len(y))
     new_mode = mode.posterior.mode_near(X, y, mode.theta, covariance, _GAIN, work)
-    predictions = held_out(mode.posterior.family.kernel, new_mode.theta, X, y)
+    predictions = held_out(mode.posterior.family.kernel, new_mode.theta, X, *split_targets(y))
     return _FamilyFit(mode.followed_by(new_mode), predictions, [new_mode.theta], [predictions.errors])
 
 
@@ -150,7 +153,7 @@ class _CrossFit:
     predictions: HeldOut
 
 
-def _cross_fit(mode: Mode, X: Array, y: Array, folds: Array, work: Workspace) -> _CrossFit:
+def _cross_fit(mode: Mode, X: Array, y: Targets, folds: Array, work: Workspace) -> _CrossFit:
     laplace = mode.laplace(X, y, work)
     return _CrossFit(mode, laplace, mode.cross_fitted(X, y, folds, laplace, work))
 
@@ -162,7 +165,7 @@ def _pairs_of_samples(families: list[_CrossFit], y: Array) -> list[int]:
     return [max(1, round(average * len(families) * weight)) for weight in weights.tolist()]
 
 
-def _sampled(family: _CrossFit, draws: Array, X: Array, y: Array) -> _FamilyFit:
+def _sampled(family: _CrossFit, draws: Array, X: Array, y: Targets) -> _FamilyFit:
     """A family represented by samples of theta, whose spread widens held-out predictions as those of queries."""
     mode, predictions = family.mode, family.predictions
     thetas = mode.samples(family.laplace, draws)
@@ -192,10 +195,11 @@ def _weighted_mixture(
         if weight > 0
     )
     mixture = Mixture(members, store)
-    prediction = mixed([family.predictions for family in families], weights, mixture.noise)
+    prediction = mixed([family.predictions for family in families], weights, mixture.noise, mixture.row_noise)
     calibration = Calibration.none()
     if plan.calibrate:
-        calibration = Calibration.learnt(prediction, y, Setting(mixture.noise, mixture.prior, plan.target_variance))
+        setting = Setting(mixture.noise, mixture.prior, plan.target_variance).at_rows(prediction.noise)
+        calibration = Calibration.learnt(prediction, y, setting)
     order = [family for i, family in enumerate(families) if i != best] + [families[best]]
     for family in order:
         trace.add(family.mode.trace)
@@ -204,7 +208,8 @@ def _weighted_mixture(
         zip(names, scores.tolist(), strict=True)
     )
     assert prediction.variance is not None
-    own = float(log_losses(y, prediction.mean, prediction.variance + mixture.noise).mean())
+    noise = mixture.noise if prediction.noise is None else prediction.noise
+    own = float(log_losses(y, prediction.mean, prediction.variance + noise).mean())
     shares = " + ".join(f"{w:.0%} {name}" for name, w in zip(names, weights, strict=True) if w > 0)
     candidates = (
         *(Candidate("kernel", name, score, name == names[best]) for name, score in family_scores.items()),

@@ -38,6 +38,7 @@ from gigagp.fit.training import (
     train_on_groups,
     train_progressive,
 )
+from gigagp.linalg.row_noise import ADDED
 from gigagp.model.calibration import Calibration
 from gigagp.model.committee import Committee
 from gigagp.model.fit_report import Candidate, FitReport, Stage
@@ -132,7 +133,10 @@ def fit(
 def _warnings(trained: _TrainedModel, small: bool) -> list[FitWarning]:
     """What the user should know about the trained theta."""
     plan, groups = trained.plan, trained.groups
-    warnings: list[FitWarning] = [*bound_warnings(trained.theta, plan.bounds, plan.names)]
+    bounds, known = plan.bounds.copy(), groups.stored.store.row_noise
+    if known is not None and bounds[-1, 0] < bounds[-1, 1] and bool((known[:, ADDED] > 0).any()):
+        bounds[-1, 0] = -np.inf  # where known noise explains all of it, none is left to be learnt
+    warnings: list[FitWarning] = [*bound_warnings(trained.theta, bounds, plan.names)]
     if not small and _is_trainable(plan) and groups.possible:
         missed = groups.missed(plan.kernel, trained.theta)
         warnings = warnings if missed is None else [missed, *warnings]
@@ -189,7 +193,7 @@ class _CellCutter:
         if groups.well_cut(plan.kernel, theta):
             return groups
         store = groups.stored.store
-        data = StoredRows(store) if store.mapped else ArrayRows(store.X, store.y)
+        data = StoredRows(store) if store.mapped else ArrayRows(store.X, store.targets_of(slice(None)))
         self.storage = self.storage.second()
         stored = _store_rows(plan, data, theta, self.sample, self.engine, self.seeds, self.storage)
         return replace(groups, stored=stored)

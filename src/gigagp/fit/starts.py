@@ -13,11 +13,13 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.data.scan import Sample
+from gigagp.data.store import split_targets
 from gigagp.fit.groups import Groups
 from gigagp.fit.held_out_scores import Scorer
 from gigagp.fit.plan import Log, Plan
 from gigagp.fit.rough_theta import ROUGH
 from gigagp.fit.training import Trace, maximise
+from gigagp.linalg.row_noise import ADDED
 from gigagp.model.fit_report import Candidate, Stage
 
 _GROUPS = 16  # of neighbouring rows per round
@@ -88,7 +90,7 @@ def _near_rows(plan: Plan, sample: Sample, groups: Groups) -> Array:
     within = np.mean([store.read(cells, i)[0].var(axis=0, dtype=float) for i in range(len(cells))], axis=0)
     noise = np.mean([store.read(cells, i)[1].var(dtype=float) for i in range(len(cells))])
     theta = _with_lengthscales(plan, plan.start, np.maximum(_SPREADS * np.sqrt(within), _SHORTEST_SHARE * deviations))
-    theta[-1] = np.log(max(_NOISE_SHARE * float(noise), 1e-300))
+    theta[-1] = np.log(max(_NOISE_SHARE * float(noise) * plan.noise_unit, 1e-300))
     return np.clip(theta, *plan.bounds.T)
 
 
@@ -97,7 +99,10 @@ def _single_columns(plan: Plan, sample: Sample, theta: Array) -> Array | None:
 
     None where there is no such column.
     """
-    X, y = (np.asarray(a, float) for a in sample.first(_VARIOGRAM_ROWS))
+    X, targets = (np.asarray(a, float) for a in sample.first(_VARIOGRAM_ROWS))
+    y, row_noise = split_targets(targets)
+    if row_noise is not None:  # differences of rows that are mostly noise would hide all others
+        y = np.where(row_noise[:, ADDED] > plan.target_variance, np.median(y), y)
     if len(y) < _LEAST_VARIOGRAM_ROWS:
         return None
     metric = plan.metric(theta, X.shape[1])

@@ -60,7 +60,7 @@ class MemoryStorage:
         return MemoryBuckets(data, assign, count)
 
     def write(self, data: ScaledRows, cells: RowLists, parts: Parts) -> ExpertStore:
-        writer = MemoryWriter(data.rows, data.columns, data.dtype)
+        writer = MemoryWriter(data.rows, data.columns, data.dtype, data.noisy)
         parts(writer.append)
         return writer.finish()
 
@@ -96,13 +96,13 @@ class DiskStorage:
             return FileBuckets(data, assign, count, self._buckets, self._memory // 4, engine)
 
     def _bytes(self, data: ScaledRows) -> int:
-        return int(1.05 * data.rows * (data.columns + 1) * data.dtype.itemsize)
+        return int(1.05 * data.rows * (data.columns + (3 if data.noisy else 1)) * data.dtype.itemsize)
 
     def write(self, data: ScaledRows, cells: RowLists, parts: Parts) -> ExpertStore:
         with (
             folders.disk_errors("writing the expert store", self._store.parent),
             folders.writing(self._store) as folder,
-            FolderWriter(folder, data.rows, data.columns, data.dtype) as writer,
+            FolderWriter(folder, data.rows, data.columns, data.dtype, data.noisy) as writer,
         ):
             count = Counter("sort", data.rows, self._tell)
 

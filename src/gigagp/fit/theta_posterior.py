@@ -1,6 +1,7 @@
 """The posterior of one family's theta given some rows: its mode, samples around it, and held-out predictions.
 
-The log density is the evidence of an exact GP plus the log prior (`theta_prior`), up to a constant.
+The log density is the evidence of an exact GP plus the log prior (`theta_prior`), up to a constant. Where rows differ
+in noise, `y` has the row noise beside the target (`data.store.Targets`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import numpy as np
 
 from gigagp import expert
 from gigagp.arrays import Array
+from gigagp.data.store import Targets, split_targets
 from gigagp.expert import Evidence
 from gigagp.fit.plan import Family, Plan
 from gigagp.fit.theta_prior import ThetaPrior
@@ -56,18 +58,19 @@ class Posterior:
         scales, noise = (np.array([what in name for name in own.names]) for what in ("lengthscale", "noise_variance"))
         shifts = [shift * scales + np.log(factor) * noise for shift, factor in _STARTS]
         shifts += list(_RESTART_SPREAD * rng.standard_normal((plan.restarts, len(start))))
-        prior = ThetaPrior.around(own.names, start, plan.target_variance)
+        prior = ThetaPrior.around(own.names, start, plan.target_variance, plan.noise_unit)
         return cls(family, start, own.bounds, prior, tuple(start + shift for shift in shifts))
 
     @property
     def name(self) -> str:
         return type(self.family.kernel).__name__
 
-    def log_density(self, X: Array, y: Array, work: Workspace) -> Objective:
+    def log_density(self, X: Array, y: Targets, work: Workspace) -> Objective:
         """The evidence and the log prior together, as a function of theta."""
+        target, row_noise = split_targets(y)
 
         def posterior(theta: Array, leaves: Array | None) -> Evidence:
-            total = expert.evidence(self.family.kernel, theta, X, y, work)
+            total = expert.evidence(self.family.kernel, theta, X, target, work, row_noise=row_noise)
             value = total.value + self.prior.log_density(theta)
             gradient = total.gradient + self.prior.gradient(theta)
             return Evidence.of(value, gradient, total.points, total.jitter)
@@ -85,13 +88,13 @@ class Posterior:
         expected[np.ix_(common, common)] = covariance
         return start, expected
 
-    def mode(self, X: Array, y: Array, start: Array, precision: Precision, work: Workspace) -> Mode:
+    def mode(self, X: Array, y: Targets, start: Array, precision: Precision, work: Workspace) -> Mode:
         """The mode that L-BFGS-B reaches from a start."""
         trace = Trace()
         end = maximise(self.name, self.log_density(X, y, work), None, start, self.bounds, trace, precision)
         return Mode(self, end.theta, (end.stage,), trace)
 
-    def mode_near(self, X: Array, y: Array, start: Array, covariance: Array, gain: float, work: Workspace) -> Mode:
+    def mode_near(self, X: Array, y: Targets, start: Array, covariance: Array, gain: float, work: Workspace) -> Mode:
         """The mode near a theta, from an approximate covariance of theta there; see `climb`.
 
         Where the posterior is too unlike a Gaussian for that, L-BFGS-B continues.
@@ -153,11 +156,12 @@ class Mode:
         trace.add(other.trace)
         return replace(other, stages=self.stages + other.stages, trace=trace)
 
-    def leave_one_out(self, X: Array, y: Array, theta: Array | None = None) -> LeaveOneOut:
+    def leave_one_out(self, X: Array, y: Targets, theta: Array | None = None) -> LeaveOneOut:
         """Every row predicted by all others, at this theta or another."""
-        return LeaveOneOut.of(self.posterior.family.kernel, self.theta if theta is None else theta, X, y)
+        theta = self.theta if theta is None else theta
+        return LeaveOneOut.of(self.posterior.family.kernel, theta, X, *split_targets(y))
 
-    def laplace(self, X: Array, y: Array, work: Workspace) -> Laplace:
+    def laplace(self, X: Array, y: Targets, work: Workspace) -> Laplace:
         """The curvature around the mode, by differences of gradients."""
         density, spread = self.posterior.log_density(X, y, work), self.posterior.prior.spread
         here = density(self.theta, None).gradient
@@ -167,7 +171,7 @@ class Mode:
         values, directions = np.linalg.eigh(0.5 * (curvature + curvature.T))
         return Laplace(np.maximum(values, 1.0), directions, spread, len(y))
 
-    def cross_fitted(self, X: Array, y: Array, folds: Array, laplace: Laplace, work: Workspace) -> HeldOut:
+    def cross_fitted(self, X: Array, y: Targets, folds: Array, laplace: Laplace, work: Workspace) -> HeldOut:
         """Held-out predictions of each fold at a theta that was trained without that fold."""
         mean, variance, misfit = (np.empty(len(y)) for _ in range(3))
         for fold in range(folds.max() + 1):

@@ -35,8 +35,13 @@ class ThetaPrior:
     spread: Array
 
     @classmethod
-    def around(cls, names: tuple[str, ...], start: Array, target_variance: float) -> ThetaPrior:
-        """For parameters of these names, whose start values tell the scales of columns and target."""
+    def around(
+        cls, names: tuple[str, ...], start: Array, target_variance: float, noise_unit: float = 1.0
+    ) -> ThetaPrior:
+        """For parameters of these names, whose start values tell the scales of columns and target.
+
+        noise_unit : weight of a typical row; its noise is a share of the target's variance
+        """
         mean, spread = start.astype(float), np.full(len(start), _SHAPE_SPREAD)
         for i, name in enumerate(names):
             if "lengthscale" in name:
@@ -45,7 +50,7 @@ class ThetaPrior:
             elif name == "variance":
                 mean[i], spread[i] = np.log(target_variance), _VARIANCE_SPREAD
             elif name == "noise_variance":
-                mean[i], spread[i] = np.log(_NOISE_SHARE * target_variance), _NOISE_SPREAD
+                mean[i], spread[i] = np.log(_NOISE_SHARE * target_variance * noise_unit), _NOISE_SPREAD
         return cls(mean, spread)
 
     def log_density(self, theta: Array) -> float:

@@ -55,15 +55,17 @@ class LeafEvidence:
 
     name = "evidence"
 
-    def __call__(self, leaf: int, X: Array, y: Array, work: Workspace) -> Evidence:
-        return expert.evidence(self.kernel, self.theta, X, y, work, leaf, self.dof)
+    def __call__(self, leaf: int, X: Array, y: Array, work: Workspace, row_noise: Array | None = None) -> Evidence:
+        return expert.evidence(self.kernel, self.theta, X, y, work, leaf, self.dof, row_noise)
 
-    def several(self, X: Array, y: Array, starts: Array, ends: Array, work: Workspace) -> list[Evidence | None]:
+    def several(
+        self, X: Array, y: Array, starts: Array, ends: Array, work: Workspace, row_noise: Array | None = None
+    ) -> list[Evidence | None]:
         """The evidence of leaves with the rows starts[i] .. ends[i]; None for those that must be evaluated singly.
 
         The results have the same bits as those of `__call__`.
         """
-        return expert.evidences(self.kernel, self.theta, X, y, starts, ends, work, self.dof)
+        return expert.evidences(self.kernel, self.theta, X, y, starts, ends, work, self.dof, row_noise)
 
 
 def summed_evidence(

@@ -110,7 +110,7 @@ class Kernel(ABC):
                     "give one value, or one per column"
                 )
             bound.append(p)
-        return self._with(tuple(bound))
+        return self.with_parameters(tuple(bound))
 
     @property
     def theta(self) -> Array:
@@ -127,7 +127,13 @@ class Kernel(ABC):
         for p in self.parameters:
             changed.append(replace(p, values=tuple(values[at : at + len(p.values)])))
             at += len(p.values)
-        return self._with(tuple(changed))
+        return self.with_parameters(tuple(changed))
+
+    def with_parameters(self, parameters: tuple[Parameter, ...]) -> Kernel:
+        """The same kernel with other parameters: as many, of the same names, with values and bounds."""
+        other = copy.copy(self)
+        other.parameters = parameters
+        return other
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -138,11 +144,6 @@ class Kernel(ABC):
         """Logarithms of the bounds, (len(theta), 2)."""
         rows = [p.bounds for p in self.parameters for _ in p.values]
         return np.log(rows) if rows else np.empty((0, 2))
-
-    def _with(self, parameters: tuple[Parameter, ...]) -> Kernel:
-        other = copy.copy(self)
-        other.parameters = parameters
-        return other
 
     def __add__(self, other: Kernel) -> Kernel:
         from gigagp.kernels.compose import Sum

@@ -30,10 +30,10 @@ class _Pair(Kernel):
     def bind(self, n_features: int) -> Kernel:
         return type(self)(self.left.bind(n_features), self.right.bind(n_features))
 
-    def _with(self, parameters: tuple[Parameter, ...]) -> Kernel:
+    def with_parameters(self, parameters: tuple[Parameter, ...]) -> Kernel:
         at = len(self.left.parameters)
         bare = [replace(p, name=p.name.split(".", 1)[1]) for p in parameters]
-        return type(self)(self.left._with(tuple(bare[:at])), self.right._with(tuple(bare[at:])))
+        return type(self)(self.left.with_parameters(tuple(bare[:at])), self.right.with_parameters(tuple(bare[at:])))
 
     def metric(self, theta: Array) -> Array | None:
         """Differences that matter to both kernels matter more: the squared weights add."""

@@ -1,0 +1,1 @@
+"""Compiled linear algebra: covariances, factorisation, inverse and products of small matrices."""

@@ -5,6 +5,7 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.linalg import cholesky
 from gigagp.linalg.compiled import compiled
+from gigagp.linalg.row_noise import add_row_noise, for_compiled, variances
 from gigagp.linalg.team import Team
 from gigagp.linalg.transpose import SIDE, transpose_block
 
@@ -31,19 +32,32 @@ def transpose_and_add(K: Array, A: Array, p: int, added: float) -> None:
         A[i, i] += A.dtype.type(added)
 
 
-def factor_noisy(K: Array, noise: float, A: Array, D: Array, p: int, team: Team | None = None) -> float:
-    """A := upper Cholesky factor of K + noise I, K is unchanged. Returns the jitter, or infinity if none sufficed."""
-    transpose_and_add(K, A, p, noise)
-    if cholesky.factor(A, D, p, team) == 0:
+def factor_noisy(
+    K: Array, noise: float, A: Array, D: Array, p: int, team: Team | None = None, row_noise: Array | None = None
+) -> float:
+    """A := upper Cholesky factor of K + noise I, K is unchanged. Returns the jitter, or infinity if none sufficed.
+
+    row_noise : as `linalg.row_noise` describes; diag(noise a + b) then takes the place of noise I
+    """
+    of_rows = for_compiled(row_noise, K.dtype)
+    common = noise if row_noise is None else 0.0
+    smallest = noise if row_noise is None else float(variances(noise, row_noise).min())
+
+    def factored(added: float) -> bool:
+        transpose_and_add(K, A, p, added)
+        if row_noise is not None:
+            add_row_noise(A, noise, of_rows, p)
+        return cholesky.factor(A, D, p, team) == 0
+
+    if factored(common):
         return 0.0
     kind = K.dtype.name
-    level = float(np.mean(np.diagonal(K)[:p], dtype=float)) + noise
+    level = float(np.mean(np.diagonal(K)[:p], dtype=float)) + smallest
     if not np.isfinite(level):
         return np.inf
     relative = _FIRST[kind]
     while relative <= _LARGEST[kind] * 1.0001:
-        transpose_and_add(K, A, p, noise + relative * level)
-        if cholesky.factor(A, D, p, team) == 0:
+        if factored(common + relative * level):
             return relative * level
         relative *= _GROWTH
     return np.inf

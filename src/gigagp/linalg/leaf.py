@@ -15,6 +15,7 @@ from gigagp.linalg import cholesky, schedule, stationary
 from gigagp.linalg.cholesky import follow, log_determinant
 from gigagp.linalg.compiled import compiled, read_only
 from gigagp.linalg.jitter import transpose_and_add
+from gigagp.linalg.row_noise import add_row_noise, for_compiled, weighted_trace
 from gigagp.linalg.vectors import whole_registers
 from gigagp.linalg.workspace import Workspace
 
@@ -148,19 +149,24 @@ def _pull_weights(
 
 @compiled
 def _begin(
-    kind: int, variance: float, scales: Array, shape: float, noise: float, X: Array, K: Array, A: Array
-) -> Array:
-    """K and, above A's diagonal, K + noise I. Returns the scaled points."""
+    kind: int, variance: float, scales: Array, shape: float, noise: float, X: Array, row_noise: Array, K: Array,
+    A: Array,
+) -> Array:  # fmt: skip
+    """K and, above A's diagonal, K with the noise on the diagonal. Returns the scaled points."""
     x = stationary.scaled_transposed(X, scales)
     stationary.gram(kind, x, variance, shape, K)
-    transpose_and_add(K, A, len(X), noise)
+    if len(row_noise) > 0:
+        transpose_and_add(K, A, len(X), 0.0)
+        add_row_noise(A, noise, row_noise, len(X))
+    else:
+        transpose_and_add(K, A, len(X), noise)
     return x
 
 
 @compiled
 def _end(
     kind: int, variance: float, shape: float, lengthscales: int, shaped: bool, noise: float, dof: float,
-    half_log_determinant: float, x: Array, y: Array, K: Array, A: Array, T: Array,
+    half_log_determinant: float, x: Array, y: Array, row_noise: Array, K: Array, A: Array, T: Array,
     gradient: Array,
 ) -> float:  # fmt: skip
     """Value and `gradient`, from K, its inverse in A, and T = L^-1."""
@@ -173,6 +179,8 @@ def _end(
         alpha *= x.dtype.type(np.sqrt(weight))
     every = np.empty(columns + 2)
     trace = _pull_weights(kind, x, variance, shape, alpha, A, K, every)
+    if len(row_noise) > 0:
+        trace = weighted_trace(alpha, A, row_noise, p)
     gradient[0] = every[0]
     if lengthscales == columns:
         gradient[1 : 1 + columns] = every[1 : 1 + columns]
@@ -187,7 +195,7 @@ def _end(
 @compiled
 def _evidences(
     kind: int, variance: float, scales: Array, shape: float, lengthscales: int, shaped: bool, noise: float,
-    dof: float, X: Array, y: Array, starts: Array, p: int, factoring: Array, inverting: Array,
+    dof: float, X: Array, y: Array, row_noise: Array, starts: Array, p: int, factoring: Array, inverting: Array,
     K: Array, A: Array, T: Array, S: Array, D: Array, results: Array,
 ) -> None:  # fmt: skip
     """Leaves of p points each: row i of `results` := value and gradient of the leaf that begins at starts[i].
@@ -196,7 +204,8 @@ def _evidences(
     """
     for i in range(len(starts)):
         first, result = starts[i], results[i]
-        x = _begin(kind, variance, scales, shape, noise, X[first : first + p], K, A)
+        own_noise = row_noise[first : first + p]  # without rows where all noise is equal
+        x = _begin(kind, variance, scales, shape, noise, X[first : first + p], own_noise, K, A)
         if follow(factoring, (A, T, S, D, A), 0) != 0:
             result[0] = np.nan
             continue
@@ -204,35 +213,40 @@ def _evidences(
         follow(inverting, (A, T, S, D, A), 0)
         result[0] = _end(
             kind, variance, shape, lengthscales, shaped, noise, dof, half_log_determinant, x, y[first : first + p],
-            K, A, T, result[1:],
+            own_noise, K, A, T, result[1:],
         )  # fmt: skip
 
 
-def _in_steps(profile: Profile, noise: float, dof: float, X: Array, y: Array, work: Workspace, result: Array) -> None:
+def _in_steps(
+    profile: Profile, noise: float, dof: float, X: Array, y: Array, row_noise: Array, work: Workspace, result: Array
+) -> None:
     """`_evidences` for one large leaf, in whose products idle workers may take part."""
     p, (K, A, T, S, D) = len(y), buffers(len(y), X.dtype, work)
     kind, variance, _, shape, lengthscales, shaped = profile
-    x = _begin(*profile[:4], noise, X, K, A)
+    x = _begin(*profile[:4], noise, X, row_noise, K, A)
     if cholesky.factor(A, D, p, work.team) != 0:
         result[0] = np.nan
         return
     half_log_determinant = 0.5 * log_determinant(A, p)
     cholesky.inverse(A, D, T, S, p, work.team)
     result[0] = _end(
-        kind, variance, shape, lengthscales, shaped, noise, dof, half_log_determinant, x, y, K, A, T, result[1:]
-    )
+        kind, variance, shape, lengthscales, shaped, noise, dof, half_log_determinant, x, y, row_noise, K, A, T,
+        result[1:],
+    )  # fmt: skip
 
 
 def evidences(
     profile: Profile, noise: float, X: Array, y: Array, starts: Array, ends: Array, work: Workspace,
-    dof: float = np.inf,
+    dof: float = np.inf, row_noise: Array | None = None,
 ) -> Array:  # fmt: skip
     """Value and gradient of each leaf's evidence, one row per leaf; leaf i is the rows starts[i] .. ends[i] of X and y.
+
+    row_noise : noise of the rows of X (`linalg.row_noise`); None where all rows have the same
 
     The value is NaN where jitter would be needed. A single leaf is computed by the same code, so that its bits do not
     depend on other leaves.
     """
-    X, y = read_only(X), read_only(y)
+    X, y, of_rows = read_only(X), read_only(y), for_compiled(row_noise, X.dtype)
     sizes, width = ends - starts, cholesky.WIDTH
     results = np.empty((len(sizes), 3 + profile.lengthscales + profile.shaped))
     for p in set(sizes.tolist()):
@@ -241,11 +255,11 @@ def evidences(
             part = np.empty((len(same), results.shape[1]))
             operations = schedule.factoring(p, width).operations, schedule.inverting(p, width).operations
             _evidences(
-                *profile, noise, dof, X, y, starts[same], p, *operations, *buffers(p, X.dtype, work), part
+                *profile, noise, dof, X, y, of_rows, starts[same], p, *operations, *buffers(p, X.dtype, work), part
             )  # fmt: skip
             results[same] = part
         else:
             for i in same.tolist():
                 rows = slice(int(starts[i]), int(ends[i]))
-                _in_steps(profile, noise, dof, X[rows], y[rows], work, results[i])
+                _in_steps(profile, noise, dof, X[rows], y[rows], of_rows[rows], work, results[i])
     return results

@@ -1,8 +1,9 @@
 """An exact GP on the few rows around one query, in one compiled call.
 
-The noise of neighbour i is divided by w_i = (1 - d_i^2 / d^2)^(1/2), where d is the distance of the first row that is
-no longer a neighbour. A row therefore enters and leaves the neighbourhood with weight zero, and the prediction is a
-continuous function of the query. Everything is computed in float64, whatever the precision of the stored rows is.
+The noise of neighbour i, which may be its own (`row_noise`), is divided by w_i = (1 - d_i^2 / d^2)^(1/2), where d is
+the distance of the first row that is no longer a neighbour. A row therefore enters and leaves the neighbourhood with
+weight zero, and the prediction is a continuous function of the query. Everything is computed in float64, whatever the
+precision of the stored rows is.
 
 The nearest of the neighbours may also predict on their own (`joined`).
 """
@@ -14,6 +15,7 @@ from gigagp.linalg import stationary
 from gigagp.linalg.cholesky import follow, solve_vector
 from gigagp.linalg.compiled import compiled, compiled_strict
 from gigagp.linalg.jitter import transpose_and_add
+from gigagp.linalg.row_noise import ADDED, FACTOR
 
 # Columns of a result.
 MEAN = 0
@@ -62,6 +64,25 @@ def gather(X: Array, y: Array, rows: Array, count: int, scales: Array, x: Array,
             x[d, i] = 0
 
 
+@compiled_strict
+def gather_noise(noise: float, row_noise: Array, rows: Array, count: int, noises: Array) -> float:
+    """noises := the noise variances of the first `count` rows; returns their harmonic mean.
+
+    A row of very much noise says nothing about the noise near the query, and hardly changes the harmonic mean.
+
+    noise : the variance of a row of weight one, which all rows have where `row_noise` has no rows
+    """
+    for i in range(count):
+        noises[i] = noise
+    if len(row_noise) == 0 or count == 0:
+        return noise
+    total = 0.0
+    for i in range(count):
+        noises[i] = noise * row_noise[rows[i], FACTOR] + row_noise[rows[i], ADDED]
+        total += 1 / noises[i]
+    return count / total
+
+
 @compiled
 def covariances(
     kind: int, variance: float, shape: float, x: Array, squares: Array, count: int, K: Array, k: Array
@@ -82,14 +103,14 @@ def covariances(
 
 @compiled
 def _factored(
-    K: Array, noise: float, weights: Array, count: int, operations: Array, A: Array, T: Array, S: Array, D: Array
+    K: Array, noises: Array, weights: Array, count: int, operations: Array, A: Array, T: Array, S: Array, D: Array
 ) -> bool:
-    """Factor K + diag(noise / weights); jitter is added only after a failure."""
+    """Factor K + diag(noises / weights); jitter is added only after a failure."""
     p, jitter = len(weights), 0.0
     while True:
-        transpose_and_add(K, A, p, jitter * (K[0, 0] + noise))
+        transpose_and_add(K, A, p, jitter * (K[0, 0] + (noises[0] if count > 0 else 0.0)))
         for i in range(count):
-            A[i, i] += noise / weights[i]
+            A[i, i] += noises[i] / weights[i]
         if follow(operations, (A, T, S, D, A), 0) == 0:
             return True
         jitter = max(_FIRST_JITTER, 10 * jitter)
@@ -99,11 +120,11 @@ def _factored(
 
 @compiled
 def mean_only(
-    K: Array, k: Array, y: Array, noise: float, weights: Array, count: int, factoring: Array,
+    K: Array, k: Array, y: Array, noises: Array, weights: Array, count: int, factoring: Array,
     A: Array, T: Array, S: Array, D: Array, result: Array,
 ) -> bool:  # fmt: skip
     """The mean k^T (K + N)^-1 y; nothing is computed for the variance. `y` is overwritten."""
-    if not _factored(K, noise, weights, count, factoring, A, T, S, D):
+    if not _factored(K, noises, weights, count, factoring, A, T, S, D):
         return False
     solve_vector(A, y, len(weights))
     mean = 0.0
@@ -115,7 +136,7 @@ def mean_only(
 
 @compiled
 def posterior(
-    K: Array, k: Array, y: Array, noise: float, weights: Array, count: int, prior: float, factoring: Array,
+    K: Array, k: Array, y: Array, noises: Array, weights: Array, count: int, prior: float, factoring: Array,
     inverting: Array, A: Array, T: Array, S: Array, D: Array, alpha: Array, precision: Array, result: Array,
 ) -> bool:  # fmt: skip
     """Mean and variance of f at the query, and how large the neighbours' own held-out errors are.
@@ -124,7 +145,7 @@ def posterior(
     variance 1 / C_ii (Rasmussen & Williams 2006, eq. 5.12). The misfit is the weighted mean absolute error in predicted
     standard deviations, relative to that of a Gaussian: it is one where the model's deviations are right.
     """
-    if not _factored(K, noise, weights, count, factoring, A, T, S, D):
+    if not _factored(K, noises, weights, count, factoring, A, T, S, D):
         return False
     follow(inverting, (A, T, S, D, A), 0)
     for i in range(count):
@@ -157,7 +178,8 @@ def joined(inner: Array, noise: float, result: Array) -> None:
 
     The squared deviation of a prediction is s^2 = (v + noise) misfit^2, which is small for the few nearest rows where
     these alone agree. Weights are proportional to 1 / s^2. Mean and variance of f are weighted means; the misfit is
-    such that (v + noise) misfit^2 is the variance of the mixture of both, which grows where they disagree.
+    such that (v + noise) misfit^2 is the variance of the mixture of both, which grows where they disagree. `noise` is
+    the harmonic mean of the neighbours'.
     """
     first = (inner[VARIANCE] + noise) * (inner[MISFIT] + _LEAST_MISFIT) ** 2
     second = (result[VARIANCE] + noise) * (result[MISFIT] + _LEAST_MISFIT) ** 2

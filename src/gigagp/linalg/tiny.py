@@ -36,8 +36,8 @@ def _swap(typingctx: Any, value: Any) -> Any:
         kind = ir.FunctionType(ir.VoidType(), [pointer.type])
         builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.sse.stmxcsr"), [pointer])
         before = builder.load(place)
-        wanted = builder.select(builder.icmp_signed("<", args[0], ir.Constant(ir.IntType(32), 0)), before, args[0])
-        builder.store(wanted, place)
+        word = builder.select(builder.icmp_signed("<", args[0], ir.Constant(ir.IntType(32), 0)), before, args[0])
+        builder.store(word, place)
         builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.sse.ldmxcsr"), [pointer])
         return before
 

@@ -33,7 +33,7 @@ class Workspace:
     def _allocate(self, size: int, dtype: np.dtype[Any]) -> Array:
         """Zeros that begin near the start of a huge page."""
         stagger = len(self._flat) * _STAGGER
-        wanted = max(size * dtype.itemsize, _LEAST_BYTES) + stagger
-        raw = np.zeros(wanted + _PAGE, np.uint8)
+        bytes_needed = max(size * dtype.itemsize, _LEAST_BYTES) + stagger
+        raw = np.zeros(bytes_needed + _PAGE, np.uint8)
         start = -raw.ctypes.data % _PAGE + stagger
         return raw[start : start + max(size * dtype.itemsize, _LEAST_BYTES)].view(dtype)

@@ -1,0 +1,1 @@
+"""From queries to predictive distributions, and everything else that reads a fitted model."""

@@ -78,18 +78,18 @@ def _search(
     node_highs: Array, cells: Array, squares: Array,
 ) -> None:  # fmt: skip
     """For each query box, with a point in it, the nearest cells, nearest first, and their squared distances."""
-    wanted, lowest = cells.shape[1], len(node_lows) // 2
+    count, lowest = cells.shape[1], len(node_lows) // 2
     nodes, bounds = np.empty(128, np.int64), np.empty(128)
     for q in range(len(points)):
         a_low, a_high, point = query_lows[q], query_highs[q], points[q]
         best, value = cells[q], squares[q]
-        for j in range(wanted):
+        for j in range(count):
             best[j], value[j] = j, np.inf
         nodes[0], bounds[0], waiting = 0, apart(a_low, a_high, node_lows[0], node_highs[0]), 1
         while waiting > 0:
             waiting -= 1
             node = nodes[waiting]
-            if bounds[waiting] >= value[wanted - 1]:
+            if bounds[waiting] >= value[count - 1]:
                 continue
             if node < lowest:
                 near, far = 2 * node + 1, 2 * node + 2
@@ -104,10 +104,10 @@ def _search(
             first = (node - lowest) * GROUP
             for cell in range(first, min(first + GROUP, len(lows))):
                 square = apart(a_low, a_high, lows[cell], highs[cell])
-                if square >= value[wanted - 1]:
+                if square >= value[count - 1]:
                     continue
                 square += BY_CENTRE * off_centre(point, lows[cell], highs[cell], centres[cell])
-                place = wanted - 1
+                place = count - 1
                 if square >= value[place]:
                     continue
                 while place > 0 and value[place - 1] > square:

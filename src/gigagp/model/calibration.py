@@ -8,13 +8,16 @@ With v the variance of f at a query, s^2 the noise, t the variance of the target
 
 and a floor, times 1 - rho, is added. The misfit says how large the errors near the query are in predicted deviations
 (`linalg.neighbourhood`). Far from all data the variance of y is thus that of the target, whatever the noise of the
-nearest rows, and the transition is continuous. The shape of the errors is common to all queries (`distribution`).
+nearest rows, and the transition is continuous. Where rows differ in noise, s^2 is the row's own in v' + s^2 and a
+typical row's elsewhere, so that what rows of one noise teach holds for queries of another. The shape of the errors is
+common to all queries (`distribution`).
 Coefficients are estimated by maximum likelihood under a Student-t, then the shape by expectation maximisation.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
@@ -63,11 +66,21 @@ class Setting:
     noise: float
     prior: float | None  # None for a kernel that is not stationary: it has no distance from the data
     target: float = 1.0
+    row_noise: float | None = None  # noise of a typical training row; None where all rows have the same noise
+
+    @property
+    def typical(self) -> float:
+        """The noise of a typical training row."""
+        return self.noise if self.row_noise is None else min(self.row_noise, (1 - _LEAST_SHARE) * self.target)
 
     @property
     def signal(self) -> float:
         """The part of the target's variance that is not noise."""
-        return max(self.target - self.noise, _LEAST_SHARE * self.target)
+        return max(self.target - self.typical, _LEAST_SHARE * self.target)
+
+    def at_rows(self, noise: Array | None) -> Setting:
+        """With the typical noise of rows that have these noise variances."""
+        return self if noise is None or len(noise) == 0 else replace(self, row_noise=float(np.median(noise)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +108,7 @@ class Calibration:
         if len(y) < LEAST_ROWS or not (np.isfinite(errors).all() and errors.any()):
             return cls.none()
         base, rho, F = _features(prediction, setting)
-        coefficients, floor, dof = _student(errors, base, rho, F, setting)
+        coefficients, floor, dof = _student(errors, base, rho, F, setting, prediction.reliability(setting.typical))
         calibration = cls(coefficients, floor, Shape.gaussian(), setting, len(y))
         heavy = _student_weights(_LEAST_PRIOR_DOF)
         prior = (1 - _HEAVY_SHARE) * _student_weights(max(dof, _LEAST_PRIOR_DOF)) + _HEAVY_SHARE * heavy
@@ -124,7 +137,7 @@ class Calibration:
         base, rho, F = _features(prediction, self.setting)
         total = base * np.exp((1 - rho) * (F * self.coefficients).sum(axis=1))  # not by BLAS: its bits depend on n
         if latent:
-            return np.asarray(total * (base - self.setting.noise) / base)
+            return np.asarray(total * (base - _noise(prediction, self.setting)) / base)
         return np.asarray(total + (1 - rho) * self.floor)
 
     def losses(self, prediction: LatentPrediction, y: Array) -> Array:
@@ -158,6 +171,11 @@ class Calibration:
         )
 
 
+def _noise(prediction: LatentPrediction, setting: Setting) -> Any:
+    """The noise variance of y at each query, or at all of them."""
+    return setting.noise if prediction.noise is None else prediction.noise
+
+
 def _features(prediction: LatentPrediction, setting: Setting) -> tuple[Array, Array, Array]:
     """v' + noise, rho and the columns that the coefficients multiply."""
     assert prediction.variance is not None
@@ -169,19 +187,21 @@ def _features(prediction: LatentPrediction, setting: Setting) -> tuple[Array, Ar
         latent = np.clip(prediction.variance, _SMALLEST_VARIANCE * signal, setting.prior)
         v = 1 / (1 / latent + (1 / signal - 1 / setting.prior))
         rho = np.clip(v / signal, 0.0, 1.0)
-    ratio = np.log(v / setting.noise + _LEAST_RATIO)
+    ratio = np.log(v / setting.typical + _LEAST_RATIO)
     misfit = 2 * np.log(prediction.misfit + _LEAST_MISFIT)
     # Far away the variance is the target's: the noise is part of it.
-    base = v + setting.noise + rho * (setting.target - setting.noise - signal)
+    base = v + _noise(prediction, setting) + rho * (setting.target - setting.typical - signal)
     return base, rho, np.column_stack([np.ones_like(v), misfit, ratio])
 
 
-def _student(errors: Array, base: Array, rho: Array, F: Array, setting: Setting) -> tuple[Array, float, float]:
+def _student(
+    errors: Array, base: Array, rho: Array, F: Array, setting: Setting, reliability: Array | None
+) -> tuple[Array, float, float]:
     """Coefficients, floor and degrees of freedom by maximum a posteriori, with Student-t errors."""
     n, squares = len(errors), errors**2
     scale = setting.target
     # One row in n may have an error of average size, however small the others are.
-    least = float(squares.mean()) / n
+    least = float((squares if reliability is None else squares * reliability).mean()) / n
 
     def loss(p: Array) -> tuple[float, Array]:
         c, floor, tail = p[:3], scale * np.exp(p[3]), np.exp(p[4])

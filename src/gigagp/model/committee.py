@@ -49,17 +49,24 @@ class Committee:
         It comes from the cache where it is there; with `keep` a new factor is cached if memory allows.
         """
         if rule.needs_communication and self.communication is not None:
-            rows = np.union1d(self.experts[leaf], self.communication)
-            return expert.factor(self.kernel, self.theta, *self.store.gather(rows), work, leaf)
+            return self.factor_of(np.union1d(self.experts[leaf], self.communication), work, leaf)
         cached = self.cache.get(leaf)
         if cached is not None:
             return cached
-        X, y = self.store.read(self.experts, leaf)
-        keep = keep and self.cache.has_room(len(y) * (len(y) + 64) * self.store.X.itemsize)
-        factor = expert.factor(self.kernel, self.theta, X, y, work, leaf, keep)
+        rows = self.experts.rows(leaf)
+        size = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+        keep = keep and self.cache.has_room(size * (size + 64) * self.store.X.itemsize)
+        factor = self.factor_of(rows, work, leaf, keep)
         if keep:
             self.cache.put(leaf, factor)
         return factor
+
+    def factor_of(
+        self, rows: slice | Array, work: Workspace, leaf: int | None = None, keep: bool = False
+    ) -> expert.Factor:
+        """The Cholesky factor of any rows of the store."""
+        X, y = self.store.gather(rows)
+        return expert.factor(self.kernel, self.theta, X, y, work, leaf, keep, self.store.noise_of(rows))
 
 
 def mean_scale(log_scales: Array, closeness: Array) -> Array:

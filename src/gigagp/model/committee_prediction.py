@@ -244,5 +244,5 @@ class _PredictByCommunicationExpert:
     def __call__(self, Z: Array, work: Workspace) -> tuple[Array, Array]:
         c = self.committee
         assert c.communication is not None, "the committee was built without a communication expert"
-        factor = expert.factor(c.kernel, c.theta, *c.store.gather(c.communication), work)
+        factor = c.factor_of(c.communication, work)
         return expert.posterior(c.kernel, c.theta, factor, Z, work)

@@ -43,7 +43,7 @@ class Evaluation:
 
 def evaluate(
     rows: Rows,
-    predict: Callable[[Array], tuple[Array, Array]],
+    predict: Callable[..., tuple[Array, Array]],
     shape: Shape,
     at_once: int,
     tell: Listener = silent,
@@ -51,6 +51,7 @@ def evaluate(
 ) -> Evaluation:
     """Compare predictions (`predict`: mean and standard deviation) with the targets, `at_once` rows at a time.
 
+    predict : called with the inputs of some rows and, where the rows differ in noise, with their row noise
     shape : the distribution of (y - mean) / std
     """
     start = time.perf_counter()
@@ -60,7 +61,7 @@ def evaluate(
     for block in rows.blocks(at_once):
         y = block.y
         assert y is not None
-        mean, std = predict(block.X)
+        mean, std = predict(block.X) if block.row_noise is None else predict(block.X, block.row_noise)
         if each is not None:
             each(block.X, y, mean, std)
         distribution = PredictiveDistribution(mean, std, shape)

@@ -102,6 +102,26 @@ class MissedStructure(FitWarning):
         return "try n_restarts=2, a kernel with shorter length-scales, or more columns"
 
 
-WARNINGS: dict[str, type[ParameterAtBound] | type[MissedStructure]] = {
-    kind.__name__: kind for kind in (ParameterAtBound, MissedStructure)
+@dataclass(frozen=True)
+class OutlyingRows(FitWarning):
+    """Rows whose target lies far outside those of all others (`gigagp.data.outliers`)."""
+
+    count: int
+    rows: tuple[int, ...]  # their numbers in the data, from 0; of many rows the first ones
+
+    def observation(self, units: Units | None = None) -> str:
+        """How many rows, and which."""
+        target = "the target" if units is None else units.target
+        more = f" and {self.count - len(self.rows):,} more" if self.count > len(self.rows) else ""
+        what = "row looks like an outlier" if self.count == 1 else "rows look like outliers"
+        where = ", ".join(str(row) for row in self.rows)
+        return f"{self.count:,} {what}, since {target} there is far outside all other values (row {where}{more})"
+
+    def advice(self, units: Units | None = None) -> str:
+        """What the fit has done, and what to do."""
+        return "the fit gives these rows almost no influence: correct them or leave them out"
+
+
+WARNINGS: dict[str, type[ParameterAtBound] | type[MissedStructure] | type[OutlyingRows]] = {
+    kind.__name__: kind for kind in (ParameterAtBound, MissedStructure, OutlyingRows)
 }

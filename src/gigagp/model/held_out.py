@@ -6,14 +6,16 @@ it. Theta stays the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gigagp import expert
 from gigagp.arrays import Array
 from gigagp.combine import CombinationRule, Opinion, Rule
+from gigagp.data.store import ExpertStore
 from gigagp.engines import Engine
+from gigagp.linalg.row_noise import variances
 from gigagp.linalg.workspace import Workspace
 from gigagp.model.committee import Committee, mean_scale
 from gigagp.model.committee_prediction import bounded
@@ -43,10 +45,19 @@ class _PredictHeldOut:
         order = np.argsort(own_rows)
         at = np.minimum(np.searchsorted(own_rows, task.rows, sorter=order), len(own_rows) - 1)
         position = np.where(own_rows[order[at]] == task.rows, order[at], -1)
-        X, y = c.store.read(c.experts, task.leaf)
+        rows = c.experts.rows(task.leaf)
+        X, y = c.store.gather(rows)
         Z, _ = c.store.gather(task.rows)
-        mean, variance, scale = expert.held_out(c.kernel, c.theta, X, y, Z, position, work, task.leaf)
+        mean, variance, scale = expert.held_out(
+            c.kernel, c.theta, X, y, Z, position, work, task.leaf, c.store.noise_of(rows)
+        )
         return mean.astype(float), variance.astype(float), scale if c.student else np.ones(len(scale))
+
+
+def with_row_noise(prediction: LatentPrediction, noise: float, store: ExpertStore, rows: Array) -> LatentPrediction:
+    """Predictions of rows of the store, with their own noise where rows differ in it; `noise` is what was learnt."""
+    row_noise = store.noise_of(rows)
+    return prediction if row_noise is None else replace(prediction, noise=variances(noise, row_noise))
 
 
 def by_own_expert(committee: Committee, tasks: list[Rows], engine: Engine) -> list[LatentPrediction]:

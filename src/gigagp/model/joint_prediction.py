@@ -12,6 +12,7 @@ from gigagp.combine import JointRule, Prediction
 from gigagp.engines import Engine
 from gigagp.linalg import cholesky
 from gigagp.linalg.gemm import multiply
+from gigagp.linalg.row_noise import variances
 from gigagp.linalg.workspace import Workspace
 from gigagp.model.committee import Committee, mean_scale
 
@@ -62,25 +63,28 @@ def _joint(committee: Committee, leaves: Array, Z: Array, work: Workspace) -> tu
     """
     kernel, theta, q = committee.kernel, committee.theta, len(Z)
     Z = Z.astype(float)
-    data, weights, scales = [], [], []  # per expert: its rows and inputs, V_i = C_i k_i, its scale
+    data, weights, scales = [], [], []  # per expert: its rows, inputs and noise, V_i = C_i k_i, its scale
     means, mean, dots = np.empty((q, len(leaves))), np.empty(q), np.empty(q)
     for i, leaf in enumerate(leaves):
-        X, y = (part.astype(float) for part in committee.store.read(committee.experts, int(leaf)))
-        factor = expert.factor(kernel, theta, X, y, work, int(leaf))
+        rows = committee.experts.rows(int(leaf))
+        X, y = (part.astype(float) for part in committee.store.gather(rows))
+        row_noise = committee.store.noise_of(rows)
+        factor = expert.factor(kernel, theta, X, y, work, int(leaf), row_noise=row_noise)
+        noise = np.full(len(y), committee.noise) if row_noise is None else variances(committee.noise, row_noise)
         V = np.ascontiguousarray(kernel.cross(theta[:-1], X, Z)[: len(X), :q])
         expert.weighted_sum(factor.alpha, V, len(X), q, mean)
         means[:, i] = mean
         cholesky.solve_lower(factor.U, factor.D, V, len(X), q)
         cholesky.solve_lower_transposed(factor.U, factor.D, V, len(X), q)
-        data.append((committee.experts[int(leaf)], X))
+        data.append((committee.experts[int(leaf)], X, noise))
         weights.append(V)
         scales.append(factor.scale)
     covariances = np.empty((q, len(leaves), len(leaves)))
-    for i, (rows_i, X_i) in enumerate(data):
-        for j, (rows_j, X_j) in enumerate(data[: i + 1]):
+    for i, (rows_i, X_i, noise_i) in enumerate(data):
+        for j, (rows_j, X_j, _) in enumerate(data[: i + 1]):
             K = np.ascontiguousarray(kernel.cross(theta[:-1], X_i, X_j)[: len(X_i), : len(X_j)])
             _, a, b = np.intersect1d(rows_i, rows_j, assume_unique=True, return_indices=True)
-            K[a, b] += committee.noise  # the same observation has the same noise in both
+            K[a, b] += noise_i[a]  # the same observation has the same noise in both
             product = np.empty((len(X_i), q))
             multiply(1.0, K, 0, 0, False, weights[j], 0, 0, 0.0, product, 0, 0, len(X_i), q, len(X_j))
             expert.column_dots(weights[i], product, len(X_i), q, dots)

@@ -80,7 +80,7 @@ def load_model(
             if _identity(path) == before:
                 return model
         # Another model was put there during the reading. Files of both must not be mixed.
-    raise InvalidInput(f"{path} is being replaced again and again; load it when no process is saving to it")
+    raise InvalidInput(f"{path} is replaced repeatedly; load it when no process is saving to it")
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -231,11 +231,12 @@ def _calibration(content: dict[str, Any]) -> Calibration:
     values = content.get("setting")
     setting = None
     if values is not None:
-        require(isinstance(values, list) and len(values) == 3, "its calibration is not valid")
-        noise, prior, target = values
-        for value in (noise, target, 1.0 if prior is None else prior):
+        require(isinstance(values, list) and len(values) in (3, 4), "its calibration is not valid")
+        noise, prior, target, *row_noise = values
+        for value in (noise, target, 1.0 if prior is None else prior, *row_noise):
             require(isinstance(value, float | int) and 0 < value < np.inf, "its calibration is not valid")
-        setting = Setting(float(noise), None if prior is None else float(prior), float(target))
+        prior = None if prior is None else float(prior)
+        setting = Setting(float(noise), prior, float(target), float(row_noise[0]) if row_noise else None)
     rows = count(content, "rows")
     require((rows == 0) == (setting is None), "its calibration is not valid")
     return Calibration(coefficients, floor, Shape(weights, widths), setting, rows, number(content, "score"))
@@ -364,6 +365,11 @@ def read_warning(content: Any, names: tuple[str, ...]) -> FitWarning:
     return warning
 
 
+def _counts(values: list[Any]) -> list[int]:
+    require(all(type(value) is int and value >= 0 for value in values), "a warning has invalid row numbers")
+    return values
+
+
 def _plain(kind: type[_Plain], content: Any) -> _Plain:
     """An instance of a dataclass whose fields are plain values."""
     return kind(**{f.name: _PLAIN_FIELDS[str(f.type)](content, f.name) for f in fields(kind)})  # type: ignore[arg-type]
@@ -373,5 +379,6 @@ _PLAIN_FIELDS: dict[str, Callable[[Any, str], Any]] = {
     "str": lambda content, name: field(content, name, str),
     "bool": lambda content, name: field(content, name, bool),
     "int": count,
+    "tuple[int, ...]": lambda content, name: tuple(_counts(field(content, name, list))),
     "float": number,
 }

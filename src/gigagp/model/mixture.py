@@ -25,6 +25,7 @@ from gigagp.data.store import ExpertStore
 from gigagp.engines import Engine
 from gigagp.expert import QUERY_BLOCK, Factor
 from gigagp.kernels.base import Kernel
+from gigagp.linalg.row_noise import variances
 from gigagp.linalg.tiny import tiny_is_zero
 from gigagp.linalg.workspace import Workspace
 from gigagp.model.factor_cache import FactorCache
@@ -78,6 +79,11 @@ class Mixture:
         """Inputs and targets in double precision, whatever they are stored in: matrices of smooth kernels need it."""
         return np.ascontiguousarray(self.store.X, float), np.ascontiguousarray(self.store.y, float)
 
+    @property
+    def row_noise(self) -> Array | None:
+        """Factor of the noise and added variance of each row, where rows differ in noise."""
+        return None if self.store.row_noise is None else np.ascontiguousarray(self.store.row_noise, float)
+
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
@@ -118,7 +124,7 @@ def _factor(model: Mixture, index: int, X: Array, y: Array, work: Workspace) -> 
     factor = model.cache.get(index)
     if factor is None:
         member = model.members[index]
-        factor = expert.factor(member.kernel, member.theta, X, y, work, None, keep=True)
+        factor = expert.factor(member.kernel, member.theta, X, y, work, None, True, model.row_noise)
         model.cache.put(index, factor)
     return factor
 
@@ -190,11 +196,12 @@ class LeaveOneOut:
 
     @classmethod
     @tiny_is_zero
-    def of(cls, kernel: Kernel, theta: Array, X: Array, y: Array) -> LeaveOneOut:
+    def of(cls, kernel: Kernel, theta: Array, X: Array, y: Array, row_noise: Array | None = None) -> LeaveOneOut:
         n = len(y)
         K = np.tril(np.asarray(kernel.gram(theta[:-1], X))[:n, :n])
         K += np.tril(K, -1).T
-        C = _inverse(K, float(np.exp(theta[-1])))
+        noise = float(np.exp(theta[-1]))
+        C = _inverse(K, noise if row_noise is None else variances(noise, row_noise))
         return cls(y, K, C, C @ y, float(kernel.diagonal(theta[:-1], X[:1])[0]))
 
     @property
@@ -241,31 +248,36 @@ class LeaveOneOut:
 
 
 @tiny_is_zero
-def held_out(kernel: Kernel, theta: Array, X: Array, y: Array) -> HeldOut:
+def held_out(kernel: Kernel, theta: Array, X: Array, y: Array, row_noise: Array | None = None) -> HeldOut:
     """Every row predicted by all others."""
-    each = LeaveOneOut.of(kernel, theta, X, y)
+    each = LeaveOneOut.of(kernel, theta, X, y, row_noise)
     return HeldOut(each.mean, each.variance, each.misfit(np.arange(len(y))), each.errors)
 
 
-def mixed(parts: list[HeldOut], weights: Array, noise: float) -> LatentPrediction:
-    """Held-out predictions of a mixture, by the law of total variance; `noise` is subtracted from the variance of y."""
-    means, variances, misfits = (
+def mixed(parts: list[HeldOut], weights: Array, noise: float, row_noise: Array | None = None) -> LatentPrediction:
+    """Held-out predictions of a mixture, by the law of total variance; the noise is subtracted from the variance of y.
+
+    noise : of a row of weight one
+    """
+    means, totals, misfits = (
         np.array([getattr(part, name) for part in parts]) for name in ("mean", "variance", "misfit")
     )
     mean = weights @ means
-    variance = weights @ (variances + (means - mean) ** 2) - noise
-    return LatentPrediction(mean, np.maximum(variance, 0.0), np.sqrt(weights @ misfits**2))
+    of_rows = None if row_noise is None else variances(noise, row_noise)
+    variance = weights @ (totals + (means - mean) ** 2) - (noise if of_rows is None else of_rows)
+    return LatentPrediction(mean, np.maximum(variance, 0.0), np.sqrt(weights @ misfits**2), of_rows)
 
 
 def predict_held_out(model: Mixture, engine: Engine) -> LatentPrediction:
     """Every row predicted by all others, theta and weights staying as they are."""
     X, y = model.rows()
-    parts = engine.local.map(lambda each, work: held_out(each.kernel, each.theta, X, y), model.members)
-    return mixed(list(parts), np.array([member.weight for member in model.members]), model.noise)
+    row_noise = model.row_noise
+    parts = engine.local.map(lambda each, work: held_out(each.kernel, each.theta, X, y, row_noise), model.members)
+    return mixed(list(parts), np.array([member.weight for member in model.members]), model.noise, row_noise)
 
 
-def _inverse(K: Array, noise: float) -> Array:
-    """(K + noise I)^-1, with as much jitter as the factorisation needs."""
+def _inverse(K: Array, noise: float | Array) -> Array:
+    """(K + noise I)^-1, with as much jitter as the factorisation needs; `noise` is one number, or one per row."""
     n, jitter = len(K), 0.0
     for _ in range(_ATTEMPTS):
         A = K.copy()

@@ -9,18 +9,20 @@ from typing import Any
 
 from gigagp import memory
 from gigagp.combine import CombinationRule
+from gigagp.data.store import ROW_NOISE
 from gigagp.errors import InvalidParameter
 from gigagp.kernels import Kernel
 from gigagp.partition import Partitioner
 
 FORMAT = "gigagp-model"
-VERSION = 5  # of the format that is written
+VERSION = 6  # of the format that is written where rows differ in noise
+EQUAL_NOISE_VERSION = 5  # of the format that is written for all other models: it has no row noise
 OLDEST_VERSION = 4  # of the format that can be read: it differs from version 5 in having no mixtures
 MANIFEST = "manifest.json"
 ARRAYS = (
     "X", "y", "cells_starts", "cells_rows", "experts_starts", "experts_rows", "outside", "tree", "centres", "lows",
     "highs", "block_lows", "block_highs", "metric", "communication", "theta", "inputs", "target", "evidence_trace",
-    "theta_trace", "held_out_errors",
+    "theta_trace", "held_out_errors", ROW_NOISE,
 )  # fmt: skip
 BLOCK_SIDES = (
     "block_lows",

@@ -21,6 +21,7 @@ from gigagp.kernels.base import Kernel
 from gigagp.linalg import cholesky, leaf, neighbourhood, schedule
 from gigagp.linalg.compiled import compiled, read_only
 from gigagp.linalg.jitter import largest_jitter
+from gigagp.linalg.row_noise import for_compiled
 from gigagp.linalg.tiny import tiny_is_zero
 from gigagp.linalg.workspace import Workspace
 from gigagp.model.latent import LatentPrediction
@@ -153,6 +154,10 @@ def _search_arguments(model: Neighbourhood) -> tuple[Any, ...]:
     return model.store.X, tree.starts, tree.sides, tree.first_below, model.router.metric
 
 
+def _row_noise(model: Neighbourhood) -> Array:
+    return for_compiled(model.store.row_noise, model.store.X.dtype)
+
+
 def _operations(p: int) -> tuple[Array, Array]:
     return schedule.factoring(p, cholesky.WIDTH).operations, schedule.inverting_factor(p, cholesky.WIDTH)
 
@@ -166,8 +171,9 @@ def _with_profile(
     buffers = leaf.buffers(p, np.dtype(float), work)
     results = np.empty((len(Z), neighbourhood.RESULTS))
     _predict_all(  # type: ignore[call-arg]
-        *profile[:4], model.noise, with_variance, *_search_arguments(model), model.store.y, read_only(Z), held_out,
-        model.limit, *_operations(p), model.inner_count, *_operations(model.inner_count or p), *buffers, results,
+        *profile[:4], model.noise, with_variance, *_search_arguments(model), model.store.y, _row_noise(model),
+        read_only(Z), held_out, model.limit, *_operations(p), model.inner_count,
+        *_operations(model.inner_count or p), *buffers, results,
     )  # fmt: skip
     return results
 
@@ -175,7 +181,7 @@ def _with_profile(
 @compiled
 def _predict_all(
     kind: int, variance: float, scales: Array, shape: float, noise: float, with_variance: bool,
-    X: Array, starts: Array, sides: Array, first_below: Array, metric: Array, y: Array,
+    X: Array, starts: Array, sides: Array, first_below: Array, metric: Array, y: Array, row_noise: Array,
     Z: Array, held_out: Array, limit: int, factoring: Array, inverting: Array,
     inner: int, inner_factoring: Array, inner_inverting: Array,
     K: Array, A: Array, T: Array, S: Array, D: Array, results: Array,
@@ -184,7 +190,7 @@ def _predict_all(
     scratch = search_scratch(X.shape[1], len(starts) + len(sides))
     squares, rows = np.empty(p + 1), np.empty(p + 1, np.int64)
     point, x, targets = np.empty(columns), np.empty((columns, p)), np.empty(p)
-    weights, k, alpha, precision = np.ones(p), np.empty(p), np.empty(p), np.empty(p)
+    weights, k, alpha, precision, noises = np.ones(p), np.empty(p), np.empty(p), np.empty(p), np.empty(p)
     inner_weights, few = np.ones(inner), np.empty(neighbourhood.RESULTS)
     for q in range(len(Z)):
         for d in range(columns):
@@ -195,21 +201,22 @@ def _predict_all(
         count = min(size, p)
         neighbourhood.taper(squares, size, count, weights)
         neighbourhood.gather(X, y, rows, count, scales, x, targets)
+        typical = neighbourhood.gather_noise(noise, row_noise, rows, count, noises)
         neighbourhood.covariances(kind, variance, shape, x, squares, count, K, k)
         if with_variance or inner > 0:  # the variance decides how much the few nearest rows count
             good = neighbourhood.posterior(
-                K, k, targets, noise, weights, count, variance, factoring, inverting, A, T, S, D, alpha, precision,
+                K, k, targets, noises, weights, count, variance, factoring, inverting, A, T, S, D, alpha, precision,
                 results[q],
             )  # fmt: skip
             if good and 0 < inner < count:
                 neighbourhood.taper(squares, count, inner, inner_weights)
                 good = neighbourhood.posterior(
-                    K, k, targets, noise, inner_weights, inner, variance, inner_factoring, inner_inverting, A, T, S, D,
-                    alpha, precision, few,
+                    K, k, targets, noises, inner_weights, inner, variance, inner_factoring, inner_inverting, A, T, S,
+                    D, alpha, precision, few,
                 )  # fmt: skip
-                neighbourhood.joined(few, noise, results[q])
+                neighbourhood.joined(few, typical, results[q])
         else:
-            good = neighbourhood.mean_only(K, k, targets, noise, weights, count, factoring, A, T, S, D, results[q])
+            good = neighbourhood.mean_only(K, k, targets, noises, weights, count, factoring, A, T, S, D, results[q])
         if not good:
             results[q, 0] = np.nan
 
@@ -243,13 +250,14 @@ def _with_any_kernel(model: Neighbourhood, Z: Array, held_out: Array, with_varia
     results = np.empty((len(Z), neighbourhood.RESULTS))
     inner, few = model.inner_count, np.empty(neighbourhood.RESULTS)
     inner_operations, inner_weights = _operations(inner or p), np.ones(inner)
-    search = _search_arguments(model)
+    search, row_noise, noises = _search_arguments(model), _row_noise(model), np.empty(p)
     for q, z in enumerate(Z.astype(float)):
         point = z * model.router.metric
         size = _search(*search, point, held_out[q], model.limit, squares, rows)  # type: ignore[call-arg]
         count = min(size, p)
         neighbourhood.taper(squares, size, count, weights)
         X, y = (np.asarray(a, float) for a in model.store.gather(rows[:count]))
+        typical = neighbourhood.gather_noise(model.noise, row_noise, rows, count, noises)
         k, targets = np.zeros(p), np.zeros(p)
         targets[:count] = y
         K[:p, :p] = np.eye(p)
@@ -258,20 +266,18 @@ def _with_any_kernel(model: Neighbourhood, Z: Array, held_out: Array, with_varia
         if with_variance or inner > 0:
             prior = float(model.kernel.diagonal(theta, z[None, :])[0])
             good = neighbourhood.posterior(
-                K, k, targets, model.noise, weights, count, prior, factoring, inverting, A, T, S, D, np.empty(p),
+                K, k, targets, noises, weights, count, prior, factoring, inverting, A, T, S, D, np.empty(p),
                 np.empty(p), results[q],
             )  # fmt: skip
             if good and 0 < inner < count:
                 neighbourhood.taper(squares, count, inner, inner_weights)
                 good = neighbourhood.posterior(
-                    K, k, targets, model.noise, inner_weights, inner, prior, *inner_operations, A, T, S, D,
+                    K, k, targets, noises, inner_weights, inner, prior, *inner_operations, A, T, S, D,
                     np.empty(p), np.empty(p), few,
                 )  # fmt: skip
-                neighbourhood.joined(few, model.noise, results[q])
+                neighbourhood.joined(few, typical, results[q])
         else:
-            good = neighbourhood.mean_only(
-                K, k, targets, model.noise, weights, count, factoring, A, T, S, D, results[q]
-            )
+            good = neighbourhood.mean_only(K, k, targets, noises, weights, count, factoring, A, T, S, D, results[q])
         if not good:
             results[q, 0] = np.nan
     return results

@@ -47,7 +47,7 @@ class Registry:
             raise ValueError(f"{reprlib.repr(name)} is not the name of a class")
         if name not in self._classes:
             raise InvalidInput(
-                f"the model is made with {reprlib.repr(name)}, which is not a class of gigagp; "
+                f"the model uses {reprlib.repr(name)}, which is not a class of gigagp; "
                 f"if it is your own class, pass it: load(folder, kernels=[...])"
             )
         return self._classes[name]
@@ -94,8 +94,8 @@ def to_plain(what: str, value: object) -> Any:
         raise InvalidParameter(f"{what} cannot be saved: {error}") from None
     if not same:
         raise InvalidParameter(
-            f"{what} cannot be saved: {reprlib.repr(value)} is not what its class makes of the arguments it keeps; "
-            "keep each argument of the constructor as an attribute of the same name"
+            f"{what} cannot be saved: {reprlib.repr(value)} is not what its class creates from its attributes; "
+            "store each argument of the constructor as an attribute of the same name"
         )
     return plain
 
@@ -153,14 +153,14 @@ def _plain(value: object, own: set[type], depth: int) -> Any:
 def _arguments(value: object, own: set[type], depth: int) -> dict[str, Any]:
     """Arguments of the constructor, read from the attributes of the same names."""
     arguments, attributes = {}, vars(value)
-    for name, wanted in inspect.signature(type(value)).parameters.items():
-        if wanted.kind in (wanted.VAR_POSITIONAL, wanted.VAR_KEYWORD):
+    for name, parameter in inspect.signature(type(value)).parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         if name in attributes:
             arguments[name] = _plain(attributes[name], own, depth + 1)
         elif name == "ard" and isinstance(value, Kernel):
             arguments[name] = any(p.per_feature for p in value.parameters)
-        elif wanted.default is wanted.empty:
+        elif parameter.default is parameter.empty:
             raise ValueError(
                 f"the constructor of {type(value).__name__} needs {name!r}; keep it as an attribute of that name"
             )
@@ -171,7 +171,7 @@ def _with_parameters(kernel: object, plain: object) -> Kernel:
     """The kernel with other values and bounds of its parameters."""
     if not isinstance(kernel, Kernel) or not isinstance(plain, list) or len(plain) != len(kernel.parameters):
         raise ValueError(f"{type(kernel).__name__} has no such parameters")
-    return kernel._with(tuple(_parameter(p, each) for p, each in zip(kernel.parameters, plain, strict=True)))
+    return kernel.with_parameters(tuple(_parameter(p, each) for p, each in zip(kernel.parameters, plain, strict=True)))
 
 
 def _parameter(parameter: Parameter, plain: object) -> Parameter:

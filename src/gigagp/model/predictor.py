@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from gigagp.arrays import Array
 from gigagp.combine import CombinationRule
 from gigagp.engines import Engine, Place, one_blas_thread, open_engine
 from gigagp.errors import InvalidParameter
+from gigagp.linalg.row_noise import variances
 from gigagp.model import committee_prediction, mixture, neighbourhood
 from gigagp.model.calibration import Calibration
 from gigagp.model.distribution import PredictiveDistribution
@@ -75,10 +76,28 @@ class Predictor:
             yield engine
 
     def predict(
-        self, X: Array, engine: Engine, with_variance: bool = True, latent: bool = False
-    ) -> tuple[Array, Array | None]:
-        """Mean and standard deviation of y, or with `latent` of f, at checked queries in the user's units."""
-        return self.in_units(self.latent_prediction(self.scaled(X), engine, with_variance), latent)
+        self, X: Array, engine: Engine, with_variance: bool = True, latent: bool = False,
+        row_noise: Array | None = None,
+    ) -> tuple[Array, Array | None]:  # fmt: skip
+        """Mean and standard deviation of y, or with `latent` of f, at checked queries in the user's units.
+
+        row_noise : of the targets (`linalg.row_noise`), in the user's units; None for rows of weight one
+        """
+        prediction = self.latent_prediction(self.scaled(X), engine, with_variance)
+        if row_noise is not None:
+            noise, scale = (self.mixture or self.model.committee).noise, float(self.model.target.scale[0])
+            prediction = replace(prediction, noise=variances(noise * scale**2, row_noise) / scale**2)
+        return self.in_units(prediction, latent)
+
+    def mean_and_deviation(self, engine: Engine, latent: bool = False) -> Callable[..., tuple[Array, Array]]:
+        """`predict` as a function of the inputs and, where targets differ in noise, of their row noise."""
+
+        def predict(X: Array, row_noise: Array | None = None) -> tuple[Array, Array]:
+            mean, deviation = self.predict(X, engine, latent=latent, row_noise=row_noise)
+            assert deviation is not None
+            return mean, deviation
+
+        return predict
 
     def distribution(self, mean: Array, deviation: Array) -> PredictiveDistribution:
         """The distribution of y that belongs to a mean and a standard deviation of `predict`."""
@@ -118,7 +137,7 @@ class Predictor:
         if self.calibration.rows:
             variance = self.calibration.variance(prediction, latent)
         else:
-            noise = (self.mixture or self.model.committee).noise
+            noise = (self.mixture or self.model.committee).noise if prediction.noise is None else prediction.noise
             variance = np.maximum(prediction.variance, 0.0) if latent else prediction.variance + noise
             if self.neighbourhood is None and self.mixture is None:
                 variance = variance * prediction.misfit**2
@@ -157,4 +176,6 @@ class Predictor:
         for member in () if self.mixture is None else self.mixture.members:
             yield described((member.kernel, member.weight))
             yield from (member.theta, member.errors)
+        if c.store.row_noise is not None:
+            yield c.store.row_noise
         c.store.release()

@@ -20,13 +20,14 @@ from gigagp.data.array_files import write_array, write_lists
 from gigagp.data.store import write_rows
 from gigagp.engines import Engine, SerialEngine, is_client
 from gigagp.errors import InvalidInput, InvalidParameter
-from gigagp.model.calibration import Calibration
+from gigagp.model.calibration import Calibration, Setting
 from gigagp.model.fit_warnings import FitWarning
 from gigagp.model.loading import read_model
 from gigagp.model.mixture import Mixture
 from gigagp.model.model import Model
 from gigagp.model.model_format import (
     BLOCK_SIDES,
+    EQUAL_NOISE_VERSION,
     FILE_NAMES,
     FORMAT,
     MANIFEST,
@@ -101,7 +102,7 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
     c, report = model.committee, model.report
     return {
         "format": FORMAT,
-        "version": VERSION,
+        "version": EQUAL_NOISE_VERSION if c.store.row_noise is None else VERSION,
         "written_by": {name: metadata.version(name) for name in ("gigagp", "numpy")},
         "settings": {name: to_plain(name, value) for name, value in settings.items()},
         "rows": len(c.store.y),
@@ -148,8 +149,13 @@ def _describe_calibration(calibration: Calibration) -> dict[str, Any]:
         "coefficients": calibration.coefficients.tolist(),
         "weights": calibration.shape.weights.tolist(),
         "widths": calibration.shape.widths.tolist(),
-        "setting": None if setting is None else [setting.noise, setting.prior, setting.target],
+        "setting": None if setting is None else _describe_setting(setting),
     }
+
+
+def _describe_setting(setting: Setting) -> list[float | None]:
+    values = [setting.noise, setting.prior, setting.target]
+    return values if setting.row_noise is None else [*values, setting.row_noise]
 
 
 def _describe_neighbourhood(model: Neighbourhood | None) -> dict[str, Any] | None:
@@ -223,4 +229,5 @@ def _size(model: Model) -> int:
     leaves = (3 * c.router.centres.nbytes + 24 * len(model.cells)) + model.report.theta_trace.nbytes
     if c.router.blocks is not None:
         leaves += c.router.blocks.sides.nbytes
-    return int(c.store.X.nbytes + c.store.y.nbytes + 8 * sum(lists.values()) + leaves)
+    noise = 0 if c.store.row_noise is None else c.store.row_noise.nbytes
+    return int(c.store.X.nbytes + c.store.y.nbytes + noise + 8 * sum(lists.values()) + leaves)

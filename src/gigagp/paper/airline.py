@@ -110,7 +110,7 @@ def _repeat(
 
 
 def _scored(truth: Array, mean: Array, std: Array, scale: float) -> Results:
-    """RMSE in minutes, NLPD in units of the training rows' deviation, coverage of 95% intervals."""
+    """RMSE in minutes, NLPD in standard deviations of the training targets, coverage of 95% intervals."""
     return {
         "rmse": metrics.rmse(truth, mean), "nlpd": metrics.nlpd(truth, mean, std) - float(np.log(scale)),
         "coverage": metrics.coverage(truth, mean, std),
@@ -278,8 +278,8 @@ def write(record: Record, results: Results, settings: Settings, paths: page.Path
         "## What this shows",
         *_conclusions(results, settings),
         f"The theta that the paper's experts agree on (geometric mean over repeats, standardised units): {theta}.",
-        f"All {settings.experts:,} experts answered {settings.test:,} queries in at most "
-        f"{max(r['gb'] for r in paper):.1f} GB, training included: queries go through in blocks of {BLOCK:,}.",
+        f"All {settings.experts:,} experts predicted {settings.test:,} queries in blocks of {BLOCK:,}, with at most "
+        f"{max(r['gb'] for r in paper):.1f} GB of memory, training included.",
     ]
     seeds = f"repeat r has seed r, for its rows and its model, r = 0..{settings.repeats - 1}"
     page.write(paths, "The airline table", text, record, seeds)
@@ -322,7 +322,7 @@ def _conclusions(results: Results, settings: Settings) -> list[str]:
 
 
 def draw(results: Results, path: Path) -> None:
-    """RMSE and NLPD of each model, repeat by repeat. NLPD is cut off where it leaves the others out of sight."""
+    """RMSE and NLPD of each model, one point per repeat. Values far above the others are written as numbers."""
     names = [n for n in results["names"] if "not_run" not in results["repeats"][0]["lines"][n]]
     figure, axes = drawing.grid(1, 2, (11, 0.34 * len(names) + 1.2), sharey=True)
     for ax, key, title in ((axes[0, 0], "rmse", "RMSE, minutes"), (axes[0, 1], "nlpd", "NLPD, standardised")):
@@ -330,9 +330,9 @@ def draw(results: Results, path: Path) -> None:
         limit = _limit([v for each in values.values() for v in each])
         for place, name in enumerate(names):
             colour = drawing.OURS if name.startswith("ours") else drawing.EXACT if "eq. 7" in name else drawing.GREY
-            shown = [v for v in values[name] if v <= limit]
-            ax.plot(shown, [place] * len(shown), "o", color=colour, markersize=5, alpha=0.8)
-            if values[name] and not shown:
+            visible = [v for v in values[name] if v <= limit]
+            ax.plot(visible, [place] * len(visible), "o", color=colour, markersize=5, alpha=0.8)
+            if values[name] and not visible:
                 words = f"{np.mean(values[name]):.3g} \N{RIGHTWARDS ARROW}"
                 ax.text(0.99, place, words, transform=ax.get_yaxis_transform(), ha="right", va="center", color=colour)
         ax.set_title(title, fontsize=10, loc="left")

@@ -22,14 +22,14 @@ class Rows:
     truth: Array
 
 
-def load(folder: Path, name: str, *wanted: str, rows: int = 1) -> dict[str, Any]:
-    """Arrays X, y and the other wanted arrays of <name>.npz, which must have at least `rows` rows."""
+def load(folder: Path, name: str, *keys: str, rows: int = 1) -> dict[str, Any]:
+    """The arrays X, y and those of `keys` of <name>.npz, which must have at least `rows` rows."""
     path = folder / f"{name}.npz"
     if not path.is_file():
         raise InvalidParameter(f"{path.name} is not in {folder}; give the folder that holds it with --data")
     try:
         with np.load(path, allow_pickle=False) as data:
-            arrays = {key: data[key] for key in ("X", "y", *wanted)}
+            arrays = {key: data[key] for key in ("X", "y", *keys)}
     except KeyError as error:
         raise InvalidParameter(f"{path} has no array {error.args[0]}; give another folder with --data") from None
     except (OSError, ValueError) as error:

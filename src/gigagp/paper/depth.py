@@ -103,7 +103,7 @@ def run(record: Record, data: Path, settings: Settings, tell: Listener = silent)
     return computed
 
 
-HEAD = ["points", "experts", "points of an expert", "likelihood ratio to the exact GP"]
+HEAD = ["points", "experts", "points per expert", "likelihood ratio to the exact GP"]
 
 
 def write(record: Record, results: list[Panel], settings: Settings, paths: page.Paths) -> str:
@@ -123,7 +123,7 @@ def write(record: Record, results: list[Panel], settings: Settings, paths: page.
 
 
 def table(results: list[Panel]) -> list[tuple[int, int, int, float]]:
-    """Points, experts, points of an expert, likelihood ratio to the exact GP."""
+    """Points, experts, points per expert, likelihood ratio to the exact GP."""
     return [(len(p.x), p.experts, p.points, p.likelihood_ratio) for p in results]
 
 

@@ -61,7 +61,7 @@ QUICK = Settings(training=1_500, queries=2_000, levels=(1, 2, 3, 4), read=1_000)
 
 
 class Rows(datasets.Rows):
-    """Targets are in units of the training rows' deviation."""
+    """Targets are in standard deviations of the training targets."""
 
     @classmethod
     def of(cls, folder: Path, settings: Settings) -> Rows:
@@ -238,8 +238,8 @@ def write(record: Record, results: Results, settings: Settings, paths: page.Path
         "from the kernel of our local experts, which saves it iterations. The paper's computer had four cores.",
         "## The paper's table",
         first,
-        "Here the ratio is the paper's: exp(-KL) of the predictives of y at a query, the mean over "
-        f"{settings.queries:,} queries, for the product of densities of the noisy y that eq. 7 writes.",
+        "The ratio is that of the paper: exp(-KL) between the predictive distributions of y, averaged over "
+        f"{settings.queries:,} queries, for the product of densities of the noisy y (eq. 7).",
         "## All rules, and ours with experts of the same size",
         f"![Ratio, RMSE and NLPD by points per leaf]({paths.picture().name})",
         f"The exact GP has RMSE {exact['rmse']:.4f} and NLPD {exact['nlpd']:.3f}, after "
@@ -305,7 +305,7 @@ def draw(results: Results, settings: Settings, path: Path) -> None:
         ax.set_xscale("log")
         ax.set_xticks(points, [f"{p:,}" for p in points], fontsize=8, rotation=45)
         ax.minorticks_off()
-        ax.set_xlabel("points of an expert", fontsize=9)
+        ax.set_xlabel("points per expert", fontsize=9)
         ax.set_title(title, fontsize=10, loc="left")
         ax.spines[["top", "right"]].set_visible(False)
     lowest = min(each["rules"][name]["nlpd"] for each in levels.values() for name in colours)

@@ -148,22 +148,22 @@ def section(
 
     evidence : per level, the evidence per row of the experts and of the exact GP
     """
-    known: dict[tuple[str, str, str], dict[int, float]] = {}
+    readings: dict[tuple[str, str, str], dict[int, float]] = {}
     for level, divisions in levels.items():
         for how, densities in divisions.items():
             for density, ways in densities.items():
                 for way, value in ways.items():
-                    known.setdefault((how, density, way), {})[level] = value
+                    readings.setdefault((how, density, way), {})[level] = value
     own = ("kd-tree, theta trained", "evidence of a training row")
-    known[*own, "exp(experts' log - exact GP's log)"] = {l: float(np.exp(a - b)) for l, (a, b) in evidence.items()}
-    known[*own, "ratio of the logs"] = {l: a / b for l, (a, b) in evidence.items()}
+    readings[*own, "exp(experts' log - exact GP's log)"] = {l: float(np.exp(a - b)) for l, (a, b) in evidence.items()}
+    readings[*own, "ratio of the logs"] = {l: a / b for l, (a, b) in evidence.items()}
 
     def apart(values: dict[int, float]) -> float:
         return float(np.mean([abs(values[level] - printed[level]) for level in values]))
 
-    gone = [value for (_, _, way), values in known.items() if way in VANISHING for value in values.values()]
-    shown = {key: values for key, values in known.items() if key[2] not in VANISHING}
-    ranked = sorted(shown.items(), key=lambda item: (len(levels) - len(item[1]), apart(item[1])))
+    vanishing = [value for (_, _, way), values in readings.items() if way in VANISHING for value in values.values()]
+    comparable = {key: values for key, values in readings.items() if key[2] not in VANISHING}
+    ranked = sorted(comparable.items(), key=lambda item: (len(levels) - len(item[1]), apart(item[1])))
     rows = [
         ["; ".join([how, density, way.format(m=joint)]), *(page.number(values.get(level)) for level in levels),
          page.number(apart(values))]
@@ -180,7 +180,7 @@ def section(
         "with the product normalised; of f without noise. A dash: not computed.",
         page.table(head, [paper, *rows]),
         f"Products over all queries, and joint ratios of {joint} queries that are not divided by their number, are at "
-        f"most {max(gone):.1g} at any level: taken literally, the definition cannot give the paper's figures.",
+        f"most {max(vanishing):.1g} at any level: taken literally, the definition cannot give the paper's figures.",
         f"The closest: {'; '.join(best).format(m=joint)}, off by {apart(values):.3f} on average and by "
         f"{max(abs(values[level] - printed[level]) for level in values):.3f} at most.",
     ]

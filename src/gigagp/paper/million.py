@@ -91,11 +91,11 @@ def write(record: Record, results: Results, settings: Settings, paths: page.Path
         f"The paper reports a full training with a million points on a laptop in about {PAPER_MINUTES} minutes; it "
         "does not say of which data or experts. Here: robot arm data, eight columns, noise 0.01; for the paper's way "
         f"random experts of {settings.leaf_size} points, squared exponential, float64. Scores are of "
-        f"{settings.held_out:,} further rows, in units of the target's deviation.",
+        f"{settings.held_out:,} further rows, in units of the target's standard deviation.",
         page.table(HEAD, table(results)),
         f"The paper's way took {paper['fit_seconds'] / 60:.1f} minutes for {settings.rows:,} rows, "
         f"{'to convergence' if paper['converged'] else 'without converging'}.",
-        f"![Evidence of a row as training goes on]({paths.picture().name})",
+        f"![Evidence per row during training]({paths.picture().name})",
         "Random experts contain few neighbours of a query, so all must predict; with cells of neighbours (ours) the "
         "nearest few predict better. Progressive training uses growing batches of experts and stops when more "
         "experts would change next to nothing.",
@@ -105,7 +105,7 @@ def write(record: Record, results: Results, settings: Settings, paths: page.Path
 
 
 def draw(results: Results, path: Path) -> None:
-    """The evidence of a row as training goes on."""
+    """The evidence per row during training."""
     figure, axes = drawing.grid(1, 1, (7.5, 3.8))
     ax = axes[0, 0]
     for (way, line), colour in zip(results["lines"].items(), drawing.FAMILY, strict=False):
@@ -113,7 +113,7 @@ def draw(results: Results, path: Path) -> None:
     last = [line["trace"][-1] for line in results["lines"].values()]
     ax.set_ylim(min(last) - 1.5, max(last) + 0.2)
     ax.set_xlabel("evaluations of the evidence", fontsize=9)
-    ax.set_ylabel("log evidence of a row", fontsize=9)
+    ax.set_ylabel("log evidence per row", fontsize=9)
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, fontsize=8, loc="lower right")
     drawing.save(figure, path)

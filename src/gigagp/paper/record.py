@@ -47,25 +47,25 @@ class Record:
         A result consists of numbers, strings, lists and dicts.
         """
         path = self.folder / f"{re.sub(r'[^a-z0-9]+', '-', name.lower())}.json"
-        known = None if again else self._read(path)
-        if known is None:
+        step = None if again else self._read(path)
+        if step is None:
             start = time.perf_counter()
             computed = work()
-            known = {
+            step = {
                 "format": _FORMAT, "version": _VERSION, "settings": self.settings, "found": computed,
                 "seconds": time.perf_counter() - start, "machine": machine(),
             }  # fmt: skip
-            write_manifest(path, known)
-        self._steps[name] = known
-        result: Results = known["found"]
+            write_manifest(path, step)
+        self._steps[name] = step
+        result: Results = step["found"]
         return result
 
     def _read(self, path: Path) -> Results | None:
         try:
-            known = read_manifest(path, _FORMAT, _VERSION)
+            step = read_manifest(path, _FORMAT, _VERSION)
         except (GigaGPError, OSError):  # absent or damaged
             return None
-        return known if known["settings"] == self.settings else None
+        return step if step["settings"] == self.settings else None
 
     @property
     def seconds(self) -> float:

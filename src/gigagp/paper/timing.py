@@ -146,12 +146,12 @@ def _up_to_limit(
 
 def _timed(work: Callable[[], Any], repeats: int) -> Results:
     """Median, smallest and largest seconds of a few repeats; of one if it takes long."""
-    taken: list[float] = []
-    while len(taken) < repeats and (sum(taken) < 20 or not taken):
+    times: list[float] = []
+    while len(times) < repeats and (sum(times) < 20 or not times):
         start = time.perf_counter()
         work()
-        taken.append(time.perf_counter() - start)
-    return {"seconds": float(np.median(taken)), "low": min(taken), "high": max(taken), "repeats": len(taken)}
+        times.append(time.perf_counter() - start)
+    return {"seconds": float(np.median(times)), "low": min(times), "high": max(times), "repeats": len(times)}
 
 
 def table(results: Results) -> list[list[str]]:
@@ -165,7 +165,7 @@ def table(results: Results) -> list[list[str]]:
     return lines
 
 
-HEAD = ["rows", "", "leaves", "points of a leaf", "tree, s", "full GP, s", "FITC, s"]
+HEAD = ["rows", "", "leaves", "points per leaf", "tree, s", "full GP, s", "FITC, s"]
 
 
 def write(record: Record, results: Results, settings: Settings, paths: page.Paths) -> str:

@@ -58,19 +58,19 @@ class LocalPartition(Partitioner):
 
     def split_large(self, sorter: RowSorter, shape: Shape, rng: np.random.Generator) -> StoredPartition:
         """A coarse tree, found from the sample, sorts the rows into buckets, and a KD-tree divides each of them."""
-        wanted, tree = self.hierarchy(sorter.rows, shape)
-        coarse = CoarseTree.for_buckets(sorter, sorter.sample.X * sorter.metric, wanted)
+        leaf_count, tree = self.hierarchy(sorter.rows, shape)
+        coarse = CoarseTree.for_buckets(sorter, sorter.sample.X * sorter.metric, leaf_count)
         buckets = sorter.buckets(
             lambda first, X: coarse.route(X * sorter.metric, sorter.keys(first, len(X))), len(coarse)
         )
         sizes, leaves = buckets.sizes, coarse.leaves
         if tree is None:  # the size of leaves is prescribed, not their number
-            leaves = np.round(sizes * wanted / sorter.rows).astype(int)
+            leaves = np.round(sizes * leaf_count / sorter.rows).astype(int)
             leaves = np.maximum(np.minimum(leaves, sizes // 2), sizes > 0)
             tree = Tree.balanced(int(leaves.sum()))
         elif (sizes < 2 * leaves).any():
             raise InvalidInput(
-                f"{sorter.rows} rows cannot be divided into {wanted} neighbourhoods of at least two; use fewer levels"
+                f"{sorter.rows} rows cannot be divided into {leaf_count} cells of at least two rows; use fewer levels"
             )
 
         def divide(bucket: int) -> tuple[Array, Array]:

@@ -37,7 +37,7 @@ def calibration_curve(pit: Array, counts: Array | None = None, ax: Axes | None =
     ax.text(0.03, 0.74, "above: intervals too wide", color=style.MUTED, fontsize="small")
     ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="level of the interval", ylabel="share of targets inside", aspect="equal")
     ax.legend(frameon=False, fontsize="small", loc="upper left")
-    style.note(ax, style.shown(rows, rows))
+    style.note(ax, style.count_note(rows, rows))
     return ax
 
 
@@ -59,7 +59,7 @@ def pit_histogram(pit: Array, counts: Array | None = None, ax: Axes | None = Non
     ax.set(xlim=(0, 1), xlabel="predicted probability of a smaller target", ylabel="density of rows")
     ax.set_ylim(0, 1.3 * max(float(share.max()), 1 + chance))
     ax.legend(frameon=False, fontsize="small", loc="upper right", ncols=2)
-    style.note(ax, style.shown(rows, rows))
+    style.note(ax, style.count_note(rows, rows))
     return ax
 
 

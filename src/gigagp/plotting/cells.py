@@ -41,7 +41,7 @@ def partition_map(
             ax.plot(x, y, ".", color=colour, markersize=4, markeredgewidth=0, alpha=0.8)
         others = model.n_features_in_ - 2
         projection = f"projected along {others:,} other columns" if others else ""
-        style.note(ax, f"{model.n_leaves_:,} experts", style.shown(len(rows.y), model.report_.rows), projection)
+        style.note(ax, f"{model.n_leaves_:,} experts", style.count_note(len(rows.y), model.report_.rows), projection)
     elif model.predictor_.neighbourhood is not None:
         _draw_neighbours(ax, model, np.asarray(query, float).reshape(1, -1), i, j)
     else:
@@ -72,7 +72,7 @@ def _draw_neighbours(ax: Axes, model: HGPRegressor, query: Array, i: int, j: int
     z = model.model_.inputs.apply(query, near.store.X.dtype)[0]
     few, more = (replace(near, neighbours=count) for count in (near.count, _SURROUNDINGS * near.count))
     around = unscaled_inputs(model, near.store.gather(nearest_rows(more, z))[0])
-    chosen = unscaled_inputs(model, near.store.gather(nearest_rows(few, z))[0])
+    neighbours = unscaled_inputs(model, near.store.gather(nearest_rows(few, z))[0])
     ax.plot(
         around[:, i],
         around[:, j],
@@ -83,7 +83,15 @@ def _draw_neighbours(ax: Axes, model: HGPRegressor, query: Array, i: int, j: int
         markeredgewidth=0,
         label="other rows",
     )
-    ax.plot(chosen[:, i], chosen[:, j], ".", color=style.CYCLE[0], markersize=6, markeredgewidth=0, label="neighbours")
+    ax.plot(
+        neighbours[:, i],
+        neighbours[:, j],
+        ".",
+        color=style.CYCLE[0],
+        markersize=6,
+        markeredgewidth=0,
+        label="neighbours",
+    )
     ax.plot(query[0, i], query[0, j], "*", color=style.INK, markersize=13, zorder=5, label="query")
     style.legend_below(ax, 0.5)
     style.note(ax, f"predicted from {near.count:,} of {model.report_.rows:,} rows")
@@ -95,13 +103,13 @@ def _draw_experts(ax: Axes, model: HGPRegressor, query: Array, i: int, j: int) -
     k = len(committee.experts) if nearest is None else nearest
     route = committee.router.nearest(model.model_.inputs.apply(query, np.dtype(float)), k)
     experts, share = route.experts[0], route.closeness[0] / route.closeness[0].sum()
-    shown = np.argsort(-share, kind="stable")[:_MAX_EXPERTS]
-    drawn = []
-    for place, number in enumerate(shown):
+    places = np.argsort(-share, kind="stable")[:_MAX_EXPERTS]
+    inputs = []
+    for place, number in enumerate(places):
         rows = model.model_.cells[int(experts[number])]
-        some = rows[style.sample(len(rows), _ROWS_OF_EXPERTS // len(shown))]
+        some = rows[style.sample(len(rows), _ROWS_OF_EXPERTS // len(places))]
         X = unscaled_inputs(model, committee.store.gather(some)[0])
-        drawn.append(X)
+        inputs.append(X)
         colour = style.CYCLE[place % len(style.CYCLE)]
         ax.plot(X[:, i], X[:, j], ".", color=colour, markersize=4, markeredgewidth=0, alpha=0.75, zorder=2)
         c = leaf_centre(model, int(experts[number]))
@@ -110,11 +118,11 @@ def _draw_experts(ax: Axes, model: HGPRegressor, query: Array, i: int, j: int) -
             c[i], c[j], "o", color=colour, markeredgecolor=style.INK, markersize=8, zorder=4,
             label=f"expert {int(experts[number]):,}: weight {share[number]:.0%}",
         )  # fmt: skip
-    around = np.concatenate([*drawn, query])
+    around = np.concatenate([*inputs, query])
     for d, limit in ((i, ax.set_xlim), (j, ax.set_ylim)):
         low, high = float(around[:, d].min()), float(around[:, d].max())
         edge = 0.06 * (high - low) or 0.5
         limit(low - edge, high + edge)
     ax.plot(query[0, i], query[0, j], "*", color=style.INK, markersize=13, zorder=5, label="query")
     style.legend_below(ax, 0.5)
-    style.note(ax, f"the {len(shown):,} nearest of {model.n_leaves_:,} experts")
+    style.note(ax, f"the {len(places):,} nearest of {model.n_leaves_:,} experts")

@@ -10,6 +10,7 @@ from gigagp.model.fit_report import FitReport
 from gigagp.plotting import style
 
 _HIDDEN_SHARE = 0.1  # share of the evaluations that may lie below the axes: first steps of line searches
+_LINES = (".-", "s--", "^:")  # of the first names, and of those for which the colours are used again
 
 
 def evidence_trace(report: FitReport, ax: Axes | None = None) -> Axes:
@@ -25,14 +26,18 @@ def evidence_trace(report: FitReport, ax: Axes | None = None) -> Axes:
     top, low = float(finite.max()), float(np.quantile(finite, _HIDDEN_SHARE))
     bottom = low - 0.15 * (top - low or 1.0)
     start = 0
-    for number, stage in enumerate(report.stages):
-        end = start + stage.evaluations
-        experts = "1 expert" if stage.experts == 1 else f"{stage.experts:,} experts"
-        colour = style.CYCLE[number % len(style.CYCLE)]
-        ax.plot(
-            np.arange(start, end) + 1, trace[start:end], ".-", color=colour, linewidth=1.3, markersize=4,
-            label=f"{stage.name}, {experts}",
-        )  # fmt: skip
+    experts_by_name: dict[str, list[int]] = {}
+    for stage in report.stages:
+        experts_by_name.setdefault(stage.name, []).append(stage.experts)
+    names = list(experts_by_name)
+    for stage in report.stages:
+        end, number = start + stage.evaluations, names.index(stage.name)
+        line = ax.plot(
+            np.arange(start, end) + 1, trace[start:end], _LINES[number // len(style.CYCLE) % len(_LINES)],
+            color=style.CYCLE[number % len(style.CYCLE)], linewidth=1.3, markersize=4,
+        )[0]  # fmt: skip
+        if stage.name in experts_by_name:  # the first line of its name; the others are not in the legend
+            line.set_label(_label(stage.name, experts_by_name.pop(stage.name)))
         start = end
     ax.set_ylim(bottom, top + 0.08 * (top - bottom))
     ax.set_xlabel("evaluation")
@@ -42,3 +47,8 @@ def evidence_trace(report: FitReport, ax: Axes | None = None) -> Axes:
     below = int((trace < bottom).sum())
     style.note(ax, f"{below:,} of {len(trace):,} evaluations below the edge" if below else "")
     return ax
+
+
+def _label(name: str, experts: list[int]) -> str:
+    """The name of a stage and its number of experts, or of groups of rows, in each of its rounds."""
+    return f"{name}: {', '.join(f'{count:,}' for count in experts)} {'expert' if experts == [1] else 'experts'}"

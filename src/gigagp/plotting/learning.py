@@ -47,7 +47,9 @@ def learning_points(
     if sizes is None:
         sizes = [n for s in reversed(range(_SIZES)) if (n := len(train) >> s) >= _MIN_ROWS] or [len(train)]
     if not all(2 <= n <= len(train) for n in sizes):
-        raise InvalidParameter(f"sizes must be between 2 and {len(train)}, the rows not held out; got {list(sizes)}")
+        raise InvalidParameter(
+            f"sizes must be between 2 and {len(train)}, the number of rows that are not held out; got {list(sizes)}"
+        )
     return [_fit_and_score(clone(model), X[train[:n]], y[train[:n]], X[test], y[test]) for n in sizes]
 
 

@@ -49,7 +49,7 @@ def predictive_band(
     if model.n_features_in_ == 1:
         rows = training_rows(model, style.POINTS)
         ax.plot(rows.X[:, 0], rows.y, ".", color=style.MUTED, alpha=0.35, markersize=4, markeredgewidth=0, zorder=1)
-        notes.append(f"dots: {style.shown(len(rows.y), model.report_.rows)}")
+        notes.append(f"dots: {style.count_note(len(rows.y), model.report_.rows)}")
     band(x, mean, low, high, f"{level:.0%} interval of {style.short(model.units_.target)}", ax)
     ax.fill_between(
         x, mean - deviation, mean + deviation, color=style.BLUE, alpha=0.35, linewidth=0,

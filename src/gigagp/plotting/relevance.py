@@ -39,7 +39,9 @@ def relevance(model: HGPRegressor, ax: Axes | None = None) -> Axes:
     ax.set_xlabel("1 / length-scale, per standard deviation of the column")
     ax.spines["left"].set_visible(False)
     ax.tick_params(axis="y", length=0)
-    style.note(ax, "numbers: length-scale in the column's units", style.shown(len(columns), len(values), "columns"))
+    style.note(
+        ax, "numbers: length-scale in the column's units", style.count_note(len(columns), len(values), "columns")
+    )
     return ax
 
 

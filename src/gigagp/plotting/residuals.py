@@ -87,7 +87,7 @@ def residual_map(X: Array, z: Array, names: tuple[str, str] = ("x0", "x1"), ax: 
         mesh, ax=ax, label="mean residual / predicted std", ticks=_COLOUR_LIMITS[[0, 2, 4, 5, 7, 9]]
     )
     bar.outline.set_visible(False)  # type: ignore[operator]
-    style.note(ax, style.shown(len(rows), len(z)), f"cells with {_MIN_ROWS_OF_BIN} rows or more")
+    style.note(ax, style.count_note(len(rows), len(z)), f"cells with {_MIN_ROWS_OF_BIN} rows or more")
     return ax
 
 

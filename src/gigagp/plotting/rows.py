@@ -87,8 +87,8 @@ def weights(model: HGPRegressor) -> Array | None:
 
 def most_relevant(model: HGPRegressor, count: int) -> list[int]:
     """The columns with the shortest length-scales; the first columns if the kernel has no metric."""
-    known = weights(model)
-    order = np.arange(model.n_features_in_) if known is None else np.argsort(-known, kind="stable")
+    by_column = weights(model)
+    order = np.arange(model.n_features_in_) if by_column is None else np.argsort(-by_column, kind="stable")
     return [int(column) for column in order[:count]]
 
 

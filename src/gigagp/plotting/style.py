@@ -57,9 +57,9 @@ def note(ax: Axes, *parts: str) -> None:
         ax.set_title(text, loc="right", fontsize="small", color=MUTED)
 
 
-def shown(drawn: int, there: int, what: str = "rows") -> str:
-    """A note on how many of the rows are drawn."""
-    return f"{there:,} {what}" if drawn >= there else f"{drawn:,} of {there:,} {what}"
+def count_note(count: int, total: int, what: str = "rows") -> str:
+    """A note on how many of all rows, or of other things, are drawn."""
+    return f"{total:,} {what}" if count >= total else f"{count:,} of {total:,} {what}"
 
 
 def sample(there: int, most: int, seed: int = 0) -> Array:
@@ -96,7 +96,7 @@ def cloud(ax: Axes, x: Array, y: Array) -> str:
     there = len(x)
     if there <= POINTS:
         ax.plot(x, y, ".", color=BLUE, alpha=0.55, markersize=5.5, markeredgewidth=0)
-        return shown(there, there)
+        return count_note(there, there)
     rows = sample(there, ROWS)
     ax.hexbin(x[rows], y[rows], gridsize=44, mincnt=1, bins="log", cmap=COUNTS, linewidths=0)
-    return f"{shown(len(rows), there)}, darker means more rows"
+    return f"{count_note(len(rows), there)}, darker means more rows"

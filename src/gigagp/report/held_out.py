@@ -7,7 +7,7 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.estimators.regressor import HGPRegressor
 from gigagp.model import mixture, neighbourhood
-from gigagp.model.held_out import Rows, by_own_expert
+from gigagp.model.held_out import Rows, by_own_expert, with_row_noise
 from gigagp.plotting.rows import unscaled_inputs, unscaled_target
 from gigagp.report.scoring import ScoreCollector
 
@@ -36,6 +36,7 @@ def score_held_out_rows(model: HGPRegressor, scores: ScoreCollector, seed: int) 
     X, y = near.store.gather(rows)
     with predictor.engine() as engine:
         prediction = neighbourhood.predict(near, np.ascontiguousarray(X), engine, held_out=rows)
+    prediction = with_row_noise(prediction, near.noise, near.store, rows)
     leaf = np.searchsorted(near.cells.starts, rows, side="right") - 1
     _add(model, scores, X, y, *predictor.in_units(prediction), leaf)
     return (
@@ -55,7 +56,8 @@ def _score_by_own_experts(model: HGPRegressor, scores: ScoreCollector, rng: np.r
     with predictor.engine() as engine:
         for task, prediction in zip(tasks, by_own_expert(committee, tasks, engine), strict=True):
             X, y = committee.store.gather(task.rows)
-            _add(model, scores, X, y, *predictor.in_units(prediction), np.full(len(y), task.leaf))
+            noisy = with_row_noise(prediction, committee.noise, committee.store, task.rows)
+            _add(model, scores, X, y, *predictor.in_units(noisy), np.full(len(y), task.leaf))
     return (
         f" {len(leaves):,} of {model.n_leaves_:,} experts predict each of their rows from their other rows. For scores "
         "of the whole model, pass data that the model has not seen."

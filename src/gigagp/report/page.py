@@ -107,8 +107,8 @@ def _warnings(advice: Sequence[Advice]) -> Html:
 def _predictions(content: ReportContent) -> Html:
     scores = content.scores
     sampled = f" The figures show a random sample of {SAMPLE:,} rows." if scores.rows > SAMPLE else ""
-    shown = tag("div", *figures.prediction_figures(content.model, scores), class_="figures")
-    return join([tag("p", f"Predictions of {content.source}.{sampled}", class_="quiet"), shown])
+    pictures = tag("div", *figures.prediction_figures(content.model, scores), class_="figures")
+    return join([tag("p", f"Predictions of {content.source}.{sampled}", class_="quiet"), pictures])
 
 
 def _calibration(content: ReportContent) -> Html:
@@ -122,28 +122,29 @@ def _calibration(content: ReportContent) -> Html:
 
 def _regions(content: ReportContent) -> Html:
     scores, model = content.scores, content.model
-    shown = most_relevant(model, 3)
+    columns = most_relevant(model, 3)
     explanation = (
-        "A region is a subtree, a group of neighbouring experts."
+        "A region is a subtree: a group of neighbouring leaves. Means of columns are those of the scored rows."
         if scores.regions.local
-        else f"Every expert sees the whole input space; regions are slices along {model.units_.columns[shown[0]]}."
+        else f"Every expert sees the whole input space; regions are slices along {model.units_.columns[columns[0]]}."
     )
     z_deviation = (
         "The z-deviation is the root mean square of residuals in predicted standard deviations: 1 if calibrated."
     )
     parts = [
         tag("p", f"{explanation} {z_deviation}", class_="quiet"),
-        _score_table("region", scores.by_region(), shown, model),
+        _score_table("region", scores.by_region(), columns, model),
     ]
     worst = scores.worst_leaves(_WORST_LEAVES, _MIN_ROWS_OF_LEAF)
     if worst:
         parts += [
             tag("h3", "Worst leaves", id="worst"),
             tag(
-                "p", "Leaves whose scored rows have the lowest predictive density. Look at their training rows first: "
-                "outliers, or a kind of row that is rare elsewhere, are usual reasons.", class_="quiet",
+                "p", "Leaves whose scored rows have the lowest predictive density; means of columns are those of their "
+                "training rows. Look at these rows first: outliers, or a kind of row that is rare elsewhere, are usual "
+                "reasons.", class_="quiet",
             ),
-            _score_table("leaf", worst, shown, model),
+            _score_table("leaf", worst, columns, model),
         ]  # fmt: skip
     return join(parts)
 
@@ -175,7 +176,7 @@ def _data(content: ReportContent) -> Html:
     low, high = (np.append(getattr(scores.inputs, side), getattr(scores.target, side)) for side in ("low", "high"))
     names = [*model.units_.columns, f"{model.units_.target} (target)"]
     rows = [[name, *_statistics(trained[:, d]), _number(low[d]), _number(high[d])] for d, name in enumerate(names)]
-    shown = _shortened_table(rows)
+    lines = _shortened_table(rows)
     report = model.report_
     text = f"The model was fitted to {report.rows:,} rows"
     text += f"; {report.dropped:,} rows with missing values were not used" if report.dropped else ""
@@ -184,10 +185,18 @@ def _data(content: ReportContent) -> Html:
         if len(sample.y) < report.rows
         else "."
     )
-    if len(shown) < len(rows):
-        text += f" {len(shown):,} of {len(rows):,} columns are listed."
-    head = ["column", "training rows: mean", "deviation", "lowest", "highest", "scored rows: lowest", "highest"]
-    return join([tag("p", text, class_="quiet"), tag("div", table(head, shown), class_="wide", tabindex=0)])
+    if len(lines) < len(rows):
+        text += f" {len(lines):,} of {len(rows):,} columns are listed."
+    head = [
+        "column",
+        "training rows: mean",
+        "standard deviation",
+        "lowest",
+        "highest",
+        "scored rows: lowest",
+        "highest",
+    ]
+    return join([tag("p", text, class_="quiet"), tag("div", table(head, lines), class_="wide", tabindex=0)])
 
 
 def _shortened_table(rows: list[list[str]]) -> list[list[str]]:
@@ -210,7 +219,7 @@ def _model(model: HGPRegressor) -> Html:
     about = [
         ["predicts", f"{model.units_.target}, as one distribution per query"],
         ["kernel", type(model.kernel_).__name__],
-        ["noise", f"standard deviation {model.noise_variance_**0.5:.4g} of {model.units_.target}"],
+        ["noise", f"standard deviation {model.noise_variance_**0.5:.4g}, in units of {model.units_.target}"],
         ["tree", " → ".join(f"{model.tree_.width(d):,}" for d in range(model.tree_.depth + 1)) + " leaves"],
         [
             "experts",

@@ -51,11 +51,11 @@ def row(who, **more):
 
 def test_losses_average_to_the_scores(gaussian):
     y, mean, std = gaussian
-    found = scores.Losses.of(y, mean, scores.own_distribution(predicted(mean, std))).scores
-    assert found["rmse"] == pytest.approx(metrics.rmse(y, mean), rel=1e-12)
-    assert found["nlpd"] == pytest.approx(metrics.nlpd(y, mean, std), rel=1e-12)
-    assert found["crps"] == pytest.approx(metrics.crps(y, mean, std), rel=1e-12)
-    assert found["coverage"]["0.95"] == metrics.coverage(y, mean, std)
+    result = scores.Losses.of(y, mean, scores.own_distribution(predicted(mean, std))).scores
+    assert result["rmse"] == pytest.approx(metrics.rmse(y, mean), rel=1e-12)
+    assert result["nlpd"] == pytest.approx(metrics.nlpd(y, mean, std), rel=1e-12)
+    assert result["crps"] == pytest.approx(metrics.crps(y, mean, std), rel=1e-12)
+    assert result["coverage"]["0.95"] == metrics.coverage(y, mean, std)
 
 
 def test_a_gaussians_quantiles_give_its_scores(gaussian):
@@ -106,9 +106,9 @@ def test_paired_interval_is_that_of_the_differences():
     rng = np.random.default_rng(1)
     theirs = 10 * rng.standard_normal(2500)
     apart = rng.standard_normal(2500)
-    found = scores.paired([theirs + apart], [theirs])
-    assert found.mean == pytest.approx(apart.mean())
-    assert found.high - found.mean == pytest.approx(1.96 * apart.std(ddof=1) / 50, rel=1e-4)
+    result = scores.paired([theirs + apart], [theirs])
+    assert result.mean == pytest.approx(apart.mean())
+    assert result.high - result.mean == pytest.approx(1.96 * apart.std(ddof=1) / 50, rel=1e-4)
 
 
 @pytest.mark.parametrize(("shift", "verdict"), [(-0.5, "win"), (0.5, "loss"), (0.0, "tie")])
@@ -187,11 +187,11 @@ def test_nearest_neighbours_predict_a_held_out_row_without_it(exact_torch, monke
     theta = np.array([0.0, 0.0, 0.0, np.log(0.01)])
     monkeypatch.setattr(exact_torch, "local_theta", lambda *_: exact_torch.Learnt("Matern 5/2", theta, 0.0, False))
     held_out = np.array([3, 50, 200])
-    (found,) = peers.NearestNeighbours([32]).each(X, y, X[:5], np.inf, held_out=held_out)
+    (result,) = peers.NearestNeighbours([32]).each(X, y, X[:5], np.inf, held_out=held_out)
     (alone,) = peers.NearestNeighbours([32]).each(*_without(held_out[:1], X, y), X[held_out[:1]], np.inf)
-    assert found.held_out.mean[0] == pytest.approx(alone.answer.mean[0], rel=1e-9)
-    assert found.held_out.std[0] == pytest.approx(alone.answer.std[0], rel=1e-9)
-    assert len(found.answer.mean) == 5
+    assert result.held_out.mean[0] == pytest.approx(alone.answer.mean[0], rel=1e-9)
+    assert result.held_out.std[0] == pytest.approx(alone.answer.std[0], rel=1e-9)
+    assert len(result.answer.mean) == 5
 
 
 def test_held_out_rows_are_a_tenth_and_fixed():
@@ -207,11 +207,11 @@ def test_boosted_trees_hold_rows_out_and_find_the_function():
     Z = np.linspace(-1.9, 1.9, 50)[:, None]
     held_out = np.arange(0, 1500, 10)
     with threadpool_limits(1):  # threads that wait for each other are very slow on a busy machine
-        found = boosting.ScikitLearnTrees().run(X, y, Z, 0.5, held_out)
-    assert metrics.rmse(np.sin(2 * Z[:, 0]), found.answer.mean) < 0.1
-    assert len(found.held_out.mean) == len(held_out)
-    assert metrics.rmse(y[held_out], found.held_out.mean) > 0.08  # their targets were not seen
-    assert 0.05 < np.median(found.answer.std) < 0.4
+        result = boosting.ScikitLearnTrees().run(X, y, Z, 0.5, held_out)
+    assert metrics.rmse(np.sin(2 * Z[:, 0]), result.answer.mean) < 0.1
+    assert len(result.held_out.mean) == len(held_out)
+    assert metrics.rmse(y[held_out], result.held_out.mean) > 0.08  # their targets were not seen
+    assert 0.05 < np.median(result.answer.std) < 0.4
 
 
 def test_a_deadline_passes_and_can_be_shared():
@@ -266,10 +266,10 @@ def test_versus_pairs_losses_of_the_same_queries_only(tmp_path):
     save_losses(tmp_path, "GigaGP")
     save_losses(tmp_path, "NN-GP, 32 neighbours", 1.0)
     save_losses(tmp_path, "NN-GP, 64 neighbours", 1.0, queries="b")
-    found = comparison.versus(rows, tmp_path)
-    assert {v["who"] for v in found} == {"NN-GP, 32 neighbours"}
-    assert [v["column"] for v in found] == ["rmse", "nlpd", "crps"]
-    assert all(v["verdict"] == "win" and v["difference"] == pytest.approx(-1) for v in found)
+    result = comparison.versus(rows, tmp_path)
+    assert {v["who"] for v in result} == {"NN-GP, 32 neighbours"}
+    assert [v["column"] for v in result] == ["rmse", "nlpd", "crps"]
+    assert all(v["verdict"] == "win" and v["difference"] == pytest.approx(-1) for v in result)
 
 
 def test_ours_is_compared_with_the_recalibrated_distribution_as_well(tmp_path):
@@ -285,8 +285,8 @@ def test_splits_are_compared_alone_and_together(tmp_path):
     for split in (0, 1):
         save_losses(tmp_path, "GigaGP", split=split)
         save_losses(tmp_path, "CatBoost", 1.0 + split, split=split)
-    found = {tuple(v["splits"]): v["difference"] for v in comparison.versus(rows, tmp_path) if v["column"] == "nlpd"}
-    assert found == {(0,): pytest.approx(-1), (1,): pytest.approx(-2), (0, 1): pytest.approx(-1.5)}
+    result = {tuple(v["splits"]): v["difference"] for v in comparison.versus(rows, tmp_path) if v["column"] == "nlpd"}
+    assert result == {(0,): pytest.approx(-1), (1,): pytest.approx(-2), (0, 1): pytest.approx(-1.5)}
 
 
 @pytest.mark.parametrize(("low", "verdict", "met"), [(-0.2, "win", True), (-0.01, "tie", True), (0.01, "loss", False)])
@@ -295,15 +295,15 @@ def test_one_loss_to_a_peer_misses_the_bar(low, verdict, met):
         {"set": "elevators", "who": who, "splits": [0], "column": "nlpd", "verdict": v, "difference": d, "low": d}
         for who, v, d in (("LightGBM", "win", -8.0), ("CatBoost", verdict, low))
     ]
-    (found,) = (b for b in comparison.bars([row("GigaGP")], compared) if "peers" in b["what"])
-    assert (found["met"], found["measured"]) == (met, low)
-    assert "CatBoost" in found["what"]
+    (result,) = (b for b in comparison.bars([row("GigaGP")], compared) if "peers" in b["what"])
+    assert (result["met"], result["measured"]) == (met, low)
+    assert "CatBoost" in result["what"]
 
 
 def test_bars_are_of_sets_whose_split_0_was_measured():
     assert comparison.bars([row("GigaGP", split=1)], []) == []
-    found = {b["what"]: b["met"] for b in comparison.bars([row("GigaGP", rmse=0.38, nlpd=0.3)], [])}
-    assert found == {"elevators RMSE": False, "elevators NLPD": True, "elevators 50% intervals, off by": True,
+    result = {b["what"]: b["met"] for b in comparison.bars([row("GigaGP", rmse=0.38, nlpd=0.3)], [])}
+    assert result == {"elevators RMSE": False, "elevators NLPD": True, "elevators 50% intervals, off by": True,
         "elevators 80% intervals, off by": True, "elevators 95% intervals, off by": True,
     }  # fmt: skip
     both = [row("GigaGP", rmse=0.38), row("GigaGP", rmse=0.33, split=1)]
@@ -323,8 +323,8 @@ def test_the_page_shows_bars_caps_failures_and_wins():
          "low": -0.2, "high": -0.05, "verdict": "win"}
         for splits in ([0], [0, 1])
     ]  # fmt: skip
-    found = {"machine": accuracy.machine(), "rows": rows, "versus": versus, "bars": comparison.bars(rows, versus)}
-    page = accuracy_page.page(found)
+    result = {"machine": accuracy.machine(), "rows": rows, "versus": versus, "bars": comparison.bars(rows, versus)}
+    page = accuracy_page.page(result)
     assert "| elevators RMSE | 0.35 | <= 0.358 | met |" in page
     assert "| 0.380 | 0.1900 | 50.0 / 80.0 / 94.0 | 30 s, capped, 50% answered |" in page
     assert "| NN-GP, 32 neighbours |  | -0.1 (-0.2 to -0.05) win |" in page

@@ -38,6 +38,7 @@ DOCUMENT = ROOT / "docs" / "command-line.md"
 COMMANDS = ["fit", "predict", "evaluate", "inspect", "report", "demo", "benchmark", "reproduce", "datasets make"]
 MODULE = [sys.executable, "-m", "gigagp"]
 ROWS = 300
+pytestmark = pytest.mark.usefixtures("no_pictures_in_module")
 
 
 def run(*words):
@@ -204,6 +205,23 @@ def test_the_tree_and_a_fixed_noise_reach_the_model(here):
     model = gigagp.load("m")
     assert (model.n_leaves_, model.tree_.depth, model.experts_per_query) == (9, 2, None)
     assert model.noise_variance_ == pytest.approx(0.01 * np.var(pq.read_table(ARM)["distance"].to_numpy()))
+
+
+def test_weights_and_known_noise_are_columns(here):
+    rng = np.random.default_rng(0)
+    a, weights, deviations = rng.uniform(size=60), rng.integers(0, 3, 60), rng.uniform(0.1, 0.3, 60)
+    y = np.sin(5 * a) + deviations * rng.standard_normal(60)
+    pq.write_table(pa.table({"a": a, "y": y, "w": weights, "s": deviations}), "t.parquet")
+    words = ["fit", "t.parquet", "--target", "y", "--seed", 0, "--weight-column", "w", "--noise-column", "s"]
+    done(*words, "--no-learn-noise", "-o", "m", "--partition", "random")
+    by_hand = HGPRegressor(partition="random", random_state=0)
+    by_hand.fit(a[:, None], y, weights, noise_std=deviations, learn_noise=False)
+    model = gigagp.load("m")
+    assert list(model.feature_names_in_) == ["a"]
+    assert model.theta_.tobytes() == by_hand.theta_.tobytes()
+    failed = run("fit", "t.parquet", "--target", "y", "-o", "n", "--no-learn-noise")
+    assert failed.exit_code == 1
+    assert "--no-learn-noise needs --noise-column" in failed.stderr
 
 
 def test_every_setting_of_the_model_is_an_option_of_fit():
@@ -606,8 +624,8 @@ def test_warnings_are_lines_of_their_own(here):
 
 
 def test_ctrl_c_leaves_a_checkpoint_and_the_printed_command_goes_on_to_the_same_bits(here):
-    done("datasets", "make", "robot-arm", "-n", 1500, "-o", "a b.parquet")
-    words = ["fit", "a b.parquet", "--target", "distance", "--partition", "random", "--leaf-size", "500", "--jobs", "1"]
+    done("datasets", "make", "robot-arm", "-n", 600, "-o", "a b.parquet")
+    words = ["fit", "a b.parquet", "--target", "distance", "--partition", "random", "--leaf-size", "300", "--jobs", "1"]
     begun = subprocess.Popen(
         [*MODULE, *words, "-o", "m", "--checkpoint", "run"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -716,7 +734,8 @@ def shown(raw, columns):
     return [line.rstrip() for line in terminal.display if line.strip()], seen
 
 
-LONG = ["--partition", "random", "--leaf-size", "500", "--training", "full"]  # a second of training
+LONG = ["--partition", "random", "--leaf-size", "500", "--training", "full"]  # half a second of training
+MANY = 2_000  # rows
 STAGES = ["scan", "store", "partition and store", "training"]
 
 
@@ -724,7 +743,7 @@ STAGES = ["scan", "store", "partition and store", "training"]
 def many(tmp_path_factory):
     """Rows enough for every stage to be seen."""
     path = tmp_path_factory.mktemp("many") / "arm.parquet"
-    done("datasets", "make", "robot-arm", "-n", 4_000, "-o", path)
+    done("datasets", "make", "robot-arm", "-n", MANY, "-o", path)
     return path
 
 
@@ -736,7 +755,7 @@ def test_on_a_terminal_a_fit_leaves_no_garbage(columns, many, here):
     assert max(map(len, told.splitlines())) < columns, "a line that wraps cannot be erased"
     left, seen = shown(raw, columns)
     assert [line.split(":")[0] for line in left[: len(STAGES)]] == STAGES
-    assert left[len(STAGES)].startswith("m: 4,000 rows")
+    assert left[len(STAGES)].startswith(f"m: {MANY:,} rows")
     number = r"-?[\d.]+"
     parts = [r"\d+ steps?", f"evidence {number}", rf"slope {number}e[-+]\d\d", f"{number}/s", f"{number} GB"]
     parts += [r"\d+ experts"] if columns > 80 else []
@@ -770,12 +789,12 @@ def test_in_a_pipe_there_are_plain_lines_and_nothing_that_moves(many, here):
     lines = ran.stderr.splitlines()
     assert [line.split(":")[0] for line in lines if not line.startswith("warning")] == STAGES
     number = r"-?[\d.e+-]+"
-    assert re.fullmatch(rf"scan: 4,000 rows, {number} s, {number}[kM]?/s, {number} GB", lines[0])
+    assert re.fullmatch(rf"scan: {MANY:,} rows, {number} s, {number}[kM]?/s, {number} GB", lines[0])
     training = (
         f"training: \\d+ steps, evidence {number}, slope {number}, {number} s, {number}/s, {number} GB, \\d+ experts"
     )
     assert re.fullmatch(training, lines[3])
-    assert ran.stdout.startswith("m: 4,000 rows")
+    assert ran.stdout.startswith(f"m: {MANY:,} rows")
 
 
 def test_as_many_facts_as_there_is_room_for():

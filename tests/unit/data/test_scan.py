@@ -170,11 +170,11 @@ def test_the_sample_is_the_rows_with_the_smallest_keys(n, block, seed):
         patch.setattr(scanning, "_LEAST_SAMPLE", 50)
         numbers = np.arange(n, dtype=float)
         heard = []
-        found = scan(open_rows(np.column_stack([numbers, -numbers]), numbers).blocks(block), seed, heard.append)
+        result = scan(open_rows(np.column_stack([numbers, -numbers]), numbers).blocks(block), seed, heard.append)
     keys = row_keys(0, n, seed)
     expected = np.argsort(keys)[:50]
-    sample = found.sample
-    assert found.rows == n == heard[-1]
+    sample = result.sample
+    assert result.rows == n == heard[-1]
     assert sample.rows.tolist() == expected.tolist()
     assert sample.keys.tolist() == keys[expected].tolist()
     assert sample.y.tolist() == expected.tolist()
@@ -191,17 +191,17 @@ def test_a_wide_table_has_a_smaller_sample(monkeypatch):
     monkeypatch.setattr(scanning, "_SAMPLE_ROWS", 60)
     monkeypatch.setattr(scanning, "_SAMPLE_BYTES", 8 * 100)
     for width, expected in ((1, 50), (3, 25), (99, 10)):
-        found = scan(open_rows(np.ones((200, width)), np.arange(200.0)).blocks(64), 0)
-        assert len(found.sample.rows) == expected
+        result = scan(open_rows(np.ones((200, width)), np.arange(200.0)).blocks(64), 0)
+        assert len(result.sample.rows) == expected
     monkeypatch.setattr(scanning, "_SAMPLE_BYTES", 1 << 30)
     assert len(scan(open_rows(np.ones((200, 2)), np.arange(200.0)).blocks(64), 0).sample.rows) == 60
 
 
 def test_the_target_and_the_inputs_have_their_own_moments(small):
     X, y = np.random.default_rng(0).uniform(1, 2, (300, 3)), np.arange(300.0)
-    found = scan(open_rows(X, y).blocks(128), 5)
-    np.testing.assert_allclose(found.inputs.mean, X.mean(axis=0))
-    np.testing.assert_allclose(found.inputs.deviation, X.std(axis=0))
-    np.testing.assert_allclose(found.target.mean, [y.mean()])
-    np.testing.assert_allclose(found.target.deviation, [y.std()])
-    assert (found.target.low, found.target.high) == (0, 299)
+    result = scan(open_rows(X, y).blocks(128), 5)
+    np.testing.assert_allclose(result.inputs.mean, X.mean(axis=0))
+    np.testing.assert_allclose(result.inputs.deviation, X.std(axis=0))
+    np.testing.assert_allclose(result.target.mean, [y.mean()])
+    np.testing.assert_allclose(result.target.deviation, [y.std()])
+    assert (result.target.low, result.target.high) == (0, 299)

@@ -423,7 +423,7 @@ def test_a_new_file_in_the_folder_is_refused(tmp_path):
     (tmp_path / "notes.txt").touch()
     list(rows.blocks())
     WRITERS["parquet"](tmp_path / "b.parquet", [1.0])
-    with pytest.raises(InvalidInput, match=r"not there at opening: b\.parquet"):
+    with pytest.raises(InvalidInput, match=r"new files since it was opened: b\.parquet"):
         list(rows.blocks())
 
 

@@ -103,7 +103,7 @@ def test_contradictions(here):
     refuses("features names a column twice", features=["alpha", "alpha"], **wrong)
     refuses("categorical: column 'colour' is not a feature", categorical="colour", drop="colour", **wrong)
     refuses("missing must be one of 'drop', 'error'; got 'skip'", missing="skip", **wrong)
-    refuses("leave them out", encoding=FITTED, features=["alpha"], **wrong)
+    refuses("the model uses those it was fitted with", encoding=FITTED, features=["alpha"], **wrong)
     with pytest.raises(InvalidParameter, match="multiple of size"):
         list(open_rows(NUMBERS).blocks(2, 1))
     Path("twice.csv").write_text("a,a\n1,2\n")
@@ -160,8 +160,8 @@ def test_targets_beside_the_data(here):
         refuses("y has a missing value (null or NaN) at row 1", data=X, target=y)
     refuses("y has infinity at row 2", data=X, target=[1, 2, np.inf])
     Path("a.csv").write_text("a\n1\n")
-    refuses("name a column as the target", data="a.csv", target=[1])
-    refuses("in memory or an .npy file; got a.csv", data=X, target=Path("a.csv"))
+    refuses("the target must be one of its columns", data="a.csv", target=[1])
+    refuses("an array or an .npy file; got a.csv", data=X, target=Path("a.csv"))
 
 
 def test_missing_and_infinite_values_name_column_file_and_row(here):
@@ -225,7 +225,7 @@ def test_mixed_schemas(here):
     Path("tables").mkdir()
     Path("tables/1.csv").write_text("a,b\n1,2\n")
     Path("tables/2.csv").write_text("b,c\n1,2\n")
-    refuses("tables/1.csv has a column 'a' and tables/2.csv has not", data="tables")
+    refuses("tables/1.csv has a column 'a', but tables/2.csv does not", data="tables")
     Path("tables/2.csv").write_text("b,a\n1,u\n")
     refuses("column 'a' of tables/2.csv holds 'u' at row 0", data="tables")
 
@@ -253,7 +253,7 @@ def test_damaged_parquet(here):
         ("a,b\n1,2\n3,?\n", ["column 'b' of a.csv", "'?' at row 1", "drop=['b']"]),
         ("a,b\n" + "1,2\n" * 300_000 + "3,?\n", ["column 'b' of a.csv holds '?' at row 300000", "not a number"]),
         ("a,b\n" + "1,true\n" * 200_000 + "3,?\n", ["column 'b' of a.csv holds '?' at row 200000", "not a bool"]),
-        ("1,2\n3,4\n", ["the first line of a.csv holds numbers", "header"]),
+        ("1,2\n3,4\n", ["the first line of a.csv contains numbers", "names of the columns"]),
         ("a;b\n1;2\n", ["'a;b'", "separated by commas"]),
         ("a,b\n1,2\n" * 2 + '3,"4\n' + "1,2\n" * 300_000, ["a.csv"]),
         ("a,b\n1," + "2" * 3_000_000 + "\n", ["a line of more than"]),

@@ -13,17 +13,26 @@ import signal
 import tempfile
 import time
 from contextlib import ExitStack
-from functools import lru_cache
 from pathlib import Path
 
 import dask
 import numpy as np
-import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
 from sklearn.base import clone
 from threadpoolctl import threadpool_info
 
+from engine_models import (
+    MODELS,
+    Stepwise,
+    answers,
+    check_large_tasks,
+    check_out_of_core,
+    check_prediction_file,
+    data,
+    expected,
+    fitted,
+)
 from gigagp import HGPRegressor, InvalidParameter
 from gigagp.engines import open_engine
 from gigagp.engines.dask import _SETTINGS, DaskEngine
@@ -32,16 +41,6 @@ from gigagp.kernels import SquaredExponential
 from gigagp.testing import check_engine
 from gigagp.tree import Tree
 from traps import Traps, join, limit
-
-MODELS = {
-    "local": {"partition": "local", "leaf_size": 40},
-    "random": {"partition": "random", "levels": 2, "branching": 4, "sharing": 2},
-    "stratified": {"partition": "stratified", "leaf_size": 60},
-    "progressive": {"partition": "local", "leaf_size": 10, "training": "progressive"},
-    "grbcm": {"partition": "local", "leaf_size": 60, "combine": "grbcm"},
-    "npae": {"partition": "local", "leaf_size": 60, "combine": "npae"},
-    "everyone": {"partition": "stratified", "leaf_size": 60, "combine": "grbcm", "experts_per_query": None},
-}
 
 # A slot whose worker is killed twice within the second of these is otherwise given up.
 TESTED = {"distributed.scheduler.worker-ttl": "10s", "distributed.deploy.lost-worker-timeout": "1h"}
@@ -78,48 +77,9 @@ def client(connected, traps):
         traps.clear()
 
 
-@lru_cache
-def data(n=600):
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-2, 2, (n, 2))
-    return X, np.sin(2 * X).sum(axis=1) + 0.2 * rng.standard_normal(n)
-
-
-def answers(model):
-    mean, std = model.predict(data()[0][:150] + 0.01, return_std=True)
-    return [model.theta_.tobytes(), mean.tobytes(), std.tobytes()]
-
-
-def fitted(engine, name="local", **others):
-    return HGPRegressor(**MODELS[name], random_state=3, engine=engine, **others).fit(*data())
-
-
 @pytest.fixture(autouse=True)
 def small_first_batch(monkeypatch):
     monkeypatch.setattr("gigagp.fit.training._FIRST_POINTS", 100)
-
-
-@lru_cache
-def expected(name="local"):
-    return answers(fitted("serial", name))
-
-
-class Stepwise(DaskEngine):
-    """Does something before some of its sums."""
-
-    def __init__(self, client, **before):
-        super().__init__(client)
-        self.before, self.step = {int(name[4:]): call for name, call in before.items()}, 0
-
-    def sum(self, tree, leaf_value):
-        self.step += 1
-        self.before.get(self.step, lambda: None)()
-        return super().sum(tree, leaf_value)
-
-    def owners(self):
-        """How many shards each worker holds."""
-        held = [who for who in self.client.who_has(self._loaded.shards).values() if who]
-        return {worker: sum(worker in who for who in held) for worker in self.client.nthreads()}
 
 
 def settled(engine):
@@ -143,7 +103,7 @@ def test_meets_what_engines_promise(client):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in ("local", "everyone") else pytest.mark.slow) for name in MODELS]
+    "name", [pytest.param(name, marks=() if name in ("local", "all experts") else pytest.mark.slow) for name in MODELS]
 )
 def test_the_same_bits_as_serial(client, name):
     assert answers(fitted(client, name)) == expected(name)
@@ -151,14 +111,14 @@ def test_the_same_bits_as_serial(client, name):
 
 def children():
     """Processes that this one has started and that still run."""
-    found = set()
+    processes = set()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if f"PPid:\t{os.getpid()}\n" in (folder / "status").read_text():
-                found.add(int(folder.name))
+                processes.add(int(folder.name))
         except OSError:
             continue
-    return found
+    return processes
 
 
 @pytest.mark.slow
@@ -183,31 +143,16 @@ def test_models_made_elsewhere_answer_through_a_client(client, source, tmp_path)
         assert here[0] == there[0]
         np.testing.assert_array_equal(here[1], there[1])
         return
-    np.save(tmp_path / "Z.npy", data()[0])
-    model.predict_file(tmp_path / "Z.npy", tmp_path / "there.parquet", quantiles=(0.1,))
-    model.set_params(engine="serial").predict_file(tmp_path / "Z.npy", tmp_path / "here.parquet", quantiles=(0.1,))
-    assert (tmp_path / "there.parquet").read_bytes() == (tmp_path / "here.parquet").read_bytes()
+    check_prediction_file(model, tmp_path, quantiles=(0.1,))
 
 
-def test_rows_of_a_parquet_file_out_of_core(client, tmp_path, small_sizes):
-    X, y = data()
-    pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": y}).to_parquet(tmp_path / "t.parquet")
-
-    def theta(engine):
-        model = HGPRegressor(leaf_size=40, random_state=3, engine=engine, memory=1 << 14)
-        return model.fit(tmp_path / "t.parquet", "y", store=tmp_path / "store").theta_.tobytes()
-
-    assert theta(client) == theta("serial")
-    gc.collect()
-    assert os.listdir(tmp_path / "store") == []
+@pytest.mark.parametrize("roles", [{}, {"sample_weight": "w", "noise_std": "s"}], ids=["equal noise", "row noise"])
+def test_rows_of_a_parquet_file_out_of_core(client, tmp_path, small_sizes, roles):
+    check_out_of_core(client, tmp_path, **roles)
 
 
-def test_large_questions_arrive(client, monkeypatch):
-    """Questions too large for a message travel through files, which stay for as long as they are needed."""
-    model, Z = fitted("serial"), np.random.default_rng(1).uniform(-2, 2, (2_000, 2))
-    monkeypatch.setattr("gigagp.engines.transport._LARGE", 256)  # bytes; this process alone packs questions
-    here = model.predict(Z)
-    np.testing.assert_array_equal(model.set_params(engine=client).predict(Z), here)
+def test_large_tasks_arrive(client, monkeypatch):
+    check_large_tasks(client, monkeypatch)
 
 
 # Workers that die: each has to be started again, which takes seconds, so that most of these tests are slow
@@ -222,7 +167,7 @@ def test_a_worker_killed_in_training(client, traps, moment):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["local", "everyone", "npae"])
+@pytest.mark.parametrize("name", ["local", "all experts", "npae"])
 def test_a_worker_killed_in_prediction(client, traps, name):
     model = fitted("serial", name).set_params(engine=client)
     traps.set("answer")
@@ -371,8 +316,8 @@ class Faulty(SquaredExponential):
         return K
 
     def pullback(self, theta, X, W, K):
-        found = super().pullback(theta, X, W, K)
-        return found * np.nan if self.fault == "slope" and X[:, 0].max() > 10 else found
+        gradient = super().pullback(theta, X, W, K)
+        return gradient * np.nan if self.fault == "slope" and X[:, 0].max() > 10 else gradient
 
 
 def _faulty(fault, theta):
@@ -417,7 +362,7 @@ def test_an_error_says_in_which_expert_and_where(client, fault, kind):
 
 def test_a_worker_out_of_memory(client):
     kernel = Faulty("memory", 1.0, [1.0, 1.0])
-    with pytest.raises(WorkerLost, match=r"out of memory over 'evidence' in expert \d+, on the worker .*: give"):
+    with pytest.raises(WorkerLost, match=r"out of memory in 'evidence' in expert \d+, on the worker .*: give"):
         HGPRegressor(kernel, partition="random", leaf_size=50, engine=client).fit(*with_one_outlier())
 
 
@@ -528,10 +473,10 @@ def test_an_engine_used_again_keeps_what_it_holds(client, traps):
     engine = DaskEngine(client)
     model = fitted(engine)
     value = model.log_marginal_likelihood()
-    held = engine._loaded
+    loaded = engine._loaded
     traps.set("step")
     assert model.log_marginal_likelihood() == value
-    assert engine._loaded is held
+    assert engine._loaded is loaded
     assert value == fitted("serial").log_marginal_likelihood()
     assert answers(fitted(engine, "random")) == expected("random")
     engine.close()

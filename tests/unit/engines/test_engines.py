@@ -120,15 +120,15 @@ class Written:
 )
 def test_sum_adds_as_the_tree_says(make, tree):
     with make() as engine:
-        said = engine.sum(tree, lambda leaf, work: Written(str(leaf)))
-    assert said == tree.root.sum(lambda leaf: Written(str(leaf)))
+        total = engine.sum(tree, lambda leaf, work: Written(str(leaf)))
+    assert total == tree.root.sum(lambda leaf: Written(str(leaf)))
 
 
 def test_sum_of_an_uneven_tree():
     tree = Tree.nested([[90], 1, [[70, [30]], 2]])
     with ThreadsEngine(2) as engine:
-        said = engine.sum(tree, lambda leaf, work: Written(str(leaf)))
-    assert said == tree.root.sum(lambda leaf: Written(str(leaf)))
+        total = engine.sum(tree, lambda leaf, work: Written(str(leaf)))
+    assert total == tree.root.sum(lambda leaf: Written(str(leaf)))
 
 
 PARTITIONS = {
@@ -152,8 +152,8 @@ def test_engines_give_the_same_bits(partition, asked):
 
     expected = outcome("serial")
     for workers in (1, 2, 3):
-        for found, right in zip(outcome("threads", workers), expected, strict=True):
-            np.testing.assert_array_equal(found, right)
+        for value, right in zip(outcome("threads", workers), expected, strict=True):
+            np.testing.assert_array_equal(value, right)
 
 
 @pytest.mark.parametrize("combine", ["grbcm", "npae", "healed"])
@@ -258,8 +258,8 @@ def test_models_can_be_fitted_side_by_side():
         return HGPRegressor(leaf_size=30, random_state=1).fit(X, y).theta_
 
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(theta, range(8)))
-    assert all((one == found[0]).all() for one in found)
+        thetas = list(pool.map(theta, range(8)))
+    assert all((one == thetas[0]).all() for one in thetas)
 
 
 @each_engine

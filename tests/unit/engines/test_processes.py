@@ -10,15 +10,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from functools import cache
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from sklearn.base import clone
 from threadpoolctl import threadpool_info
 
+import engine_models
+from engine_models import MODELS, answers, check_large_tasks, check_out_of_core, check_prediction_file
 from gigagp import HGPRegressor
 from gigagp.engines import open_engine
 from gigagp.engines.processes import ProcessesEngine
@@ -28,14 +29,10 @@ from gigagp.kernels import SquaredExponential
 from gigagp.testing import check_engine
 from traps import limit
 
-MODELS = {
-    "local": {"partition": "local", "leaf_size": 40},
-    "random": {"partition": "random", "levels": 2, "branching": 4, "sharing": 2},
-    "stratified": {"partition": "stratified", "leaf_size": 60},
-    "progressive": {"partition": "local", "leaf_size": 10, "training": "progressive"},
-    "grbcm": {"partition": "local", "leaf_size": 60, "combine": "grbcm"},
-    "npae": {"partition": "local", "leaf_size": 60, "combine": "npae"},
-}
+ROWS = 300  # processes start slowly, so fewer rows than for other engines
+data = partial(engine_models.data, ROWS)
+fitted = partial(engine_models.fitted, rows=ROWS)
+expected = partial(engine_models.expected, rows=ROWS)
 
 
 def blocked(task, work):
@@ -55,36 +52,15 @@ def in_time():
         yield
 
 
-def data(n=300):
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-2, 2, (n, 2))
-    return X, np.sin(2 * X).sum(axis=1) + 0.2 * rng.standard_normal(n)
-
-
-def fitted(engine, name="local", **others):
-    return HGPRegressor(**MODELS[name], random_state=3, engine=engine, **others).fit(*data())
-
-
-@cache
-def expected():
-    """What the serial engine answers, with which every other one must agree."""
-    return answers(fitted("serial"))
-
-
-def answers(model):
-    mean, std = model.predict(data()[0][:150] + 0.01, return_std=True)
-    return [model.theta_.tobytes(), mean.tobytes(), std.tobytes()]
-
-
 def children():
-    found = set()
+    processes = set()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if f"PPid:\t{os.getpid()}\n" in (folder / "status").read_text():
-                found.add(int(folder.name))
+                processes.add(int(folder.name))
         except OSError:
             continue
-    return found
+    return processes
 
 
 def pid_of_worker(task, work):
@@ -131,30 +107,15 @@ def test_models_made_elsewhere_answer(pool, saved, tmp_path):
         model = HGPRegressor.load(tmp_path / "model")
     model.set_params(engine=pool)
     assert answers(model) == expected()
-    np.save(tmp_path / "Z.npy", data()[0])
-    model.predict_file(tmp_path / "Z.npy", tmp_path / "there.parquet")
-    model.set_params(engine="serial").predict_file(tmp_path / "Z.npy", tmp_path / "here.parquet")
-    assert (tmp_path / "there.parquet").read_bytes() == (tmp_path / "here.parquet").read_bytes()
+    check_prediction_file(model, tmp_path)
 
 
 def test_rows_of_a_parquet_file_out_of_core(pool, tmp_path, small_sizes):
-    X, y = data()
-    pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": y}).to_parquet(tmp_path / "t.parquet")
-
-    def theta(engine):
-        model = HGPRegressor(leaf_size=40, random_state=3, engine=engine, memory=1 << 14)
-        return model.fit(tmp_path / "t.parquet", "y", store=tmp_path / "store").theta_.tobytes()
-
-    assert theta(pool) == theta("serial")
-    gc.collect()
-    assert os.listdir(tmp_path / "store") == []
+    check_out_of_core(pool, tmp_path, ROWS)
 
 
-def test_large_questions_arrive(pool, monkeypatch):
-    model, Z = fitted("serial"), np.random.default_rng(1).uniform(-2, 2, (2_000, 2))
-    monkeypatch.setattr("gigagp.engines.transport._LARGE", 256)  # bytes; this process alone packs questions
-    here = model.predict(Z)
-    np.testing.assert_array_equal(model.set_params(engine=pool).predict(Z), here)
+def test_large_tasks_arrive(pool, monkeypatch):
+    check_large_tasks(pool, monkeypatch, ROWS)
 
 
 def test_one_blas_thread_in_every_task(pool):
@@ -239,7 +200,7 @@ def test_tasks_that_kill_every_worker_are_given_up(tmp_path, monkeypatch):
 
 
 def test_errors_say_which_expert(pool):
-    X, y = data(200)
+    X, y = engine_models.data(200)
     X, y = np.repeat(X[:100], 2, axis=0), np.repeat(y[:100], 2)
     kernel = Indefinite(1.0, [1.0, 1.0])
 
@@ -264,6 +225,8 @@ class Indefinite(SquaredExponential):
 SCRIPT = """
 import os, sys
 import numpy as np
+import engine_models
+from engine_models import MODELS, answers, check_large_tasks, check_out_of_core, check_prediction_file
 from gigagp import HGPRegressor
 from gigagp.kernels import SquaredExponential
 
@@ -308,12 +271,12 @@ def test_no_process_and_no_folder_is_left(tmp_path, monkeypatch):
     before = children()
     fitted("processes", n_jobs=1).predict(data()[0])
     kernel = Indefinite(1.0, [1.0, 1.0])
-    with pytest.raises(NotPositiveDefinite) as held:  # whoever holds the error holds no folder
+    with pytest.raises(NotPositiveDefinite) as raised:  # whoever holds the error holds no folder
         HGPRegressor(kernel, partition="random", leaf_size=50, engine="processes", n_jobs=1).fit(*data())
     left = {pid for pid in children() - before if b"resource_tracker" not in _command(pid)}
     assert left == set()
     assert os.listdir(tmp_path) == []
-    assert held.value is not None
+    assert raised.value is not None
 
 
 def _command(pid):

@@ -22,15 +22,24 @@ from gigagp.kernels import Kernel, Linear, Matern52, Parameter, SquaredExponenti
 from gigagp.metrics import coverage, rmse
 
 
+def unequal_checks(estimator):
+    """Checks of scikit-learn that do not hold, and why."""
+    return {
+        "check_sample_weight_equivalence_on_dense_data": "a weight divides the noise variance: weight 2 has the "
+        "posterior of a row given twice; but copies that agree exactly are also evidence of little noise, and a weight "
+        "is not (test_weights.py compares both at the same theta)"
+    }
+
+
 @pytest.mark.filterwarnings("ignore")  # tiny and degenerate data sets end at bounds, and say so
-@parametrize_with_checks([HGPRegressor(random_state=0)])
+@parametrize_with_checks([HGPRegressor(random_state=0)], expected_failed_checks=unequal_checks)
 def test_scikit_learn_conventions(estimator, check):
     check(estimator)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks([HGPRegressor(partition="stratified", random_state=0)])
+@parametrize_with_checks([HGPRegressor(partition="stratified", random_state=0)], expected_failed_checks=unequal_checks)
 def test_scikit_learn_conventions_of_the_papers_partition(estimator, check):
     check(estimator)
 

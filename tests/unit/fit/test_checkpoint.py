@@ -31,7 +31,7 @@ from gigagp.partition import LocalPartition, StratifiedPartition
 
 N = 850
 SHAPES = {
-    "local": {"partition": "local", "leaf_size": 50, "kernel": SquaredExponential()},
+    "local": {"leaf_size": 50, "kernel": SquaredExponential(), "method": "neighbourhood", "neighbours": 16},
     "random": {"partition": "random", "leaf_size": 50, "sharing": 2},
     "stratified": {"partition": "stratified", "levels": 2, "branching": 4},
 }
@@ -159,7 +159,12 @@ def test_stopped_after_every_single_evaluation(partition, memory, rows, small_si
 
 @pytest.mark.parametrize(
     "how",
-    [{"training": "progressive", "leaf_size": 8}, {"n_restarts": 2}, {"combine": "grbcm"}, {"kernel": None}],
+    [
+        {"training": "progressive", "leaf_size": 8},
+        {"n_restarts": 2},
+        {"combine": "grbcm", "method": "committee"},
+        {"kernel": None, "method": "auto"},
+    ],
 )
 def test_stopped_in_longer_ways_to_train(how, rows, small_sizes, tmp_path):
     X, y, Z = rows

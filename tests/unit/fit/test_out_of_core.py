@@ -150,7 +150,7 @@ def test_the_same_bits_in_memory_and_on_disk(partition, form, rows, files, small
 def test_every_setting_gives_the_same_bits_on_disk(settings, rows, small_sizes):
     X, y, Z = rows
     memory = 60 * N if settings.get("dtype") == "float32" else ON_DISK
-    if settings.get("partition") == "random":  # whose index takes more than rows of four bytes a number
+    if settings.get("partition") == "random":  # whose index takes more than rows of four bytes per number
         X, Z = (np.column_stack([part, part**2]) for part in (X, Z))
         memory = 80 * N
     settings = SHAPES["local"] | {"random_state": 1} | settings

@@ -47,12 +47,12 @@ def chosen(model, what):
 )
 def test_smooth_and_rough_functions_are_told_apart(kernel, rows, allowed):
     model = HGPRegressor(random_state=0).fit(*draw(kernel, rows))
-    tried = [c for c in model.report_.choices if c.what == "kernel"]
-    assert {c.name for c in tried} == FAMILIES
+    candidates = [c for c in model.report_.choices if c.what == "kernel"]
+    assert {c.name for c in candidates} == FAMILIES
     name = chosen(model, "kernel")
     assert name in allowed
-    (score,) = [c.score for c in tried if c.chosen]
-    assert score <= min(c.score for c in tried) + 0.003
+    (score,) = [c.score for c in candidates if c.chosen]
+    assert score <= min(c.score for c in candidates) + 0.003
     assert type(model.kernel_).__name__ == name
     assert f"{name} {score:.4f} (chosen)" in " ".join(repr(model.report_).split())
 
@@ -72,6 +72,17 @@ def test_rough_functions_are_answered_by_neighbours():
     rough = HGPRegressor(random_state=0).fit(X, y)
     assert chosen(rough, "prediction").endswith("neighbours")
     assert int(chosen(rough, "neighbours").split()[0]) <= 64  # of two numbers the first one is of the nearest rows
+    assert {c.name for c in rough.report_.choices if c.what == "kernel"} == FAMILIES
+
+
+def test_kernels_rougher_than_one_that_is_too_rough_are_not_tried():
+    model = HGPRegressor(method="neighbourhood", neighbours=64, random_state=0).fit(*robot_arm(2500, noise=0.001))
+    tried = {c.name: c.score for c in model.report_.choices if c.what == "kernel"}
+    *smoother, last = (name for name in ("SquaredExponential", "Matern52", "Matern32", "Matern12") if name in tried)
+    assert "Matern12" not in tried
+    assert "RationalQuadratic" in tried
+    assert tried[last] > 1.01 * min(tried[name] for name in smoother)
+    assert tried[chosen(model, "kernel")] <= 1.003 * min(tried.values())
 
 
 def test_what_the_user_gives_is_taken(wave):

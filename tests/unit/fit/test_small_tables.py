@@ -58,11 +58,11 @@ def test_one_member_is_scikit_learns_exact_gp():
 
 def test_held_out_rows_are_what_a_fit_without_them_says():
     X, y = table(40)
-    found, others = held_out(Matern52().bind(3), THETA, X, y), np.arange(40) != 7
+    predictions, others = held_out(Matern52().bind(3), THETA, X, y), np.arange(40) != 7
     without = mixture.predict(of_members(X[others], y[others], THETA), X[7:8], SerialEngine())
-    assert found.mean[7] == pytest.approx(without.mean[0], abs=1e-9)
-    assert found.variance[7] == pytest.approx(without.variance[0] + 0.05, abs=1e-9)
-    assert found.misfit[7] == pytest.approx(without.misfit[0], abs=1e-9)
+    assert predictions.mean[7] == pytest.approx(without.mean[0], abs=1e-9)
+    assert predictions.variance[7] == pytest.approx(without.variance[0] + 0.05, abs=1e-9)
+    assert predictions.misfit[7] == pytest.approx(without.misfit[0], abs=1e-9)
 
 
 def test_differing_thetas_only_widen():
@@ -169,9 +169,9 @@ def test_the_committee_may_be_asked_for_after_the_fit(fitted):
 
 def test_what_was_tried_is_reported(fitted):
     model, _, _ = fitted
-    tried = [c for c in model.report_.choices if c.what == "kernel"]
-    assert len(tried) == 5
-    assert [type(model.kernel_).__name__] == [c.name for c in tried if c.chosen]
+    candidates = [c for c in model.report_.choices if c.what == "kernel"]
+    assert len(candidates) == 5
+    assert [type(model.kernel_).__name__] == [c.name for c in candidates if c.chosen]
     assert any("exact GPs" in c.name for c in model.report_.choices if c.what == "prediction")
     assert model.report_.converged
 

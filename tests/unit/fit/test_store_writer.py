@@ -213,31 +213,31 @@ def lists(groups):
     return [groups[g].tolist() for g in range(len(groups))]
 
 
-def check_once(X, found):
+def check_once(X, result):
     """Every row is stored once, with its own target."""
-    numbers = found.store.y.astype(int)
+    numbers = result.store.y.astype(int)
     assert sorted(numbers.tolist()) == list(range(len(X)))
-    assert found.store.X.tobytes() == X[numbers].tobytes()
-    assert not found.store.X.flags.writeable
-    assert not found.store.y.flags.writeable
-    assert set(itertools.chain(*lists(found.cells))) == set(range(len(X)))
+    assert result.store.X.tobytes() == X[numbers].tobytes()
+    assert not result.store.X.flags.writeable
+    assert not result.store.y.flags.writeable
+    assert set(itertools.chain(*lists(result.cells))) == set(range(len(X)))
 
 
 @cases
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_row_lands_once_with_its_own_target(parts, shape, kind, buckets):
-    X, found = stored(parts, shape, MemoryStorage(), kind)
-    check_once(X, found)
-    copies = np.bincount(list(itertools.chain(*lists(found.cells))), minlength=N)
+    X, result = stored(parts, shape, MemoryStorage(), kind)
+    check_once(X, result)
+    copies = np.bincount(list(itertools.chain(*lists(result.cells))), minlength=N)
     expected = 1 if parts.local else int(shape.sharing or 1) ** (shape.levels or 1)
     assert (copies == expected).all()
-    assert len(found.cells) == found.tree.n_leaves
-    assert all(len(set(rows)) == len(rows) for rows in lists(found.cells))
-    sizes = found.cells.sizes
+    assert len(result.cells) == result.tree.n_leaves
+    assert all(len(set(rows)) == len(rows) for rows in lists(result.cells))
+    sizes = result.cells.sizes
     assert sizes.min() >= 2
     if shape.levels:
-        assert len(found.cells) == (shape.branching or 4) ** shape.levels
-        assert found.tree.depth == shape.levels
+        assert len(result.cells) == (shape.branching or 4) ** shape.levels
+        assert result.tree.depth == shape.levels
     else:
         assert sizes.max() <= 1.5 * shape.leaf_size + 1
         assert abs(len(sizes) - N * expected / shape.leaf_size) <= max(3, 0.02 * len(sizes))
@@ -270,12 +270,12 @@ def test_a_store_that_is_there_is_taken_as_it_is(parts, shape, buckets, tmp_path
             pytest.fail("the rows were read again")
 
     X = inputs("continuous", N)
-    _, found = stored(parts, shape, disk(tmp_path), data=Unread(X, X[:, 0]))
-    assert found.store.X.tobytes() == made.store.X.tobytes()
-    assert found.store.y.tobytes() == made.store.y.tobytes()
-    assert lists(found.cells) == lists(made.cells)
-    assert lists(found.experts) == lists(made.experts)
-    assert (found.tree.depth, found.tree.n_leaves) == (made.tree.depth, made.tree.n_leaves)
+    _, result = stored(parts, shape, disk(tmp_path), data=Unread(X, X[:, 0]))
+    assert result.store.X.tobytes() == made.store.X.tobytes()
+    assert result.store.y.tobytes() == made.store.y.tobytes()
+    assert lists(result.cells) == lists(made.cells)
+    assert lists(result.experts) == lists(made.experts)
+    assert (result.tree.depth, result.tree.n_leaves) == (made.tree.depth, made.tree.n_leaves)
 
 
 def test_a_damaged_store_is_refused(buckets, tmp_path):
@@ -291,13 +291,13 @@ def test_a_damaged_store_is_refused(buckets, tmp_path):
 @pytest.mark.parametrize("case", ["local", "local levels"])
 def test_local_cells_are_separated_by_planes_in_every_bucket_and_between(case, buckets):
     parts, shape = CASES[case]
-    _, found = stored(parts, shape, MemoryStorage())
-    scaled_rows = found.store.X * METRIC
-    check_apart([scaled_rows[rows] for rows in lists(found.cells)])
-    sizes = found.cells.sizes
+    _, result = stored(parts, shape, MemoryStorage())
+    scaled_rows = result.store.X * METRIC
+    check_apart([scaled_rows[rows] for rows in lists(result.cells)])
+    sizes = result.cells.sizes
     wanted = N / len(sizes)
     assert np.abs(sizes / wanted - 1).max() < 0.35
-    assert isinstance(found.cells, Runs)
+    assert isinstance(result.cells, Runs)
 
 
 def test_the_metric_decides_where_local_cells_are_cut(buckets):
@@ -305,20 +305,20 @@ def test_the_metric_decides_where_local_cells_are_cut(buckets):
     X = inputs("continuous", N)
     y = np.arange(N, dtype=float)
     metric = np.array([1.0, 1e-9, 1.0])
-    found = write_store(
+    result = write_store(
         LocalPartition(), ArrayRows(X, y), Shape(leaf_size=40), metric, sample_of(X, y, 250), SEED,
         np.random.default_rng(0), MemoryStorage(), ENGINES["serial"],
     )  # fmt: skip
-    spread = np.array([np.ptp(found.store.X[rows], axis=0) for rows in lists(found.cells)])
+    spread = np.array([np.ptp(result.store.X[rows], axis=0) for rows in lists(result.cells)])
     assert (spread[:, 1] > 2).all()
     assert (np.median(spread, axis=0)[[0, 2]] < 1.5).all()
 
 
 def test_stratified_experts_see_the_whole_space_more_evenly_than_random_ones(buckets):
     def scatter(parts):
-        _, found = stored(parts, Shape(leaf_size=130), MemoryStorage())
-        rows = found.store.X > 0
-        boxes = [np.bincount(rows[r] @ [4, 2, 1], minlength=8) for r in lists(found.cells)]
+        _, result = stored(parts, Shape(leaf_size=130), MemoryStorage())
+        rows = result.store.X > 0
+        boxes = [np.bincount(rows[r] @ [4, 2, 1], minlength=8) for r in lists(result.cells)]
         return np.std(boxes, axis=0).mean()
 
     assert scatter(StratifiedPartition()) < 0.6 * scatter(RandomPartition())
@@ -341,25 +341,25 @@ def test_neighbours_follow_each_other_in_the_order_that_strata_are_cut_from(buck
 def test_no_leaf_of_pairs_is_a_single_row(buckets):
     """An even number of rows in buckets that have odd numbers of them."""
     X, y = inputs("continuous", N - 1), np.arange(N - 1, dtype=float)
-    found = write_store(
+    result = write_store(
         LocalPartition(), ArrayRows(X, y), Shape(leaf_size=2), METRIC, sample_of(X, y, 250), SEED,
         np.random.default_rng(0), MemoryStorage(), ENGINES["serial"],
     )  # fmt: skip
-    check_once(X, found)
-    assert found.cells.sizes.min() == 2
-    assert found.cells.sizes.max() == 3
+    check_once(X, result)
+    assert result.cells.sizes.min() == 2
+    assert result.cells.sizes.max() == 3
 
 
 @cases
 def test_few_rows_are_divided_whole(parts, shape, tmp_path):
     """Below the size of a bucket the partition itself decides, in any storage."""
     for storage in (MemoryStorage(), disk(tmp_path)):
-        X, found = stored(parts, shape, storage)
-        check_once(X, found)
+        X, result = stored(parts, shape, storage)
+        check_once(X, result)
         rng = np.random.default_rng(4)
         expected = parts.split(X * METRIC if parts.local else X, shape, rng)
-        assert found.store.y.astype(int).tolist() == expected.order.tolist()
-        assert lists(found.cells) == lists(expected.cells)
+        assert result.store.y.astype(int).tolist() == expected.order.tolist()
+        assert lists(result.cells) == lists(expected.cells)
 
 
 class Halves(Partitioner):
@@ -374,9 +374,9 @@ class Halves(Partitioner):
 
 
 def test_a_partition_of_ones_own_is_given_all_rows_if_they_fit(buckets, tmp_path):
-    X, found = stored(Halves(), Shape(), MemoryStorage())
-    check_once(X, found)
-    assert (np.diff(found.store.X[:, 0]) >= 0).all()
+    X, result = stored(Halves(), Shape(), MemoryStorage())
+    check_once(X, result)
+    assert (np.diff(result.store.X[:, 0]) >= 0).all()
 
     class Elsewhere:
         rows, columns, dtype = N, 3, np.dtype(float)
@@ -394,5 +394,5 @@ def test_an_index_that_exceeds_the_budget_is_refused_with_what_it_takes(case, bu
 
 def test_levels_that_a_bucket_cannot_fill_are_refused(buckets):
     """Two rows for each of 650 leaves on average are, in some bucket, less than two."""
-    with pytest.raises(InvalidInput, match=r"1301 rows cannot be divided into 650 neighbourhoods .* fewer levels"):
+    with pytest.raises(InvalidInput, match=r"1301 rows cannot be divided into 650 cells .* fewer levels"):
         stored(LocalPartition(), Shape(1, 650), MemoryStorage())

@@ -154,16 +154,16 @@ def test_batches_are_decided_by_the_seed(small_batches):
 def test_batches_are_unbiased(small_batches):
     """Scaled up, the evidence and gradient of the first batch are those of all leaves, on average over seeds."""
     leaves, theta = Leaves(60, 0.5), np.array([0.3, -0.2])
-    found = []
+    estimates = []
     for seed in range(150):
         progressive(leaves, seed, theta)
         batch = leaves.asked[0]
         seen = leaves(theta, batch)
-        found.append(np.append(seen.value, seen.gradient) * 60 / len(batch))
+        estimates.append(np.append(seen.value, seen.gradient) * 60 / len(batch))
     whole = leaves(theta, None)
-    error = np.std(found, axis=0) / np.sqrt(len(found))
+    error = np.std(estimates, axis=0) / np.sqrt(len(estimates))
     assert (error > 0).all()
-    assert (abs(np.mean(found, axis=0) - np.append(whole.value, whole.gradient)) < 3.5 * error).all()
+    assert (abs(np.mean(estimates, axis=0) - np.append(whole.value, whole.gradient)) < 3.5 * error).all()
 
 
 def test_expected_loss_by_hand():
@@ -196,8 +196,8 @@ def projected_gradient(model):
     """Gradient per point, less what a bound holds back."""
     _, gradient = model.log_marginal_likelihood(eval_gradient=True)
     low, high = np.vstack([model.kernel_.bounds, np.log([1e-6, 10])]).T
-    held = ((model.theta_ < low + 1e-6) & (gradient < 0)) | ((model.theta_ > high - 1e-6) & (gradient > 0))
-    return np.where(held, 0, gradient) / model.report_.rows
+    at_bound = ((model.theta_ < low + 1e-6) & (gradient < 0)) | ((model.theta_ > high - 1e-6) & (gradient > 0))
+    return np.where(at_bound, 0, gradient) / model.report_.rows
 
 
 @pytest.mark.parametrize("partition", ["random", "stratified", "local"])

@@ -56,9 +56,9 @@ def memory(size):
 
 def stir(size, order):
     """Give blocks of `size` bytes, which lie side by side, back in some order: compiled code gets them in reverse."""
-    held = [memory(size) for _ in order]
+    blocks = [memory(size) for _ in order]
     for i in order:
-        held[i] = None
+        blocks[i] = None
 
 
 @both_kinds
@@ -71,13 +71,13 @@ def test_evidence_does_not_depend_on_addresses(kernel, kind):
         theta = np.append(bound.theta, -2.0)
         X = rng.standard_normal((p, columns)).astype(kind)
         y = np.sin(X.sum(axis=1)).astype(kind)
-        said = set()
+        results = set()
         for number, order in enumerate(permutations(range(4))):
             X, y = placed(X, number % 16), placed(y, 5 * number % 16)
             stir(y.nbytes, order)
-            found = expert.evidence(bound, theta, X, y, work)
-            said.add((*found.sums, found.jitter))
-        assert len(said) == 1, f"{p} points"
+            evidence = expert.evidence(bound, theta, X, y, work)
+            results.add((*evidence.sums, evidence.jitter))
+        assert len(results) == 1, f"{p} points"
 
 
 def side_by_side(arrays, order, gap):
@@ -117,10 +117,10 @@ def passes(p, kind):
 @pytest.mark.parametrize("p", [5, 12, 17, 20, 26, 33, 50])
 def test_passes_do_not_depend_on_what_lies_beside_what(p, kind):
     for number, (run, arrays) in enumerate(passes(p, kind)):
-        said = set()
+        results = set()
         for order in permutations(range(len(arrays))):
             for gap in (0, 16, 104):
                 copies = side_by_side(arrays, order, gap)
                 value = run(*copies)
-                said.add((value, *(copy.tobytes() for copy in copies)))
-        assert len(said) == 1, f"pass {number}"
+                results.add((value, *(copy.tobytes() for copy in copies)))
+        assert len(results) == 1, f"pass {number}"

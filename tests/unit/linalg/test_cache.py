@@ -44,13 +44,13 @@ def fit_in_a_process_of_its_own(cache):
 
 @pytest.mark.slow  # It compiles everything.
 def test_a_second_process_compiles_nothing(tmp_path):
-    first, said = fit_in_a_process_of_its_own(tmp_path)
+    first, output = fit_in_a_process_of_its_own(tmp_path)
     second, said_again = fit_in_a_process_of_its_own(tmp_path)
     compiled = {name.split(".")[1] for name, (misses, _) in first.items() if misses}
     assert {"linalg", "expert", "partition"} <= compiled  # the first process had something to compile
     assert {name: misses for name, (misses, _) in second.items() if misses} == {}
     assert sum(hits for _, hits in second.values()) > 0
-    assert said_again == said
+    assert said_again == output
 
 
 def test_large_functions_are_compiled_once_whether_arrays_may_be_written_to_or_not(wave):

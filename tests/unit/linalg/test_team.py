@@ -190,7 +190,9 @@ def test_closing_leaves_no_threads():
 PLANS = {"factoring": schedule.factoring, "inverting": schedule.inverting}
 each_plan = pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 # Places in a product's operation.
-LEFT, RIGHT, OUT = slice(2, 5), slice(6, 9), slice(10, 13)
+LEFT = slice(2, 5)
+RIGHT = slice(6, 9)
+OUT = slice(10, 13)
 
 
 def blocks(o):
@@ -292,8 +294,8 @@ def factor_and_inverse(A, team):
     return U, D, np.tril(A[:, :p])
 
 
-def same(found, right):
-    for one, other in zip(found, right, strict=True):
+def same(result, right):
+    for one, other in zip(result, right, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -356,10 +358,10 @@ def total(engine, kernel, sizes, kind, log_noise=-2.0):
     Xs, ys = leaves(sizes, kind)
     kernel = kernel.bind(3)
     theta = np.append(kernel.theta, log_noise)
-    found = engine.sum(
+    result = engine.sum(
         Tree.regular(1, len(sizes)), lambda leaf, work: expert.evidence(kernel, theta, Xs[leaf], ys[leaf], work)
     )
-    return np.append(found.sums, found.jitter)
+    return np.append(result.sums, result.jitter)
 
 
 @pytest.fixture

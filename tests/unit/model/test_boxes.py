@@ -45,11 +45,11 @@ def test_the_nearest_are_those_of_all_distances(cells, points, columns, count, i
         lows, highs, centres = lows[shuffled], highs[shuffled], centres[shuffled]
     count = min(count, cells)
     queries = 2 * rng.standard_normal((20, columns))
-    distances, found = Boxes(lows, highs, centres).nearest(queries, count)
+    distances, nearest = Boxes(lows, highs, centres).nearest(queries, count)
     every = squares(queries, lows, highs, centres)
     np.testing.assert_allclose(distances**2, np.sort(every, axis=1)[:, :count], rtol=1e-10)
-    np.testing.assert_allclose(np.take_along_axis(every, found, 1), distances**2, rtol=1e-10)
-    assert all(len(set(row)) == count for row in found)
+    np.testing.assert_allclose(np.take_along_axis(every, nearest, 1), distances**2, rtol=1e-10)
+    assert all(len(set(row)) == count for row in nearest)
 
 
 def test_a_query_asks_the_cell_it_lies_in_however_long_that_is():
@@ -88,7 +88,7 @@ def test_a_model_asks_the_experts_that_hold_the_rows():
     model = HGPRegressor(leaf_size=100, random_state=0).fit(X, y)
     c, starts = model.model_.committee, model.model_.cells.starts
     own = np.searchsorted(starts, np.arange(3000), side="right") - 1
-    asked = c.router.nearest(c.store.X, 4).experts
-    assert np.mean((asked == own[:, None]).any(axis=1)) > 0.99
+    experts = c.router.nearest(c.store.X, 4).experts
+    assert np.mean((experts == own[:, None]).any(axis=1)) > 0.99
     assert model.model_.committee.router.by_cells
     assert not HGPRegressor(partition="random", leaf_size=100).fit(X[:500], y[:500]).model_.committee.router.by_cells

@@ -22,7 +22,8 @@ from gigagp.tree import Tree
 
 RULES_ = [*(made() for made in RULES.values()), PoE(target="y")]
 every_rule = pytest.mark.parametrize("chosen", RULES_, ids=repr)
-LEAVES, POINTS = 10, 15
+LEAVES = 10
+POINTS = 15
 
 
 def committee(dtype="float64", noise=0.05, leaves=LEAVES) -> Committee:
@@ -95,7 +96,7 @@ def test_a_query_on_a_centre_hears_it_loudest():
 def test_asking_the_nearest_is_asking_a_committee_of_them(chosen, k):
     """Query by query, with the others taken away."""
     c, Z = committee(), queries(12)
-    said = ask(c, Z, chosen, k)
+    prediction = ask(c, Z, chosen, k)
     far = distances(c.router, Z)
     for q in range(len(Z)):
         order = np.argsort(far[q])
@@ -121,8 +122,8 @@ def test_asking_the_nearest_is_asking_a_committee_of_them(chosen, k):
         else:
             expected = ask(few, Z[q : q + 1], chosen)
             mean, variance = expected.mean[0], expected.variance[0]
-        np.testing.assert_allclose(said.mean[q], mean, rtol=1e-8, atol=1e-10)
-        np.testing.assert_allclose(said.variance[q], variance, rtol=1e-8)
+        np.testing.assert_allclose(prediction.mean[q], mean, rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(prediction.variance[q], variance, rtol=1e-8)
 
 
 def few_of(c, leaf):
@@ -140,11 +141,11 @@ def few_of(c, leaf):
 @every_rule
 def test_asking_more_experts_than_there_are_asks_all(chosen):
     c, Z = committee(), queries()
-    everyone = ask(c, Z, chosen)
+    all_experts = ask(c, Z, chosen)
     for k in (LEAVES, LEAVES + 1, 1000):
-        said = ask(c, Z, chosen, k)
-        np.testing.assert_array_equal(said.mean, everyone.mean)
-        np.testing.assert_array_equal(said.variance, everyone.variance)
+        prediction = ask(c, Z, chosen, k)
+        np.testing.assert_array_equal(prediction.mean, all_experts.mean)
+        np.testing.assert_array_equal(prediction.variance, all_experts.variance)
 
 
 @pytest.mark.parametrize("k", [None, 3])
@@ -233,13 +234,13 @@ def test_variances_are_positive_and_finite_everywhere(chosen, dtype, k):
     for noise in (0.05, 1e-6):
         c = committee(dtype, noise)
         Z = np.vstack([c.store.X[::3], queries(30, dtype), FAR.astype(dtype)])
-        said = ask(c, Z, chosen, k)
-        assert np.isfinite(said.mean).all()
-        assert np.isfinite(said.variance).all()
-        assert (said.variance > 0).all()
+        prediction = ask(c, Z, chosen, k)
+        assert np.isfinite(prediction.mean).all()
+        assert np.isfinite(prediction.variance).all()
+        assert (prediction.variance > 0).all()
         prior = 1.3 + (noise if chosen.target == "y" else 0)
-        assert (said.variance <= prior * 1.001).all()
-        np.testing.assert_allclose(said.mean[-3:], 0, atol=1e-6)
+        assert (prediction.variance <= prior * 1.001).all()
+        np.testing.assert_allclose(prediction.mean[-3:], 0, atol=1e-6)
 
 
 class Broken(Rule):
@@ -248,8 +249,8 @@ class Broken(Rule):
     name = "broken"
     laws = frozenset()
 
-    def message(self, said):
-        return Message(np.stack([said.mean]))
+    def message(self, opinion):
+        return Message(np.stack([opinion.mean]))
 
     def finish(self, total, prior, communication):
         mean = np.zeros(4)
@@ -258,9 +259,9 @@ class Broken(Rule):
 
 
 def test_a_variance_that_is_lost_is_the_prior():
-    said = ask(committee(), queries(4), Broken())
-    np.testing.assert_allclose(said.variance, 1.3)
-    np.testing.assert_array_equal(said.mean, 0)
+    prediction = ask(committee(), queries(4), Broken())
+    np.testing.assert_allclose(prediction.variance, 1.3)
+    np.testing.assert_array_equal(prediction.mean, 0)
 
 
 @every_rule
@@ -274,8 +275,8 @@ def test_single_precision_is_nearly_as_good(chosen):
 
 def test_no_queries_have_no_answers():
     """Scikit-learn refuses them at the border; inside they are an empty answer."""
-    said = ask(committee(), queries()[:0], GPoE(), 3)
-    assert said.mean.shape == said.variance.shape == (0,)
+    prediction = ask(committee(), queries()[:0], GPoE(), 3)
+    assert prediction.mean.shape == prediction.variance.shape == (0,)
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (40, 2))
     model = HGPRegressor(random_state=0).fit(X, np.sin(2 * X).sum(axis=1) + 0.1 * rng.standard_normal(40))
@@ -287,9 +288,9 @@ def test_no_queries_have_no_answers():
 def test_the_order_of_queries_does_not_matter(chosen):
     c, Z = committee(), queries()
     shuffled = np.random.default_rng(0).permutation(len(Z))
-    said, mixed = ask(c, Z, chosen, 3), ask(c, Z[shuffled], chosen, 3)
-    np.testing.assert_allclose(mixed.mean, said.mean[shuffled], rtol=1e-7, atol=1e-9)
-    np.testing.assert_allclose(mixed.variance, said.variance[shuffled], rtol=1e-7)
+    prediction, mixed = ask(c, Z, chosen, 3), ask(c, Z[shuffled], chosen, 3)
+    np.testing.assert_allclose(mixed.mean, prediction.mean[shuffled], rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(mixed.variance, prediction.variance[shuffled], rtol=1e-7)
 
 
 @pytest.mark.parametrize("partition", ["random", "stratified", "local"])

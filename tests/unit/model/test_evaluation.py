@@ -27,26 +27,26 @@ def test_scores_in_blocks_are_those_of_all_rows(wave, at_once):
     rng = np.random.default_rng(0)
     offset, std = rng.standard_normal(600), rng.uniform(0.5, 1.5, 600)
     columns = np.column_stack([y + 1e3 + offset, std])
-    found = evaluate(open_rows(columns, y + 1e3), lambda X: (X[:, 0], X[:, 1]), Shape.gaussian(), at_once)
+    evaluation = evaluate(open_rows(columns, y + 1e3), lambda X: (X[:, 0], X[:, 1]), Shape.gaussian(), at_once)
     mean, truth = columns[:, 0], y + 1e3
-    assert found.rmse == pytest.approx(metrics.rmse(truth, mean))
-    assert found.nlpd == pytest.approx(metrics.nlpd(truth, mean, std))
-    assert found.crps == pytest.approx(metrics.crps(truth, mean, std))
-    for level, share in found.coverage.items():
+    assert evaluation.rmse == pytest.approx(metrics.rmse(truth, mean))
+    assert evaluation.nlpd == pytest.approx(metrics.nlpd(truth, mean, std))
+    assert evaluation.crps == pytest.approx(metrics.crps(truth, mean, std))
+    for level, share in evaluation.coverage.items():
         assert share == pytest.approx(metrics.coverage(truth, mean, std, level))
-    assert found.target_std == pytest.approx(y.std())
-    assert (found.rows, found.dropped) == (600, 0)
-    assert "RMSE" in repr(found)
+    assert evaluation.target_std == pytest.approx(y.std())
+    assert (evaluation.rows, evaluation.dropped) == (600, 0)
+    assert "RMSE" in repr(evaluation)
 
 
 def test_a_model_knows_its_target_and_so_does_its_copy_on_disk(model, table, wave, tmp_path):
     X, y = wave
     mean = model.predict(table)
-    found = model.evaluate(table)
-    assert found.rmse == pytest.approx(metrics.rmse(y, mean))
-    assert found.nlpd == pytest.approx(-model.predict_distribution(table).log_pdf(y).mean())
+    evaluation = model.evaluate(table)
+    assert evaluation.rmse == pytest.approx(metrics.rmse(y, mean))
+    assert evaluation.nlpd == pytest.approx(-model.predict_distribution(table).log_pdf(y).mean())
     model.save(tmp_path / "m")
-    assert load(tmp_path / "m").evaluate(table).rmse == found.rmse
+    assert load(tmp_path / "m").evaluate(table).rmse == evaluation.rmse
     unnamed = HGPRegressor(leaf_size=100, random_state=0).fit(X, y)
     with pytest.raises(InvalidParameter, match="pass target="):
         unnamed.evaluate(X)
@@ -57,8 +57,8 @@ def test_missing_rows_are_dropped_and_counted(model, table):
     holes = table.set_column(0, "a", pa.array([None, *table["a"].to_pylist()[1:]]))
     with pytest.raises(InvalidInput, match="missing value"):
         model.evaluate(holes)
-    found = model.evaluate(holes, missing="drop")
-    assert (found.rows, found.dropped) == (599, 1)
+    evaluation = model.evaluate(holes, missing="drop")
+    assert (evaluation.rows, evaluation.dropped) == (599, 1)
 
 
 def rows_of(table, share, size=64, **options):

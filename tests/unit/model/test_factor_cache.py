@@ -7,13 +7,19 @@ import numpy as np
 import pytest
 
 from gigagp import HGPRegressor, expert
+from gigagp.kernels import SquaredExponential
 from gigagp.model.factor_cache import FactorCache, size_of
 
 
+@pytest.fixture(scope="module")
+def pickled(wave):
+    return pickle.dumps(HGPRegressor(SquaredExponential(), leaf_size=100, sharing=2, combine="healed_blend").fit(*wave))
+
+
 @pytest.fixture
-def fitted(wave):
-    X, y = wave
-    return HGPRegressor(leaf_size=100, method="committee", random_state=0).fit(X, y), X
+def fitted(pickled, wave):
+    """A model of its own for each test."""
+    return pickle.loads(pickled), wave[0]
 
 
 def count_factors(monkeypatch):

@@ -53,9 +53,9 @@ def test_a_held_out_row_is_ignored_and_its_copies_are_not():
     order = kd_order(X, cell_starts(60, 6))
     X = X[order]
     own, copies = np.flatnonzero(order == 20)[0], np.flatnonzero(np.isin(order, [10, 11]))
-    _, found = search(X, cell_starts(60, 6), np.ones(2), X[own], 8, held_out=own)
-    np.testing.assert_array_equal(found, by_all_distances(X, np.ones(2), X[own], 8, {own})[1])
-    assert set(found[:2]) == set(copies)
+    _, rows = search(X, cell_starts(60, 6), np.ones(2), X[own], 8, held_out=own)
+    np.testing.assert_array_equal(rows, by_all_distances(X, np.ones(2), X[own], 8, {own})[1])
+    assert set(rows[:2]) == set(copies)
 
 
 def test_a_limited_search_compares_few_rows_and_finds_most_neighbours():
@@ -111,12 +111,12 @@ def test_the_nearest_group_of_blocks_is_found(blocks):
     X, starts = cut(np.random.default_rng(4).standard_normal((4000, 2)), blocks, np.ones(2))
     points = 2 * np.random.default_rng(5).standard_normal((200, 2))
     tree = BlockTree.of(starts, *extents(X, starts))
-    found = nearest_group(tree, points)
+    nearest = nearest_group(tree, points)
     lows, highs = (np.stack([side.reduceat(box, range(0, blocks, 64)) for box in boxes.T], axis=1)
                    for side, boxes in zip((np.minimum, np.maximum), tree.boxes(), strict=True))  # fmt: skip
     squares = (np.maximum(np.maximum(lows - points[:, None], points[:, None] - highs), 0) ** 2).sum(axis=2)
     first = len(tree.sides) - 1 if blocks <= 64 else -(-blocks // 8)  # nodes of the lowest level come before
-    np.testing.assert_allclose(squares[np.arange(200), found - first], squares.min(axis=1), rtol=1e-12)
+    np.testing.assert_allclose(squares[np.arange(200), nearest - first], squares.min(axis=1), rtol=1e-12)
 
 
 @pytest.mark.parametrize("metric", [[1.0, 3.7, 0.2], [2.0, 0.0, 1e-3]])

@@ -16,7 +16,9 @@ from gigagp.model.neighbourhood import Neighbourhood, predict
 from gigagp.model.routing import Router
 from gigagp.partition.kdtree import cell_starts, kd_order
 
-VARIANCE, LENGTHS, NOISE = 1.7, np.array([0.8, 1.5]), 0.05
+VARIANCE = 1.7
+LENGTHS = np.array([0.8, 1.5])
+NOISE = 0.05
 THEIRS = {
     "SquaredExponential": RBF(LENGTHS),
     "Matern12": Matern(LENGTHS, nu=0.5),

@@ -329,8 +329,8 @@ class Average(Rule):
     def __init__(self, weight=1.0):
         self.weight = weight
 
-    def message(self, said):
-        return natural(self.weight, said.mean, said.variance)
+    def message(self, opinion):
+        return natural(self.weight, opinion.mean, opinion.variance)
 
     def finish(self, total, prior, communication):
         return weighted_average(total)
@@ -357,7 +357,7 @@ def test_classes_of_the_users_own_must_be_handed_over(data, tmp_path):
     assert_same(model, loaded, data[0][:30])
     assert (loaded.kernel.left.power, loaded.kernel.left.shift, loaded.partition.more) == (2, (0.5, 2.0), 7)
     assert (len(loaded.model_.committee.experts[0]), len(loaded.model_.cells[0])) == (127, 120)
-    with pytest.raises(InvalidInput, match=r"made with 'Powered', which is not a class of gigagp.*kernels="):
+    with pytest.raises(InvalidInput, match=r"uses 'Powered', which is not a class of gigagp.*kernels="):
         gigagp.load(tmp_path / "model", kernels=[Average, Halves])
     with pytest.raises(InvalidParameter, match="kernels must be classes"):
         gigagp.load(tmp_path / "model", kernels=[Powered(1)])
@@ -368,7 +368,7 @@ def test_classes_of_the_users_own_must_be_handed_over(data, tmp_path):
 def test_what_could_not_be_made_again_is_not_saved(data, model, tmp_path):
     namesake = type("Constant", (Cauchy,), {})
     bad = {
-        "not what its class makes": {"kernel": Forgetful(3)},
+        "not what its class creates": {"kernel": Forgetful(3)},
         "needs 'power'; keep it": {"kernel": Needy(3)},
         "two classes called Constant; rename": {"kernel": namesake()},
         "neither a plain value nor": {"verbose": object()},

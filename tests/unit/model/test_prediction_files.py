@@ -104,8 +104,8 @@ def hidden(output):
     return output.with_name(f".{output.name}.gigagp")
 
 
-def same_bits(found, expected):
-    return np.asarray(found).tobytes() == np.asarray(expected).tobytes()
+def same_bits(values, expected):
+    return np.asarray(values).tobytes() == np.asarray(expected).tobytes()
 
 
 # What is written
@@ -165,7 +165,8 @@ def test_a_query_is_answered_alike_whoever_is_asked_with_it(settings, wave):
     for size in (3, 17, 64, 150):
         parts = [model.predict(X[i : i + size], return_std=True) for i in range(0, len(X), size)]
         assert all(
-            same_bits(np.concatenate(part), said) for part, said in zip(zip(*parts, strict=True), whole, strict=True)
+            same_bits(np.concatenate(part), expected)
+            for part, expected in zip(zip(*parts, strict=True), whole, strict=True)
         )
 
 
@@ -197,8 +198,8 @@ def test_columns_by_name_for_a_model_of_a_frame(rows, queries, tmp_path):
     expected = model.predict(queries.select(["a", "b", "c"]).to_pandas())
     with at_once(16):
         for form, data in forms(queries, tmp_path).items():
-            found = pq.read_table(model.predict_file(data, tmp_path / "out" / f"{form}.parquet").output)
-            assert same_bits(found["mean"], expected), form
+            table = pq.read_table(model.predict_file(data, tmp_path / "out" / f"{form}.parquet").output)
+            assert same_bits(table["mean"], expected), form
             if form != "pandas":
                 assert same_bits(model.predict(data), expected), form
     with pytest.raises(InvalidInput, match="has no column 'c', which the model reads"):
@@ -213,9 +214,9 @@ def test_rows_with_missing_values_are_left_out_with_their_keys(named, queries, t
         for form, data in forms(holes, tmp_path).items():
             report = named.predict_file(data, tmp_path / "o" / f"{form}.parquet", keep="id", missing="drop")
             assert (report.rows, report.dropped) == (len(clean), int(pa.compute.sum(gaps).as_py()))
-            found = pq.read_table(report.output)
-            assert found["id"].to_pylist() == clean["id"].to_pylist()
-            assert same_bits(found["mean"], named.predict(clean)), form
+            table = pq.read_table(report.output)
+            assert table["id"].to_pylist() == clean["id"].to_pylist()
+            assert same_bits(table["mean"], named.predict(clean)), form
 
 
 def test_schema_and_row_groups(named, queries, tmp_path, monkeypatch):

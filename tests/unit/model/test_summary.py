@@ -36,21 +36,21 @@ def test_what_is_not_markup_is_escaped():
 
 
 def test_a_model_that_is_not_fitted_is_scikit_learns_diagram():
-    said = HGPRegressor()._repr_html_()
-    assert "Fitted: 600 rows" not in said
-    assert "HGPRegressor" in said
-    assert "sk-container" in said
+    html = HGPRegressor()._repr_html_()
+    assert "Fitted: 600 rows" not in html
+    assert "HGPRegressor" in html
+    assert "sk-container" in html
 
 
 def test_a_fitted_model_shows_what_it_has_learnt(model, tmp_path):
-    said = model._repr_html_()
-    assert "sk-container" in said
+    html = model._repr_html_()
+    assert "sk-container" in html
     assert model._repr_mimebundle_()["text/html"].count("Fitted: 600 rows") == 1
     known = {q.name: q for q in model.units_.parameters(model.kernel_, model.noise_variance_)}
     depth = known["lengthscale[<b>depth]"]
     assert depth.value == pytest.approx(np.exp(model.theta_[1]) * model.units_.widths[0])
     assert depth.value > 100, "a thousand times the column's original length"
-    summary = said[said.index("Fitted: 600 rows") :]
+    summary = html[html.index("Fitted: 600 rows") :]
     for part in (f"{depth.value:.4g}", "lengthscale[&lt;b&gt;depth]", "yield^2", "1 → 6", "training"):
         assert part in summary
     model.save(tmp_path / "m")
@@ -71,21 +71,21 @@ def test_inside_a_pipeline_the_diagram_is_scikit_learns(wave):
 
 def test_many_parameters_are_counted(model):
     many = [Quantity(f"p{i}", 1.0, "") for i in range(30)]
-    said = summary_html(model.report_, Tree.regular(1, 6), many)
-    assert "p29" in said
-    assert "p11" not in said
-    assert "and 18 more parameters" in said
+    html = summary_html(model.report_, Tree.regular(1, 6), many)
+    assert "p29" in html
+    assert "p11" not in html
+    assert "and 18 more parameters" in html
 
 
 def test_a_report_shows_stages_choices_and_warnings(model):
     report: FitReport = model.report_
-    said = report._repr_html_()
+    html = report._repr_html_()
     for stage in report.stages:
-        assert f"<td>{stage.evidence_per_point:.4f}</td>" in said
+        assert f"<td>{stage.evidence_per_point:.4f}</td>" in html
     for choice in report.choices:
-        assert f"{choice.what}: {choice.name}" in said
-    assert said.count("chosen") == len({choice.what for choice in report.choices})
-    assert said.count("<table") == said.count("</table>") == 3
+        assert f"{choice.what}: {choice.name}" in html
+    assert html.count("chosen") == len({choice.what for choice in report.choices})
+    assert html.count("<table") == html.count("</table>") == 3
     warned = replace(
         report, warnings=tuple(ParameterAtBound(f"<{n}>", "upper", 1.0, 1.0) for n in range(7))
     )._repr_html_()

@@ -11,21 +11,21 @@ def is_png(path):
 
 
 def test_blocks_keep_what_experts_see(tmp_path):
-    found = blocks.blocks()
-    partition, sharing, local = found.ways
+    result = blocks.blocks()
+    partition, sharing, local = result.ways
     assert partition.pairs == local.pairs == 1 / blocks.EXPERTS
     assert [len(b) for b in partition.blocks] == [16] * 4
     assert [len(b) for b in sharing.blocks] == [32] * 4
-    assert found.covariance(partition) < found.covariance(sharing)
-    assert found.covariance(partition) < found.covariance(local)
-    for way in found.ways:
-        assert (np.diagonal(way.in_data) == np.diagonal(found.K)).all(), "every row is seen with itself"
+    assert result.covariance(partition) < result.covariance(sharing)
+    assert result.covariance(partition) < result.covariance(local)
+    for way in result.ways:
+        assert (np.diagonal(way.in_data) == np.diagonal(result.K)).all(), "every row is seen with itself"
         assert set(np.concatenate(way.blocks)) == set(range(blocks.POINTS))
         kept = way.in_data > 0
-        assert (way.in_data[kept] == found.K[kept]).all()
+        assert (way.in_data[kept] == result.K[kept]).all()
         assert np.count_nonzero(way.in_experts) == sum(len(b) ** 2 for b in way.blocks)
-    assert blocks.table(found)[0] == (partition.title, partition.pairs, found.covariance(partition))
-    blocks.draw(found, tmp_path / "blocks.png")
+    assert blocks.table(result)[0] == (partition.title, partition.pairs, result.covariance(partition))
+    blocks.draw(result, tmp_path / "blocks.png")
     assert is_png(tmp_path / "blocks.png")
 
 
@@ -43,10 +43,10 @@ def test_more_experts_cost_accuracy_and_more_data_give_it_back(tmp_path):
 
 
 def test_groups_hold_every_leaf_once(tmp_path):
-    found = groups.run(units=5)
-    assert sum(leaves for _, leaves in groups.table(found)) == found.tree.n_leaves
-    assert found.span(found.tree.root) == (0, 4)
-    places = [found.place(node) for node in found.tree.cut(found.tree.n_leaves)]
+    result = groups.run(units=5)
+    assert sum(leaves for _, leaves in groups.table(result)) == result.tree.n_leaves
+    assert result.span(result.tree.root) == (0, 4)
+    places = [result.place(node) for node in result.tree.cut(result.tree.n_leaves)]
     assert np.all(np.diff(places) > 0), "leaves stand in order"
-    groups.draw(found, tmp_path / "groups.png")
+    groups.draw(result, tmp_path / "groups.png")
     assert is_png(tmp_path / "groups.png")

@@ -41,12 +41,12 @@ def test_one_pass_gives_each_rule_what_it_gives_alone(wave, settings, dtype, mon
     monkeypatch.setattr(all_experts, "BLOCK", 17)
     model = experts(dtype=dtype, **settings).fit(X, y)
     queries = np.random.default_rng(1).uniform(-3, 3, (50, 2))
-    said = all_experts.predict_with_all_experts(model, queries, RULES)
+    predictions = all_experts.predict_with_all_experts(model, queries, RULES)
     for name, rule in RULES.items():
         mean, std = model.set_params(combine=rule).predict(queries, return_std=True)
         exact = dtype == "float64"
-        np.testing.assert_allclose(said[name][0], mean, rtol=1e-9 if exact else 1e-3)
-        np.testing.assert_allclose(said[name][1], std, rtol=1e-9 if exact else 1e-2)
+        np.testing.assert_allclose(predictions[name][0], mean, rtol=1e-9 if exact else 1e-3)
+        np.testing.assert_allclose(predictions[name][1], std, rtol=1e-9 if exact else 1e-2)
 
 
 def test_another_theta_can_be_asked(wave):
@@ -59,9 +59,9 @@ def test_another_theta_can_be_asked(wave):
         fixed, partition="random", leaf_size=60, experts_per_query=None, noise_bounds=(noise, noise), random_state=0
     )
     other.fit(X, y)
-    said = all_experts.predict_with_all_experts(model, X[:9], {"f": PoE()}, theta=other.theta_)
+    predictions = all_experts.predict_with_all_experts(model, X[:9], {"f": PoE()}, theta=other.theta_)
     mean, std = other.set_params(combine=PoE()).predict(X[:9], return_std=True)
-    np.testing.assert_allclose(said["f"], (mean, std), rtol=1e-9)
+    np.testing.assert_allclose(predictions["f"], (mean, std), rtol=1e-9)
 
 
 def test_progress_counts_all_rows(wave, monkeypatch):
@@ -134,9 +134,9 @@ def test_with_one_expert_every_reading_of_the_ratio_is_one(wave):
     mean, std = model.predict(X[200:], return_std=True)
     exact = {"theta": model.theta_.tolist(), "mean": mean.tolist(), "std": std.tolist()}
     truth = likelihood_ratios.ExactGP.of(X[:200], y[:200], X[200:], y[200:], exact)
-    found = truth.ratios(model, None, 7, lambda event: None)
-    assert set(found) == {"y, as eq. 7", "y, noise added once", "y, product normalised (gPoE)", "f"}
-    for ways in found.values():
+    results = truth.ratios(model, None, 7, lambda event: None)
+    assert set(results) == {"y, as eq. 7", "y, noise added once", "y, product normalised (gPoE)", "f"}
+    for ways in results.values():
         for way, value in ways.items():
             assert value == pytest.approx(1, abs=1e-4), way
     many = experts(partition="random", leaf_size=20, standardize=False).fit(X[:200], y[:200])
@@ -161,32 +161,32 @@ def test_the_airline_table_is_what_its_models_say(tmp_path, monkeypatch):
     assert settings.points == 100
     paths = Paths(tmp_path / "out", "airline")
     record = Record(paths.steps, {})
-    found = airline.run(record, tmp_path, settings)
-    text = airline.write(record, found, settings, paths)
+    results = airline.run(record, tmp_path, settings)
+    text = airline.write(record, results, settings, paths)
     rows = airline.Rows.drawn(X, y, settings, 1)
     model = airline.paper_model(settings, 1).fit(rows.X, rows.y)
     assert {len(model.model_.committee.experts[leaf]) for leaf in range(12)} == {100}
     mean, std = model.predict(rows.Z, return_std=True)
-    told = found["repeats"][1]["lines"]["the paper's experts, PoE over y, as eq. 7"]
+    told = results["repeats"][1]["lines"]["the paper's experts, PoE over y, as eq. 7"]
     assert told["rmse"] == pytest.approx(metrics.rmse(rows.truth, mean), rel=1e-3)
     nlpd = metrics.nlpd(rows.truth, mean, std) - np.log(rows.y.std())
     assert told["nlpd"] == pytest.approx(nlpd, rel=1e-2)
     first = airline.Rows.drawn(X, y, settings, 0)
     flat = metrics.rmse(first.truth, np.full(100, first.y.mean()))
-    assert found["repeats"][0]["lines"]["the mean"]["rmse"] == pytest.approx(flat)
+    assert results["repeats"][0]["lines"]["the mean"]["rmse"] == pytest.approx(flat)
     page = paths.page.read_text()
     assert "not run: torch is not installed" in page
     assert "27.45" in page
     wins = sum(
         r["lines"]["ours, defaults"]["rmse"] < r["lines"]["the paper's experts, PoE over y, as eq. 7"]["rmse"]
-        for r in found["repeats"]
+        for r in results["repeats"]
     )
     assert f"in {wins} of 2 repeats" in page
     assert all(line in page for line in text.splitlines())
     assert paths.picture().read_bytes().startswith(b"\x89PNG")
     again = Record(paths.steps, {})
     monkeypatch.setattr(airline, "paper_model", None)  # nothing is computed again
-    assert airline.run(again, tmp_path, settings) == found
+    assert airline.run(again, tmp_path, settings) == results
 
 
 def test_repeats_draw_rows_apart(tmp_path):
@@ -208,16 +208,18 @@ def test_the_kin40k_table_is_what_its_models_say(tmp_path):
     settings = kin40k.Settings(training=160, queries=90, levels=(1, 2), read=30, joint=4, random_from=2)
     paths = Paths(tmp_path / "out", "kin40k")
     record = Record(paths.steps, {})
-    found = kin40k.run(record, tmp_path, settings)
-    kin40k.write(record, found, settings, paths)
-    level = found["levels"]["2"]
+    results = kin40k.run(record, tmp_path, settings)
+    kin40k.write(record, results, settings, paths)
+    level = results["levels"]["2"]
     assert (level["leaves"], level["points"]) == (16, [40, 40])
     assert level["rules"][kin40k.BLEND]["points"] == 40, "experts of the same size"
     rows = kin40k.Rows.of(tmp_path, settings)
     assert rows.y.std() == pytest.approx(1)
     spread = rows.X.std(axis=0)
     exact = kin40k.exact_model(settings).fit(rows.X / spread, rows.y).predict(rows.Z / spread, return_std=True)
-    assert found["exact"]["rmse"] == pytest.approx(metrics.rmse(rows.truth, exact[0]), rel=1e-3)  # it starts elsewhere
+    assert results["exact"]["rmse"] == pytest.approx(
+        metrics.rmse(rows.truth, exact[0]), rel=1e-3
+    )  # it starts elsewhere
     paper = kin40k.paper_model(settings, 2).fit(rows.X / spread, rows.y).predict(rows.Z / spread, return_std=True)
     assert level["rules"][kin40k.EQ7]["ratio"] == pytest.approx(metrics.likelihood_ratio(*exact, *paper), rel=1e-3)
     assert level["rules"][kin40k.EQ7]["rmse"] == pytest.approx(metrics.rmse(rows.truth, paper[0]), rel=1e-9)
@@ -225,7 +227,7 @@ def test_the_kin40k_table_is_what_its_models_say(tmp_path):
     assert "0.992" in page
     assert "The closest" in page
     assert "random, theta trained" in page
-    assert "random, theta trained" not in found["levels"]["1"]["readings"]
+    assert "random, theta trained" not in results["levels"]["1"]["readings"]
 
 
 def test_paper_trees_have_three_levels_and_all_leaves():
@@ -239,10 +241,10 @@ def test_the_timing_figure_has_every_curve(tmp_path, monkeypatch):
     monkeypatch.setattr(peers, "reason_unavailable", lambda *modules: "torch is not installed")
     paths, settings = Paths(tmp_path, "timing", True), timing.Settings(powers=(9, 10), allowed_seconds=2.0, repeats=1)
     record = Record(paths.steps, {})
-    found = timing.run(record, tmp_path, settings)
-    assert [p["leaves"] for p in found["curves"][timing.TREE]] == [1, 2]
-    assert [p["power"] for p in found["curves"][timing.EXACT]] == [9, 10]
-    timing.write(record, found, settings, paths)
+    results = timing.run(record, tmp_path, settings)
+    assert [p["leaves"] for p in results["curves"][timing.TREE]] == [1, 2]
+    assert [p["power"] for p in results["curves"][timing.EXACT]] == [9, 10]
+    timing.write(record, results, settings, paths)
     assert "2^10" in paths.page.read_text()
     assert "A quick run" in paths.page.read_text()
     assert "FITC was not run: torch is not installed" in paths.page.read_text()
@@ -261,9 +263,9 @@ def test_fitc_with_all_rows_as_inducing_inputs_is_the_exact_gp():
 def test_a_million_in_small(tmp_path):
     paths, settings = Paths(tmp_path, "million"), million.Settings(rows=1_000, held_out=200, leaf_size=100)
     record = Record(paths.steps, {})
-    found = million.run(record, tmp_path, settings)
-    million.write(record, found, settings, paths)
-    paper, progressive, *ours = found["lines"].values()
+    results = million.run(record, tmp_path, settings)
+    million.write(record, results, settings, paths)
+    paper, progressive, *ours = results["lines"].values()
     assert paper["experts"] == progressive["experts"] == 10
     assert all(line["rmse"] < paper["rmse"] for line in ours)
     assert paths.picture().exists()

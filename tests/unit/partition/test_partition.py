@@ -171,8 +171,8 @@ def test_stratified_experts_see_the_whole_space_more_evenly_than_random_ones():
 
     def scatter(parts):
         partition = parts.split(X, Shape(1, 10), np.random.default_rng(0))
-        held = [np.bincount(box[rows_of(partition, leaf)], minlength=16) for leaf in range(10)]
-        return np.std(held, axis=0).mean()
+        counts = [np.bincount(box[rows_of(partition, leaf)], minlength=16) for leaf in range(10)]
+        return np.std(counts, axis=0).mean()
 
     assert scatter(StratifiedPartition()) < 0.5 * scatter(RandomPartition())
 
@@ -289,13 +289,13 @@ def test_many_cells_share_nearly_the_nearest_outside_points(columns, sharing):
     X, cells, router = cells_of(6000, 300, columns, 0)
     shared = share_nearest(ExpertStore(X, X[:, 0]), cells, router, sharing)
     wanted = wanted_outside(cells, sharing)
-    found = 0
+    matches = 0
     for cell in range(300):
         rows = shared[cell]
         assert (rows[: cells.sizes[cell]] == cells[cell]).all()
         assert len(np.unique(rows)) == len(rows) == cells.sizes[cell] + wanted[cell]
-        found += len(np.intersect1d(rows, true_nearest(X, router.metric, cells, cell, wanted[cell])))
-    assert found >= 0.95 * wanted.sum()
+        matches += len(np.intersect1d(rows, true_nearest(X, router.metric, cells, cell, wanted[cell])))
+    assert matches >= 0.95 * wanted.sum()
 
 
 def test_sharing_of_one_adds_nothing():

@@ -228,8 +228,8 @@ def test_a_query_is_shown_with_the_experts_it_asks(model, wave, random):
     shares = (route.closeness / route.closeness.sum())[0]
     wanted = {f"expert {e:,}: weight {s:.0%}" for e, s in zip(route.experts[0], shares, strict=True)}
     assert {text.get_text() for text in ax.get_legend().get_texts()} == wanted | {"query"}
-    everyone = plotting.partition_map(random, query)
-    assert len(everyone.get_legend().get_texts()) == random.n_leaves_ + 1
+    all_experts = plotting.partition_map(random, query)
+    assert len(all_experts.get_legend().get_texts()) == random.n_leaves_ + 1
 
 
 def test_neighbouring_experts_have_different_colours(model):

@@ -62,9 +62,9 @@ def test_rows_that_exceed_memory_are_counted_as_they_are_dealt_and_sorted(wave, 
 
 
 def test_progress_changes_nothing(wave):
-    told, _ = heard(wave)
+    heard_model, _ = heard(wave)
     silent = HGPRegressor(leaf_size=100, random_state=0).fit(*wave)
-    assert told.theta_.tobytes() == silent.theta_.tobytes()
+    assert heard_model.theta_.tobytes() == silent.theta_.tobytes()
 
 
 def test_a_listener_may_stop_a_fit_and_the_model_stays_as_it_was(wave):
@@ -112,8 +112,8 @@ def test_the_logger_hears_what_its_level_asks_for(wave, caplog):
 
 
 def test_one_line_a_stage():
-    said = []
-    pace = Pace(lambda facts: said.append([fact for fact in facts if not fact.endswith("GB")]))
+    lines = []
+    pace = Pace(lambda facts: lines.append([fact for fact in facts if not fact.endswith("GB")]))
     for event in (
         Event("scan", 10, 20, 0.1),
         Event("scan", 20, 20, 0.2),
@@ -125,7 +125,7 @@ def test_one_line_a_stage():
         pace(event)
     pace.close()
     pace.close()
-    assert said == [
+    assert lines == [
         ["scan: 20 rows", "0.2 s", "100/s"],
         ["rough theta: 1 step", "evidence -0.5000", "slope 1.0e-01", "1.0 s", "1/s", "1 expert"],
         ["sharing: 0.3 s"],
@@ -150,18 +150,18 @@ def test_time_left_of_rows_and_of_a_slope_that_falls():
 
 
 def test_a_stage_that_lasts_is_heard_of_meanwhile():
-    said = []
-    pace = Pace.plain(said.append)
+    lines = []
+    pace = Pace.plain(lines.append)
     for seconds in range(0, 100, 10):
         pace(Event("scan", seconds, 200, float(seconds)))
-    assert [facts[0] for facts in said] == ["scan: 40 of 200 rows", "scan: 80 of 200 rows"]
+    assert [facts[0] for facts in lines] == ["scan: 40 of 200 rows", "scan: 80 of 200 rows"]
 
 
 def test_memory_is_that_of_this_process():
     before = resident()
-    with mmap.mmap(-1, 160 << 20) as held:  # never from what was freed before
+    with mmap.mmap(-1, 160 << 20) as block:  # never from what was freed before
         for _ in range(160):
-            held.write(bytes(1 << 20))
+            block.write(bytes(1 << 20))
         assert 150 << 20 < resident() - before < 200 << 20
 
 

@@ -269,11 +269,11 @@ MODELS = {
     "kind",
     [pytest.param(kind, marks=pytest.mark.slow if kind in ("one column", "one expert") else ()) for kind in MODELS],
 )
-def test_any_model_has_a_page(kind, wave, tmp_path):
+def test_any_model_has_a_page(kind, wave, tmp_path, no_pictures):
     write_report(MODELS[kind](*wave), tmp_path / "p.html", title=kind)
     page = Page((tmp_path / "p.html").read_text())
     assert kind in page.text
-    assert page.tags.count("svg") >= 6
+    assert page.tags.count("figure") >= 6
     assert not re.search(r"\bnan\b", page.text)
 
 
@@ -317,7 +317,7 @@ def test_a_page_is_whole_or_not_there_and_the_same_for_the_same_rows(pages, mode
     assert seconds.sub("", path.read_text()) == seconds.sub("", pages["data"])
 
 
-def test_the_command(model, table, tmp_path, monkeypatch):
+def test_the_command(model, table, tmp_path, monkeypatch, no_pictures):
     monkeypatch.chdir(tmp_path)
     model.save("m")
     table.to_parquet("t.parquet")

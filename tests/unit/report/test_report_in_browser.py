@@ -11,7 +11,8 @@ from gigagp.datasets import robot_arm
 from gigagp.report import write_report
 
 pytestmark = [pytest.mark.browser, pytest.mark.filterwarnings("ignore:.*bound")]
-WIDTHS, SCHEMES = (400, 1400), ("light", "dark")
+WIDTHS = (400, 1400)  # pixels of the window
+SCHEMES = ("light", "dark")
 LUMINANCE = """
 const of = colour => colour.match(/[\\d.]+/g).slice(0, 3).map(Number).reduce((sum, part) => sum + part, 0) / 765;
 const styled = selector => getComputedStyle(document.querySelector(selector));

@@ -1,4 +1,4 @@
-"""Rows from wherever they are: arrays, tables, .npy, Parquet, CSV. pyarrow is loaded only by what needs it."""
+"""Sources of rows: arrays, tables, .npy, Parquet, CSV. pyarrow is imported only where it is needed."""
 
 from gigagp.data.sources.base import Source
 from gigagp.data.sources.encoding import Encoding, Feature

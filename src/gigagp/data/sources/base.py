@@ -76,7 +76,7 @@ class Batch(ABC):
 
 
 class Source(ABC):
-    """Rows that can be read again and again, in the same order, without ever being in memory all at once."""
+    """Rows that can be read any number of times, in the same order, without being in memory all at once."""
 
     named = True  # False: columns are called x0, x1, ... by their place
 
@@ -140,7 +140,7 @@ def seconds(ticks: Array, per_second: int) -> Array:
 
 
 def category_text(value: object) -> str | None:
-    """What a category is called, the same from every source: 3 and 3.0 are "3", True and "TRUE" are "true"."""
+    """The name of a category, which is the same for every source: 3 and 3.0 are "3", True and "TRUE" are "true"."""
     if value is None or value != value:  # noqa: PLR0124 NaN
         return None
     if isinstance(value, float) and value.is_integer():

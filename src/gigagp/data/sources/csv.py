@@ -98,13 +98,15 @@ def _reading_type(inferred: Any) -> Any:
 
 def _check_header(names: list[str], expected: list[str], file: File, first: File) -> None:
     if all(is_number(name) for name in names):
-        raise InvalidInput(f"the first line of {file.name} holds numbers; a header with the columns' names is needed")
+        raise InvalidInput(f"the first line of {file.name} contains numbers; it must contain the names of the columns")
     if len(names) == 1 and re.search(r"[;\t|]", names[0]):
         raise InvalidInput(f"{file.name} has one column, {names[0]!r}; values must be separated by commas")
     for name in [*expected, *names]:
         if (name in names) != (name in expected):
             has, lacks = (file, first) if name in names else (first, file)
-            raise InvalidInput(f"mixed headers: {has.name} has a column {name!r} and {lacks.name} has not")
+            raise InvalidInput(
+                f"{has.name} has a column {name!r}, but {lacks.name} does not; all files need the same columns"
+            )
 
 
 def _explain(error: InvalidInput, file: File, names: list[str]) -> InvalidInput:
@@ -113,9 +115,9 @@ def _explain(error: InvalidInput, file: File, names: list[str]) -> InvalidInput:
     if bad := _BAD_VALUE.search(cause):
         column, row, type_, value = bad.groups()
         name = names[int(column)] if int(column) < len(names) else column
-        wanted = "a number" if type_ == "double" else f"a {type_}"
+        expected = "a number" if type_ == "double" else f"a {type_}"
         return InvalidInput(
-            f"column {name!r} of {file.name} holds {value!r} at {_row(row)}, which is not {wanted} as in the first "
+            f"column {name!r} of {file.name} holds {value!r} at {_row(row)}, which is not {expected} as in the first "
             f"rows; correct it, or leave the column out with drop=[{name!r}]"
         )
     if ragged := _RAGGED.search(cause):

@@ -1,4 +1,4 @@
-"""From columns to numbers: what is remembered of the training data's columns, to read others the same way."""
+"""From columns to numbers: how the columns of the training data were read, so that queries are read in the same way."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Feature:
 
 @dataclass(frozen=True)
 class Encoding:
-    """The features in the model's order. `named` is False where columns were known by place only."""
+    """The features in the model's order. `named` is False where columns were known only by their position."""
 
     features: tuple[Feature, ...]
     named: bool = True

@@ -34,7 +34,7 @@ class File:
 
 
 class Files:
-    """What a path stands for."""
+    """The files that a path, folder, glob or URI refers to."""
 
     def __init__(self, where: str) -> None:
         address, mark, query = where.partition("?") if "://" in where else (where, "", "")
@@ -59,9 +59,9 @@ class Files:
         info = self.system.get_file_info(self._path)
         if info.type == fs.FileType.File:
             return [File(info.path, info.base_name, self.name, info.size, info.mtime_ns)]
-        base, shown, glob = self._path, self.name, "**"
+        base, name, glob = self._path, self.name, "**"
         if info.type == fs.FileType.NotFound:
-            base, shown = (posixpath.dirname(re.split(_WILD, path)[0]) for path in (self._path, self.name))
+            base, name = (posixpath.dirname(re.split(_WILD, path)[0]) for path in (self._path, self.name))
             glob = posixpath.relpath(self._path, base)
         if not re.search(_WILD, glob):
             raise InvalidInput(f"no such file or folder: {self.name} (looked for {self._path})")
@@ -72,7 +72,7 @@ class Files:
                 "and do not start with _ or .)"
             )
         return [
-            File(path, inner, posixpath.join(shown, inner), info.size, info.mtime_ns)
+            File(path, inner, posixpath.join(name, inner), info.size, info.mtime_ns)
             for path, info in sorted(matches.items())
             for inner in [posixpath.relpath(path, base)]
         ]
@@ -100,7 +100,7 @@ class Files:
             if now.pop(file.inner, None) != file:
                 raise InvalidInput(f"{file.name} changed after it was opened; run again when nothing writes to it")
         if now:
-            raise InvalidInput(f"{self.name} has files that were not there at opening: {', '.join(now)}; run again")
+            raise InvalidInput(f"{self.name} has new files since it was opened: {', '.join(now)}; run again")
 
     def fingerprint(self) -> str:
         return digest([[file.inner, file.size, file.mtime_ns, self._ends(file)] for file in self.files])

@@ -22,17 +22,20 @@ def open_source(data: Any) -> Source:
     return _open_memory(data, "X", "the table")
 
 
-def open_target(target: Any) -> Addressable:
-    """A source of one column over targets that lie beside the data: an array, a series, or an .npy file."""
+def open_target(target: Any, name: str = "y", role: str = "the target") -> Addressable:
+    """A source of one column over numbers that lie beside the data: an array, a series, or an .npy file.
+
+    name, role : what errors call the numbers
+    """
     if isinstance(target, str | os.PathLike):
         source = _open_path(os.fspath(target))
     else:
         flat = not _is_table(target) and np.ndim(target) == 1
-        source = _open_memory(np.asarray(target)[:, None] if flat else target, "y", "y")
+        source = _open_memory(np.asarray(target)[:, None] if flat else target, name, name)
     if len(source.columns) != 1:
-        raise InvalidInput(f"{source.name} has {len(source.columns)} columns; the target is one column")
+        raise InvalidInput(f"{source.name} has {len(source.columns)} columns; {role} is one column")
     if not isinstance(source, Addressable):
-        raise InvalidInput(f"the target beside the data must be in memory or an .npy file; got {source.name}")
+        raise InvalidInput(f"{role} must be a column of the data, an array or an .npy file; got {source.name}")
     return source
 
 

@@ -19,7 +19,7 @@ _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 class ParquetSource(FileSource):
-    """Row groups are decoded a batch at a time, so their size does not matter to memory."""
+    """Row groups are decoded one batch at a time, so memory does not depend on their size."""
 
     def __init__(self, files: Files) -> None:
         self.files = files

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.data.sources.base import Addressable, Batch, Source, digest, listed
+from gigagp.data.sources.base import Batch, Source, digest, listed
 from gigagp.data.sources.encoding import Encoding, Feature
+from gigagp.data.sources.row_noise import RowNoise, Target, factors_and_variances
 from gigagp.data.sources.share import Share
 from gigagp.errors import InvalidInput, InvalidParameter
 
@@ -25,14 +26,17 @@ class Block:
     X: Array  # C-contiguous; float64, or float32 where every feature is
     y: Array | None  # float64
     kept: Any  # pyarrow.Table of the columns that are only carried along, or None
+    source_rows: Array | None = None  # numbers of the rows in the source, where some rows are left out
+    weights_and_noise: Array | None = None  # weight and known standard deviation per row, where there are any
 
+    @property
+    def weights(self) -> Array | None:
+        return None if self.weights_and_noise is None else self.weights_and_noise[:, 0]
 
-@dataclass(frozen=True, eq=False)
-class Target:
-    """The target's column, in the data or in a source beside it."""
-
-    column: str
-    beside: Addressable | None = None
+    @property
+    def row_noise(self) -> Array | None:
+        """Factor of the noise and added variance per row (`linalg.row_noise`), in the target's units."""
+        return None if self.weights_and_noise is None else factors_and_variances(self.weights_and_noise)
 
 
 class Rows:
@@ -47,11 +51,14 @@ class Rows:
         keep: Sequence[str] = (),
         missing: str = "error",
         share: Share | None = None,
+        noise: RowNoise | None = None,
     ) -> None:
         self.source, self.encoding, self.target = source, encoding, target
-        self.keep, self.missing, self.share = tuple(keep), missing, share
-        self._all = missing == "error" and share is None  # whether every row of the source is one of ours
+        self.keep, self.missing, self.share, self.noise = tuple(keep), missing, share, noise
+        # Whether every row of the source is one of ours.
+        self._all = missing == "error" and share is None and (noise is None or noise.weights is None)
         self._others = 0  # rows seen that are not in the share
+        self._weightless = 0  # rows seen, of the share, that have the weight zero
         self.n_rows = source.n_rows if self._all else None  # None until all have been read once
         self.n_dropped = 0 if missing == "error" else None
         self._columns = tuple(columns)  # of the source, one for each of the encoding's features
@@ -75,6 +82,9 @@ class Rows:
         selection: list[Any] = [self._columns, self.encoding.to_dict(), self.keep, self.missing]
         if self.share is not None:
             selection.append([self.share.fraction, self.share.seed, self.share.rest])
+        if self.noise is not None:
+            for each in (self.noise.weights, self.noise.deviations):
+                selection.append(each and [each.column, each.beside and each.beside.fingerprint()])
         return digest([self.source.fingerprint(), target, selection])
 
     def blocks(self, size: int = BLOCK, start: int = 0) -> Iterator[Block]:
@@ -85,45 +95,53 @@ class Rows:
         if size < 1 or start % size:
             raise InvalidParameter(f"start must be a multiple of size; got start={start} and size={size}")
         self._check_unchanged()
-        skipped = seen = start if self._all else 0
-        self._others = 0
+        skipped = rows_read = start if self._all else 0
+        self._others = self._weightless = 0
         space = _Space(self, size, skipped)
         for batch in self.source.batches(self._wanted(), size, skipped):
             rest = batch
             while rest.n_rows:
                 piece = rest.slice(0, min(rest.n_rows, size - space.filled))
                 rest = rest.slice(piece.n_rows, rest.n_rows)
-                self._add(piece, seen, space)
-                seen += piece.n_rows
+                self._add(piece, rows_read, space)
+                rows_read += piece.n_rows
                 if space.filled == size:
                     if space.first_row >= start:
                         yield space.block()
                     space = _Space(self, size, space.first_row + size)
         self._check_unchanged()
-        if seen > skipped or not skipped:
-            self._finish(seen, space.first_row + space.filled)
+        if rows_read > skipped or not skipped:
+            self._finish(rows_read, space.first_row + space.filled)
         if space.filled and space.first_row >= start:
             yield space.block()
 
     def _check_unchanged(self) -> None:
         self.source.check_unchanged()
-        if self.target and self.target.beside:
-            self.target.beside.check_unchanged()
+        for each in self._beside_inputs():
+            if each.beside is not None:
+                each.beside.check_unchanged()
 
-    def _finish(self, seen: int, n_rows: int) -> None:
-        if self.source.n_rows not in (None, seen):
+    def _beside_inputs(self) -> list[Target]:
+        """The target, and the columns of weights and noise."""
+        targets = [self.target] if self.target else []
+        return targets + (self.noise.targets if self.noise else [])
+
+    def _finish(self, rows_read: int, n_rows: int) -> None:
+        if self.source.n_rows not in (None, rows_read):
             raise InvalidInput(
-                f"{self.source.name} should have {self.source.n_rows} rows, and has {seen}; write it again"
+                f"{self.source.name} should have {self.source.n_rows} rows, and has {rows_read}; write it again"
             )
         if not n_rows:
-            why = f": all {seen} have missing values" if seen else ""
+            why = f": all {rows_read} have missing values" if rows_read else ""
             if self._others:
-                why = f" in this share: {self._others} of {seen} are in the other; take another fraction, or seed"
+                why = f" in this share: {self._others} of {rows_read} are in the other; take another fraction, or seed"
+            if self._weightless:
+                why = f" left: {self._weightless} have the weight zero, which leaves a row out; give positive weights"
             raise InvalidInput(f"{self.source.name} has no rows{why}")
-        self.n_rows, self.n_dropped = n_rows, seen - n_rows - self._others
+        self.n_rows, self.n_dropped = n_rows, rows_read - n_rows - self._others - self._weightless
 
     def _wanted(self) -> list[str]:
-        own = [self.target.column] if self.target and not self.target.beside else []
+        own = [each.column for each in self._beside_inputs() if not each.beside]
         return list(dict.fromkeys([*self._columns, *own, *self.keep]))
 
     def _add(self, piece: Batch, at: int, space: _Space) -> None:
@@ -136,23 +154,31 @@ class Rows:
             begin = end
         beside = piece
         if self.target and y is not None:
-            if self.target.beside:
-                beside = self.target.beside.read([self.target.column], at, at + piece.n_rows)
+            beside = self.target.read(piece, at)
             y[:] = beside.numbers(self.target.column)
         good = self._good_rows(X, y, piece, beside)
+        noise = None if self.noise is None else self.noise.read(piece, at, self.missing == "drop")
+        if noise is not None and np.isnan(noise).any():
+            complete = np.asarray(~np.isnan(noise).any(axis=1))
+            good = complete if good is None else np.asarray(good & complete)
         if self.share is not None:
             ours = self.share.mask(at, piece.n_rows)
             self._others += int((~ours).sum())
             good = ours if good is None else good & ours
+        if noise is not None and not noise[:, 0].all():
+            present = np.ones(piece.n_rows, bool) if good is None else good
+            self._weightless += int((present & (noise[:, 0] == 0)).sum())
+            good = present & (noise[:, 0] != 0)
         kept = piece.table(self.keep) if self.keep else None
         if good is None:
-            space.take(piece.n_rows, kept)
+            space.take(piece.n_rows, kept, noise, None if self._all else at + np.arange(piece.n_rows))
             return
         n_good = int(good.sum())
         X[:n_good] = X[good]
         if y is not None:
             y[:n_good] = y[good]
-        space.take(n_good, kept and kept.take(np.flatnonzero(good)))
+        chosen = np.flatnonzero(good)
+        space.take(n_good, kept and kept.take(chosen), None if noise is None else noise[good], at + chosen)
 
     def _good_rows(self, X: Array, y: Array | None, piece: Batch, beside: Batch) -> Array | None:
         """Which rows to keep (None: all); an error if a value is infinite, or missing and not to be dropped."""
@@ -192,21 +218,29 @@ class _Space:
         self._X = np.empty((size, rows.n_features), rows.dtype)
         self._y = np.empty(size) if rows.target else None
         self._kept: list[Any] = []
+        self._noise: list[Array] = []
+        self._source_rows: list[Array] = []
 
     def rest(self, n_rows: int) -> tuple[Array, Array | None]:
         """The next rows, to be written to."""
         part = slice(self.filled, self.filled + n_rows)
         return self._X[part], None if self._y is None else self._y[part]
 
-    def take(self, n_rows: int, kept: Any) -> None:
+    def take(self, n_rows: int, kept: Any, noise: Array | None, source_rows: Array | None) -> None:
         """The next rows have been written."""
         self.filled += n_rows
+        if noise is not None:
+            self._noise.append(noise)
+        if source_rows is not None:
+            self._source_rows.append(source_rows)
         if kept is not None:
             self._kept.append(kept)
 
     def block(self) -> Block:
         y = None if self._y is None else self._y[: self.filled]
-        return Block(self.first_row, self._X[: self.filled], y, _join(self._kept) if self._kept else None)
+        kept = _join(self._kept) if self._kept else None
+        source_rows, noise = (np.concatenate(parts) if parts else None for parts in (self._source_rows, self._noise))
+        return Block(self.first_row, self._X[: self.filled], y, kept, source_rows, noise)
 
 
 def _join(tables: list[Any]) -> Any:
@@ -218,10 +252,10 @@ def _join(tables: list[Any]) -> Any:
 def _one_hot(piece: Batch, name: str, feature: Feature) -> Array:
     """A 1 in the column of the row's category; NaN all along where the category is missing."""
     assert feature.categories is not None
-    known: dict[str | None, int] = {category: k for k, category in enumerate(feature.categories)}
+    places: dict[str | None, int] = {category: k for k, category in enumerate(feature.categories)}
     missing, unseen = -1, -2
     codes, texts = piece.categories(name)
-    place = np.array([*(missing if text is None else known.get(text, unseen) for text in texts), missing])[codes]
+    place = np.array([*(missing if text is None else places.get(text, unseen) for text in texts), missing])[codes]
     if (place == unseen).any():
         row = int(np.argmax(place == unseen))
         raise InvalidInput(
@@ -229,6 +263,6 @@ def _one_hot(piece: Batch, name: str, feature: Feature) -> Array:
             f"which the training data did not have (they had {listed(feature.categories)}); take such rows out, or fit "
             "again with such rows"
         )
-    hot: Array = (place[:, None] == np.arange(len(known))).astype(float)
+    hot: Array = (place[:, None] == np.arange(len(places))).astype(float)
     hot[place == missing] = np.nan
     return hot

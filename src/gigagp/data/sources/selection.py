@@ -13,7 +13,8 @@ import numpy as np
 from gigagp.data.sources.base import ENCODABLE, MEANING, Source, is_number, listed
 from gigagp.data.sources.encoding import MOST_CATEGORIES, Encoding, Feature
 from gigagp.data.sources.opening import open_source, open_target
-from gigagp.data.sources.rows import BLOCK, Rows, Target
+from gigagp.data.sources.row_noise import RowNoise, Target
+from gigagp.data.sources.rows import BLOCK, Rows
 from gigagp.data.sources.share import Share
 from gigagp.errors import InvalidInput, InvalidParameter, choose
 
@@ -32,6 +33,8 @@ def open_rows(
     keep: Iterable[str] = (),
     encoding: Encoding | None = None,
     share: Share | None = None,
+    weights: Any = None,
+    deviations: Any = None,
 ) -> Rows:
     """The rows of an array, a table (pandas, polars, pyarrow), or a path to .npy, Parquet or CSV, as numbers.
 
@@ -45,6 +48,7 @@ def open_rows(
     - `encoding`, of the rows a model was fitted with, selects the same columns by name (by place where either side has
       no names) and reads them in the same way.
     - `share` says which of the rows are wanted; default all.
+    - `weights` and `deviations` are given as the target is: see `sources.row_noise`. They are not features.
     """
     choose("missing", missing, {"error": None, "drop": None})
     source = open_source(data)
@@ -54,7 +58,11 @@ def open_rows(
     kept, dropped, one_hot = (
         _columns(source, names, role) for names, role in ((keep, "keep"), (drop, "drop"), (categorical, "categorical"))
     )
-    own = [target_column.column] if target_column and not target_column.beside else []
+    noise = _row_noise(source, weights, deviations)
+    roles = [each for each in (target_column, noise.weights, noise.deviations) if each and not each.beside]
+    own = [each.column for each in roles]
+    if len(set(own)) < len(own):
+        raise InvalidInput(f"target, weights and noise must be different columns; got {listed(own)}")
     spare = [name for name in source.columns if name not in {*own, *kept, *dropped}]
     if encoding is None:
         columns = spare if features is None else _columns(source, features, "features")
@@ -62,7 +70,7 @@ def open_rows(
     elif features is None and not one_hot:
         columns = _match(source, encoding, spare)
     else:
-        raise InvalidParameter("features and categorical are those the model was fitted with; leave them out")
+        raise InvalidParameter("do not pass features or categorical here: the model uses those it was fitted with")
     if not columns:
         raise InvalidInput(f"no features are left of {source.name}, which has {listed(source.columns)}")
     source = source.read_as(dict.fromkeys((name for name in kept if name not in {*own, *columns}), "category"))
@@ -72,29 +80,39 @@ def open_rows(
     else:
         source = source.read_as(dict(zip(columns, (feature.kind for feature in encoding.features), strict=True)))
     _check_kinds(source, columns, encoding)
-    return Rows(source, columns, encoding, target_column, kept, missing, share)
+    return Rows(source, columns, encoding, target_column, kept, missing, share, noise if noise.targets else None)
 
 
-def _target(source: Source, target: Any) -> Target | None:
+def _row_noise(source: Source, weights: Any, deviations: Any) -> RowNoise:
+    return RowNoise(
+        _target(source, weights, "sample_weight", "the weights"),
+        _target(source, deviations, "noise_std", "the known noise"),
+    )
+
+
+def _target(source: Source, target: Any, name: str = "y", role: str = "the target") -> Target | None:
+    """Where the numbers of a role are: a column of the data, or values beside them."""
     if target is None:
         return None
     beside = isinstance(target, os.PathLike) or (
         isinstance(target, str) and target not in source.columns and target.lower().endswith(".npy")
     )
     if not beside and isinstance(target, str | int | np.integer):
-        in_source = Target(source.find(target, "target"))
-        _check_number(
-            source, in_source.column, f"the target, column {in_source.column!r} of {source.name},", "convert it"
-        )
+        in_source = Target(source.find(target, "target" if name == "y" else name))
+        _check_number(source, in_source.column, f"{role}, column {in_source.column!r} of {source.name},", "convert it")
         return in_source
-    values = open_target(target)
+    values = open_target(target, name, role)
     beside_data = Target(next(iter(values.columns)), values)
     _check_number(values, beside_data.column, values.name, "convert it")
     if source.n_rows is None:
-        raise InvalidInput(f"how many rows {source.name} has is known only by reading it; name a column as the target")
+        raise InvalidInput(
+            f"the number of rows of {source.name} is not known before they are read, so {role} must be one of its "
+            "columns; give the name of the column"
+        )
     if values.n_rows != source.n_rows:
         raise InvalidInput(
-            f"{source.name} has {source.n_rows} rows and {values.name} has {values.n_rows}; give one target per row"
+            f"{source.name} has {source.n_rows} rows and {values.name} has {values.n_rows}; give one "
+            f"{'target' if name == 'y' else 'number'} per row"
         )
     return beside_data
 
@@ -111,7 +129,10 @@ def _check_features(
 ) -> None:
     for name in columns:
         if name in own:
-            raise InvalidInput(f"column {name!r} is both the target and a feature; take it out of features")
+            raise InvalidInput(
+                f"column {name!r} is both {'the target' if name == own[0] else 'weight or noise'} and a feature; take "
+                "it out of features"
+            )
         if name in dropped:
             raise InvalidParameter(f"column {name!r} is in both features and drop")
         if default and _INDEX.fullmatch(name):

@@ -1,4 +1,4 @@
-"""A random share of a source's rows, and the others: held-out rows of files that nobody can shuffle in memory."""
+"""A random share of a source's rows, and the others: held-out rows of files too large to shuffle in memory."""
 
 from __future__ import annotations
 

@@ -1,0 +1,319 @@
+"""docs/scaling.md, from results/cluster.json and results/out_of_core.json; takes seconds."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter
+
+import page_parts
+from gigagp.engines.dask import MOST_SHARDS, SHARDS_PER_THREAD
+from measure import RESULTS, arguments, machine
+from page_parts import COLOURS, DOCS, Result, origin, table, time_of
+from simulate_cluster import (
+    BLOCKS,
+    ETHERNET,
+    FAN_IN,
+    LOOPBACK,
+    SLOW,
+    WAYS,
+    Costs,
+    dask,
+    dask_step,
+    dask_tasks,
+    division,
+)  # fmt: skip
+
+PAGE = DOCS / "scaling.md"
+FIGURES = DOCS / "scaling"
+ROWS = (10**8, 10**9, 10**10, 10**11, 10**12)
+WORKERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 10_000)  # in figures
+TABLE_WORKERS = (1, 16, 128, 1024, 10_000)
+
+
+def power(n: float, _: Any = None) -> str:
+    return f"10^{round(np.log10(n))}" if n >= 1e5 else f"{n:,.0f}"
+
+
+def counted(workers: int) -> str:
+    return "1 worker" if workers == 1 else f"{workers:,} workers"
+
+
+def checks(result: Result, costs: Costs) -> str:
+    head = ("step", "measured (quartiles)", "simulated", "simulated / measured")
+    lines = []
+    for r in result["steps"]:
+        if r["engine"] == "dask":
+            seconds = dask(result["rows"], r["workers"], costs, LOOPBACK)
+            lines.append((f"{result['rows']:,} rows, {counted(r['workers'])}", r, seconds))
+    for r in result["empty"]:
+        tasks = dask_tasks(r["shards"] * costs.leaf_rows, 2, costs, r["shards"], work=False)
+        lines.append((f"no work, tasks: {r['tasks']}, 2 workers", r, dask_step(tasks, 2, costs, LOOPBACK)))
+    body = [
+        (what, f"{time_of(r['seconds'])} ({time_of(r['low'])} to {time_of(r['high'])})", time_of(seconds),
+         f"{seconds / r['seconds']:.2f}")
+        for what, r, seconds in lines
+    ]  # fmt: skip
+    return table(head, body)
+
+
+def quietness(result: Result) -> str:
+    """Whether two cores were really available, as the simulation assumes."""
+    one, two = (
+        next(r for r in result["steps"] if (r["engine"], r["workers"]) == ("threads", workers))["seconds"]
+        for workers in (1, 2)
+    )
+    return (
+        f"In that run two threads, without any cluster, were {one / two:.2f} times as fast as one. The simulation "
+        "gives every worker a core of its own; a machine that others use meanwhile cannot, and measures longer steps."
+    )
+
+
+def long_time(seconds: float) -> str:
+    for unit, size in (("days", 86_400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.3g} {unit}"
+    return time_of(seconds)
+
+
+def step_times(costs: Costs) -> str:
+    head = ("rows", "way", *(counted(w) for w in TABLE_WORKERS))
+    body = [
+        (power(rows), name, *(long_time(way(rows, w, costs, ETHERNET)) for w in TABLE_WORKERS))
+        for rows in ROWS
+        for name, way in WAYS
+    ]
+    return table(head, body)
+
+
+def dominated(costs: Costs) -> str:
+    """The smallest number of workers with which more than half of a step is not work."""
+
+    def first(way: Callable[..., float], rows: int) -> str:
+        for w in WORKERS:
+            alone = rows / costs.leaf_rows * costs.leaf / w
+            if way(rows, w, costs, ETHERNET) > 2 * alone:
+                return f"{w:,}"
+        return f"above {WORKERS[-1]:,}"
+
+    head = ("rows", *(name for name, _ in WAYS))
+    return table(head, [(power(rows), *(first(way, rows) for _, way in WAYS)) for rows in ROWS])
+
+
+def slower(costs: Costs) -> str:
+    rows, workers = 10**9, 128
+    times = [long_time(dask(rows, workers, costs, network)) for network in (ETHERNET, SLOW)]
+    return (
+        f"The network hardly matters to the Dask engine: {power(rows)} rows on {workers} workers take {times[0]} "
+        f"per step, and {times[1]} if latency and bandwidth are ten times worse."
+    )
+
+
+def root_messages() -> str:
+    def most(workers: int, star: bool) -> int:
+        divided = division(BLOCKS * workers, workers, star)
+        counts = np.zeros(workers, dtype=int)
+        for inner in divided.sums:
+            counts[inner.worker] += len(inner.receives_from)
+        return int(counts.max())
+
+    several = [w for w in TABLE_WORKERS if w > 1]
+    head = ("messages per step received by", *(counted(w) for w in several))
+    body = [
+        ("the root of a star", *(f"{most(w, True):,}" for w in several)),
+        ("the busiest unit of a tree", *(f"{most(w, False):,}" for w in several)),
+    ]
+    return table(head, body)
+
+
+def memory(columns: int) -> str:
+    head = ("rows", "precision", *(counted(w) for w in TABLE_WORKERS))
+    body = [
+        (power(rows), dtype, *(size(rows / w * (columns + 1) * width) for w in TABLE_WORKERS))
+        for rows in ROWS
+        for dtype, width in (("float64", 8), ("float32", 4))
+    ]
+    return table(head, body)
+
+
+def size(n: float) -> str:
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if n >= scale:
+            return f"{n / scale:.3g} {unit}"
+    return f"{n / 1e3:.3g} kB"
+
+
+def figure(name: str, draw: Callable[[Axes], None], title: str) -> str:
+    return page_parts.figure(name, draw, title, (7.2, 4.6), FIGURES)
+
+
+def _log_axes(axes: Axes, what: str) -> None:
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda w, _: f"{w:,.0f}"))
+    axes.set_xlabel("workers, one thread each")
+    axes.set_ylabel(what)
+
+
+def draw_steps(costs: Costs) -> str:
+    def draw(axes: Axes) -> None:
+        for colour, rows in zip(COLOURS, ROWS, strict=True):
+            alone = [rows / costs.leaf_rows * costs.leaf / w for w in WORKERS]
+            axes.plot(WORKERS, alone, ":", color=colour)
+            axes.plot(WORKERS, [WAYS[1][1](rows, w, costs, ETHERNET) for w in WORKERS], "--", color=colour)
+            axes.plot(WORKERS, [dask(rows, w, costs, ETHERNET) for w in WORKERS], "-o", color=colour, markersize=4,
+                      label=f"{power(rows)} rows")  # fmt: skip
+        for style, label in (("-", "Dask engine"), ("--", "tree of plain messages"), (":", "work alone")):
+            axes.plot([], [], style, color="black", label=label)
+        _log_axes(axes, "seconds per step")
+        axes.legend(frameon=False, fontsize=9, ncols=2)
+
+    return figure("steps", draw, "A training step, simulated")
+
+
+def draw_overhead(costs: Costs) -> str:
+    several = [w for w in WORKERS if w > 1]
+
+    def draw(axes: Axes) -> None:
+        for colour, (name, way) in zip(COLOURS, WAYS, strict=False):
+            axes.plot(several, [way(10**9, w, costs, ETHERNET, work=False) for w in several], "-o", color=colour,
+                      markersize=4, label=f"communication, {name}")  # fmt: skip
+        for rows in (10**8, 10**10):
+            alone = [rows / costs.leaf_rows * costs.leaf / w for w in several]
+            axes.plot(several, alone, ":", color="#555555")
+            axes.annotate(f"work, {power(rows)} rows", (several[1], alone[1]), xytext=(4, 4), fontsize=9,
+                          textcoords="offset points", color="#555555")  # fmt: skip
+        _log_axes(axes, "seconds")
+        axes.legend(frameon=False, fontsize=9)
+
+    return figure("communication", draw, "Overhead of a step, simulated")
+
+
+def draw_memory(columns: int) -> str:
+    def draw(axes: Axes) -> None:
+        for colour, rows in zip(COLOURS, ROWS, strict=True):
+            for style, width in (("-", 8), ("--", 4)):
+                axes.plot(WORKERS, [rows / w * (columns + 1) * width for w in WORKERS], style, color=colour,
+                          label=f"{power(rows)} rows" if width == 8 else None)  # fmt: skip
+        axes.plot([], [], "-", color="black", label="float64")
+        axes.plot([], [], "--", color="black", label="float32")
+        _log_axes(axes, "memory for rows, per worker")
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda n, _: size(n)))
+        axes.legend(frameon=False, fontsize=9, ncols=2)
+
+    return figure("memory", draw, f"Memory for the rows of a worker, {columns} columns and the target")
+
+
+def before_the_first_step(result: Result | None) -> str:
+    """The time of what the client does alone."""
+    if result is None:
+        return "How long that takes is measured by `benchmarks/out_of_core.py`, which was not run."
+    last = result["rows"][-1]
+    seconds = last["fit_seconds"] - last["stages"]["training"]
+    rate = last["rows"] / seconds
+    times = ", ".join(f"{long_time(rows / rate)} for {power(rows)}" for rows in ROWS)
+    return (
+        f"Measured ({result['machine']['date']}, commit {result['machine']['commit']}): {last['rows']:,} rows from "
+        f"Parquet in {time_of(seconds)}, without training. At that rate it takes {times} rows."
+    )
+
+
+def measured_inputs(costs: Costs) -> str:
+    return table(
+        ("measured on this machine", ""),
+        [
+            (f"LML + gradient of an expert of {costs.leaf_rows} points, one thread, float64", time_of(costs.leaf)),
+            ("Dask's client and scheduler: processor time per step + per task",
+             " + ".join(time_of(t) for t in costs.here)),
+            ("Dask's worker: the same", " + ".join(time_of(t) for t in costs.there)),
+            ("a message between two processes of Dask", time_of(costs.hop)),
+            (f"a plain message with one evidence ({costs.evidence:,} bytes): to send; to receive and add",
+             "; ".join(time_of(t) for t in (costs.send, costs.receive))),
+        ],
+    )  # fmt: skip
+
+
+def assumed_inputs() -> str:
+    return table(
+        ("assumed", ""),
+        [
+            ("latency of a message between any two machines", time_of(ETHERNET.latency)),
+            ("bandwidth of a link", f"{ETHERNET.bandwidth * 8 / 1e9:g} Gbit/s"),
+            ("workers", "one thread each, as fast as a core of this machine; no worker is lost or slow"),
+            ("a Dask task", "half of its cost at the scheduler before it runs, half afterwards"),
+        ],
+    )
+
+
+def page(result: Result, disk: Result | None) -> str:
+    costs, here = Costs.of(result), result["machine"]
+    columns = result["columns"]
+    parts = [
+        "# Scaling",
+        "Written by `benchmarks/scaling_page.py` from measurements of `benchmarks/cluster.py --full`; do not edit.",
+        f"Measured {here['date']}, commit {here['commit']}: {origin(result)}. "
+        f"Simulated {machine()['date']}, commit {machine()['commit']}.",
+        "**No cluster was used.** Times on one and two workers were measured on one machine. All other figures are "
+        "simulated from these and from an assumed network. A step is LML + gradient over all experts.",
+        "## Measured beside simulated",
+        "The inputs of the simulation are the time of a step of one thread without a cluster, and the processor times "
+        "of empty steps with 1 and 512 shards. All other values in this table are predicted by it.",
+        checks(result, costs),
+        quietness(result),
+        "## What goes in",
+        measured_inputs(costs),
+        assumed_inputs(),
+        "## Star and tree",
+        "The paper (section 3.4) divides compute units among subtrees because the master of a star receives a message "
+        f"from every worker. `gigagp.tree.divide`, with {FAN_IN} children per node, determines the messages:",
+        root_messages(),
+        draw_overhead(costs),
+        "In a star and in a tree, workers exchange plain messages with theta and evidence; there is no coordinator, "
+        "and the loss of a worker ends the step. The Dask engine adds along the same tree, but its scheduler handles "
+        f"every task: {SHARDS_PER_THREAD} shards per thread, one sum per {FAN_IN} of them, and at most "
+        f"{MOST_SHARDS:,} shards. The tasks, not the messages, dominate the cost of its steps. With more "
+        "threads than shards, some workers have nothing to do.",
+        "## Time of a step",
+        draw_steps(costs),
+        step_times(costs),
+        "The smallest number of workers with which overhead takes more than half of a step, among "
+        f"{', '.join(f'{w:,}' for w in WORKERS)}:",
+        dominated(costs),
+        "Overhead includes uneven shares: a subtree gets a whole number of units, so some have more work than others.",
+        slower(costs),
+        "## Memory",
+        f"A worker holds its shards: rows / workers x {columns + 1} numbers, for {columns} columns and the target. In "
+        "addition it needs some 250 MB for Python and its libraries, and memory for the expert being computed.",
+        draw_memory(columns),
+        memory(columns),
+        "## Before the first step",
+        "One process, the client, reads the source and writes the expert store; workers do not help. "
+        f"{before_the_first_step(disk)} For the largest sizes the table above therefore shows the cost of a step, but "
+        "preparing the data takes much longer.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def read(name: str) -> Result | None:
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def main() -> int:
+    arguments(__doc__ or "").parse_args()
+    result = read("cluster")
+    if result is None:
+        print("nothing to simulate from: run benchmarks/cluster.py first", flush=True)
+        return 1
+    PAGE.write_text(page(result, read("out_of_core")))
+    print("[scaling_page] docs/scaling.md", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

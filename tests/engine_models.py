@@ -1,0 +1,101 @@
+"""Small models, fitted on an engine and compared bit by bit with those of the serial engine."""
+
+from __future__ import annotations
+
+import gc
+import os
+from functools import cache
+
+import numpy as np
+import pandas as pd
+
+from gigagp import HGPRegressor
+from gigagp.engines.dask import DaskEngine
+
+MODELS = {
+    "local": {"partition": "local", "leaf_size": 40},
+    "random": {"partition": "random", "levels": 2, "branching": 4, "sharing": 2},
+    "stratified": {"partition": "stratified", "leaf_size": 60},
+    "progressive": {"partition": "local", "leaf_size": 10, "training": "progressive"},
+    "grbcm": {"partition": "local", "leaf_size": 60, "combine": "grbcm"},
+    "npae": {"partition": "local", "leaf_size": 60, "combine": "npae"},
+    "all experts": {"partition": "stratified", "leaf_size": 60, "combine": "grbcm", "experts_per_query": None},
+}
+ROWS = 600
+
+
+@cache
+def data(rows=ROWS):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (rows, 2))
+    return X, np.sin(2 * X).sum(axis=1) + 0.2 * rng.standard_normal(rows)
+
+
+def fitted(engine, name="local", rows=ROWS, arguments=None, **settings):
+    """arguments : further arguments of `fit`."""
+    model = HGPRegressor(**MODELS[name], random_state=3, engine=engine, **settings)
+    return model.fit(*data(rows), **(arguments or {}))
+
+
+def answers(model):
+    """Theta and predictions, as bytes."""
+    mean, std = model.predict(data()[0][:150] + 0.01, return_std=True)
+    return [model.theta_.tobytes(), mean.tobytes(), std.tobytes()]
+
+
+@cache
+def expected(name="local", rows=ROWS):
+    """The answers of the serial engine."""
+    return answers(fitted("serial", name, rows))
+
+
+class Stepwise(DaskEngine):
+    """Does something before some of its sums."""
+
+    def __init__(self, client, **before):
+        super().__init__(client)
+        self.before, self.step = {int(name[4:]): call for name, call in before.items()}, 0
+
+    def sum(self, tree, leaf_value):
+        self.step += 1
+        self.before.get(self.step, lambda: None)()
+        return super().sum(tree, leaf_value)
+
+    def owners(self):
+        """The number of shards of each worker."""
+        holders = [who for who in self.client.who_has(self._loaded.shards).values() if who]
+        return {worker: sum(worker in who for who in holders) for worker in self.client.nthreads()}
+
+
+def check_out_of_core(engine, folder, rows=ROWS, **roles):
+    """Rows of a Parquet file that exceed the memory budget give the same theta, and the store is deleted.
+
+    roles : arguments of `fit` that name further columns
+    """
+    X, y = data(rows)
+    numbers = {name: np.linspace(0.1, 0.2, len(y)) for name in roles.values()}
+    pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": y, **numbers}).to_parquet(folder / "t.parquet")
+
+    def theta(engine):
+        model = HGPRegressor(leaf_size=40, random_state=3, engine=engine, memory=1 << 14)
+        return model.fit(folder / "t.parquet", "y", **roles, store=folder / "store").theta_.tobytes()
+
+    assert theta(engine) == theta("serial")
+    gc.collect()
+    assert os.listdir(folder / "store") == []
+
+
+def check_large_tasks(engine, monkeypatch, rows=ROWS):
+    """Tasks too large for a message are sent through files, which stay for as long as they are needed."""
+    model, Z = fitted("serial", rows=rows), np.random.default_rng(1).uniform(-2, 2, (2_000, 2))
+    monkeypatch.setattr("gigagp.engines.transport._LARGE", 256)  # bytes; this process alone packs tasks
+    serial = model.predict(Z)
+    np.testing.assert_array_equal(model.set_params(engine=engine).predict(Z), serial)
+
+
+def check_prediction_file(model, folder, **options):
+    """A model predicts the same file, byte by byte, on its engine and on the serial one."""
+    np.save(folder / "Z.npy", data()[0])
+    model.predict_file(folder / "Z.npy", folder / "there.parquet", **options)
+    model.set_params(engine="serial").predict_file(folder / "Z.npy", folder / "here.parquet", **options)
+    assert (folder / "there.parquet").read_bytes() == (folder / "here.parquet").read_bytes()
