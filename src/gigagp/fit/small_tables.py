@@ -35,7 +35,8 @@ _GAIN = 0.01  # expected gain of another step, in nats, below which the ascent f
 _PRIOR_WEIGHT = 5.0  # rows that the uniform prior of the weights counts as
 _LEAST_WEIGHT = 0.02  # families of smaller weight do not predict
 _FAMILIES_WORK = 6e9  # sum of the cubes of the rows over families that are trained on all rows, where these are many
-_LEAST_FAMILIES = 2  # that are trained on all rows
+_LEAST_FAMILIES = 2  # that are trained on all rows, if their weight is clear
+_CLEAR_WEIGHT = 0.1  # least weight of a family that is trained on all rows, where not all of them are
 _SAMPLE_ROWS = 600  # rows times pairs of samples of theta, on average over families
 _MOST_PAIRS = 3  # pairs of samples of theta, on average over families
 _STACKING_STEPS = 300  # of expectation maximisation
@@ -123,17 +124,10 @@ def _modes(plan: Plan, X: Array, y: Targets, workers: Engine, rng: np.random.Gen
 
 
 def _most_promising(losses: list[Array], count: int) -> list[int]:
-    """Indices of so many families: the best single one, and those that predict held-out rows best together.
-
-    Families of small weight belong to them: theta is that of some of the rows, which suits rough kernels sooner than
-    smooth ones, so that the order may change when theta is trained on all rows.
-    """
+    """Indices of at most so many families that predict held-out rows best together, and of the best single one."""
     weights = stacking_weights(-np.column_stack(losses))
-    best = {int(np.argmin([loss.mean() for loss in losses]))}
-    for family in np.argsort(-weights, kind="stable").tolist():
-        if len(best) < count:
-            best.add(family)
-    return sorted(best)
+    best = {i for i in np.argsort(-weights, kind="stable")[:count].tolist() if weights[i] >= _CLEAR_WEIGHT}
+    return sorted(best | {int(np.argmin([loss.mean() for loss in losses]))})
 
 
 def _on_all_rows(mode: Mode, some: Array, X: Array, y: Targets, work: Workspace) -> _FamilyFit:

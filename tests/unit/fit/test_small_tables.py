@@ -183,12 +183,12 @@ def test_what_the_user_asks_for_is_not_replaced(given):
     assert HGPRegressor(random_state=0, **given).fit(X, y).model_.mixture is None
 
 
-@pytest.mark.parametrize(("work", "families"), [(6e9, 5), (0.0, 2)])
-def test_as_many_families_as_are_affordable_are_trained_on_all_rows(work, families, monkeypatch):
+@pytest.mark.parametrize(("work", "families"), [(6e9, [5]), (0.0, [1, 2, 3])])
+def test_all_families_are_trained_on_all_rows_where_that_is_affordable(work, families, monkeypatch):
     # The order of families at a theta of some of the rows need not be that at a theta of all of them.
     monkeypatch.setattr(small_tables, "_FAMILIES_WORK", work)
     monkeypatch.setattr(small_tables, "_FEW_ROWS", 64)
     X, y = table(90, columns=2, noise=0.01)
     report = HGPRegressor(random_state=0, engine="serial").fit(X, y).report_
-    assert len({stage.name for stage in report.stages if stage.points == len(y)}) == families
+    assert len({stage.name for stage in report.stages if stage.points == len(y)}) in families
     assert len([choice for choice in report.choices if choice.what == "kernel"]) == 5
