@@ -72,13 +72,12 @@ def command(
         "levels": levels, "branching": branching, "sharing": sharing, "combine": combine,
         "experts_per_query": experts_per_query, "experts": experts, "leaf": leaf, "inducing": inducing,
         "method": method, "neighbours": neighbours, "exact_neighbours": exact_neighbours, "calibrate": calibrate,
-        "training": training, "noise": noise_model, "noise_bounds": noise, "n_restarts": restarts,
-        "standardize": standardize, "engine": engine, "n_jobs": jobs, "dtype": dtype, "memory": memory,
-        "random_state": seed,
+        "training": training, "noise": noise_model, "noise_bounds": noise, "n_restarts": restarts, "memory": memory,
+        "standardize": standardize, "engine": engine, "n_jobs": jobs, "dtype": dtype, "random_state": seed,
     }  # fmt: skip
-    reading = {"features": options.names(features) or None, "missing": missing, "learn_noise": learn_noise}
-    reading |= {"drop": options.names(drop), "categorical": options.names(categorical)}
-    reading |= {"sample_weight": weight_column, "noise_std": noise_column}
+    columns = {"drop": options.names(drop), "categorical": options.names(categorical), "noise_std": noise_column}
+    reading = {"features": options.names(features) or None, "missing": missing, "sample_weight": weight_column}
+    reading |= columns | {"learn_noise": learn_noise}
     try:
         _fit(data, target, output, task, settings, reading, store, checkpoint, test_fraction, overwrite, as_json)
     except KeyboardInterrupt:
