@@ -176,10 +176,17 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
         assert self.model_.classes is not None
         return self.model_.classes  # type: ignore[no-any-return]
 
+    @property
+    def _neighbourhood(self) -> Neighbourhood:
+        """What predicts the latent functions."""
+        near = self.model_.neighbourhood
+        assert near is not None
+        return near
+
     def _log_probabilities(self, X: Any) -> Array:
         """The logarithms of the probabilities, one column per class."""
         predictor, classes = self.predictor_, self._fitted_classes
-        near: Neighbourhood = self.model_.neighbourhood
+        near = self._neighbourhood
         with predictor.engine() as engine:
             if is_source(X, None, tables=self.model_.encoding is not None):
                 at_once = predictor.queries_at_once(memory.budget(self.memory))
@@ -260,7 +267,7 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
         with predictor.engine() as engine:
 
             def columns(X: Array) -> list[Array]:
-                p = np.exp(classes.log_probabilities(self.model_.neighbourhood, predictor.scaled(X), engine))
+                p = np.exp(classes.log_probabilities(self._neighbourhood, predictor.scaled(X), engine))
                 return [self.classes_[p.argmax(axis=1)], *p.T.copy()]
 
             task = prediction_files.Task(
@@ -303,7 +310,7 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
         )  # fmt: skip
         predictor = self.predictor_
         with predictor.engine() as engine:
-            near: Neighbourhood = self.model_.neighbourhood
+            near = self._neighbourhood
             at_once = predictor.queries_at_once(memory.budget(self.memory), _BYTES_PER_SCORED_ROW)
             return evaluate_classes(
                 rows, lambda X: classes.log_probabilities(near, predictor.scaled(X), engine), len(classes.labels),
