@@ -182,6 +182,13 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
         assert self.model_.neighbourhood is not None
         return self.model_.neighbourhood
 
+    @property
+    def _neighbourhood(self) -> Neighbourhood:
+        """What predicts the latent functions."""
+        near = self.model_.neighbourhood
+        assert near is not None
+        return near
+
     def _log_probabilities(self, X: Any) -> Array:
         """The logarithms of the probabilities, one column per class."""
         predictor, classes = self.predictor_, self._fitted_classes
