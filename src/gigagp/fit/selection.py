@@ -90,7 +90,7 @@ class Choice:
     sharing: float
     calibration: Calibration
     candidates: tuple[Candidate, ...] = ()
-    held_out: HeldOutScore | None = None  # predictions of held-out rows by the neighbourhood, where that was chosen
+    held_out: HeldOutScore | None = None  # the predictions that the calibration was learnt from
 
 
 def can_be_held_out(rule: CombinationRule | None) -> bool:
@@ -138,8 +138,9 @@ def choose_answer(
         return _by_neighbours(scorer, model, near, chosen, candidates)
     committee = committees.score(first, rule, k)
     if committee is None:
-        calibration = Calibration.none() if model is None else scorer.calibrate(model, near).calibration
-        return Choice(model, sharing or SHARING[1], calibration, tuple(candidates))
+        near = None if model is None else scorer.calibrate(model, near)
+        calibration = Calibration.none() if near is None else near.calibration
+        return Choice(model, sharing or SHARING[1], calibration, tuple(candidates), near)
     if chosen > 2 * first:
         first *= 2
         committee = committees.score(first, rule, k) or committee
@@ -154,7 +155,7 @@ def choose_answer(
         if not better:
             near = scorer.calibrate(model, near)
             return Choice(model, chosen, near.calibration, tuple(candidates), near)
-    return Choice(None, chosen, committee.calibration, tuple(candidates))
+    return Choice(None, chosen, committee.calibration, tuple(candidates), committee)
 
 
 def _by_neighbours(

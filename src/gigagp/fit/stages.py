@@ -39,6 +39,7 @@ from gigagp.fit.training import (
     train_on_groups,
     train_progressive,
 )
+from gigagp.fit.unusual_rows import UnusualRows
 from gigagp.linalg.row_noise import ADDED
 from gigagp.model.calibration import Calibration
 from gigagp.model.committee import Committee
@@ -89,6 +90,7 @@ class FitResult:
     neighbourhood: Neighbourhood | None  # None where the committee answers
     report: FitReport
     cells: RowLists
+    unusual: UnusualRows  # held-out rows that look like outliers
     mixture: Mixture | None = None  # where rows are few, exact GPs that answer together
     input_noise: InputNoise | None = None  # where the noise depends on the inputs
 
@@ -123,8 +125,9 @@ def fit(
     else:
         cutter = _CellCutter(sample, engine, seeds, storage)
         trained = _fit_many_rows(plan, groups, theta, scorer, cutter, log, record)
-        if plan.noise != "constant" and trained.choice.held_out is not None:
-            trained = _with_input_noise(trained, trained.choice.held_out, scorer, seeds, log, record)
+        near, score = trained.choice.neighbourhood, trained.choice.held_out
+        if plan.noise != "constant" and near is not None and score is not None:
+            trained = _with_input_noise(trained, near, score, scorer, seeds, log, record)
     plan, choice = trained.plan, trained.choice
     committee = trained.committee_with(choice.sharing)
     if plan.rule is not None and plan.rule.needs_communication:
@@ -132,7 +135,8 @@ def fit(
     warnings = _warnings(trained, small) if plan.train else []
     report = _report(trained, committee, record, warnings, dropped)
     cells = trained.groups.stored.cells
-    return FitResult(committee, choice.neighbourhood, report, cells, trained.mixture, trained.input_noise)
+    unusual = UnusualRows.of(choice.held_out, committee.store)
+    return FitResult(committee, choice.neighbourhood, report, cells, unusual, trained.mixture, trained.input_noise)
 
 
 def _warnings(trained: _TrainedModel, small: bool) -> list[FitWarning]:
@@ -218,7 +222,8 @@ def _fit_few_rows(plan: Plan, groups: Groups, record: _Record, seeds: Seeds) -> 
         record.choices.extend(exact.candidates)
     plan = replace(plan, kernel=exact.family.kernel)
     committee_with = committees(plan, groups.stored, groups.extents, exact.theta)
-    return _TrainedModel(plan, exact.theta, groups, committee_with, Choice(None, 1.0, exact.calibration), exact.mixture)
+    choice = Choice(None, 1.0, exact.held_out.calibration, held_out=exact.held_out)
+    return _TrainedModel(plan, exact.theta, groups, committee_with, choice, exact.mixture)
 
 
 def _fit_many_rows(
@@ -251,11 +256,11 @@ def _fit_many_rows(
 
 
 def _with_input_noise(
-    trained: _TrainedModel, before: HeldOutScore, scorer: Scorer, seeds: Seeds, log: Log, record: _Record
-) -> _TrainedModel:
+    trained: _TrainedModel, near: Neighbourhood, before: HeldOutScore, scorer: Scorer, seeds: Seeds, log: Log,
+    record: _Record,
+) -> _TrainedModel:  # fmt: skip
     """Let the noise depend on the inputs; with noise="auto" only where held-out rows are then predicted better."""
-    plan, near, own = trained.plan, trained.choice.neighbourhood, _Record(record.tell, Trace(tell=record.tell))
-    assert near is not None
+    plan, own = trained.plan, _Record(record.tell, Trace(tell=record.tell))
     with record.stage("noise of the inputs"):
         candidates = with_input_noise(
             near, before, trained.groups, scorer, plan.noise == "auto",
@@ -268,7 +273,9 @@ def _with_input_noise(
     record.stages += [*noisy.stages, *own.stages]
     record.trace.add(own.trace)
     calibration = noisy.held_out.calibration if plan.calibrate else Calibration.none()
-    choice = replace(trained.choice, neighbourhood=noisy.neighbourhood, calibration=calibration)
+    choice = replace(
+        trained.choice, neighbourhood=noisy.neighbourhood, calibration=calibration, held_out=noisy.held_out
+    )
     groups, theta = noisy.groups, noisy.neighbourhood.theta
     committee_with = committees(plan, groups.stored, groups.extents, theta)
     return _TrainedModel(plan, theta, groups, committee_with, choice, None, noisy.noise)

@@ -132,6 +132,8 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
             "jittered_experts": int(report.jittered_experts),
             "warnings": [describe_warning(warning) for warning in report.warnings],
             "dropped": int(report.dropped),
+            "outliers": list(report.outliers),
+            "outlier_count": int(report.outlier_count),
             "calibration": _describe_calibration(report.calibration),
             "choices": [{**asdict(choice), "score": to_number(choice.score)} for choice in report.choices],
         },
@@ -181,9 +183,7 @@ def _describe_input_noise(noise: InputNoise) -> dict[str, Any]:
     return {
         "kernel": to_plain("kernel", noise.kernel),
         "points": len(noise.points),
-        "centre": float(noise.target.centre[0]),
-        "scale": float(noise.target.scale[0]),
-        "rho": float(noise.rho),
+        "numbers": [float(noise.rho), float(noise.target.centre[0]), float(noise.target.scale[0])],
     }
 
 
