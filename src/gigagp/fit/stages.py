@@ -130,9 +130,9 @@ def fit(
     else:
         cutter = CellCutter(sample, engine, seeds, storage)
         trained = _fit_many_rows(plan, groups, theta, scorer, cutter, log, record)
-        before = trained.choice.held_out
-        if plan.noise != "constant" and before is not None and trained.choice.neighbourhood is not None:
-            trained = _with_input_noise(trained, before, scorer, seeds, log, record)
+        near, score = trained.choice.neighbourhood, trained.choice.held_out
+        if plan.noise != "constant" and near is not None and score is not None:
+            trained = _with_input_noise(trained, near, score, scorer, seeds, log, record)
     plan, choice = trained.plan, trained.choice
     committee = trained.committee_with(choice.sharing)
     if plan.rule is not None and plan.rule.needs_communication:
@@ -243,11 +243,11 @@ def _fit_many_rows(
 
 
 def _with_input_noise(
-    trained: _TrainedModel, before: HeldOutScore, scorer: Scorer, seeds: Seeds, log: Log, record: _Record
-) -> _TrainedModel:
+    trained: _TrainedModel, near: Neighbourhood, before: HeldOutScore, scorer: Scorer, seeds: Seeds, log: Log,
+    record: _Record,
+) -> _TrainedModel:  # fmt: skip
     """Let the noise depend on the inputs; with noise="auto" only where held-out rows are then predicted better."""
-    plan, near, own = trained.plan, trained.choice.neighbourhood, _Record(record.tell, Trace(tell=record.tell))
-    assert near is not None
+    plan, own = trained.plan, _Record(record.tell, Trace(tell=record.tell))
     with record.stage("noise of the inputs"):
         candidates = with_input_noise(
             near, before, trained.groups, scorer, plan.noise == "auto",

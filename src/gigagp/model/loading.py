@@ -134,7 +134,8 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
             feature_names=None if names is None else tuple(names),
             target_name=_target_name(manifest),
             defaults=_defaults(field(manifest, "auto", dict)),
-            input_noise=_input_noise(manifest.get("input_noise"), files, store, registry),
+            input_noise=None if "input_noise" not in manifest
+            else _input_noise(field(manifest, "input_noise", dict), files, store, registry),
             classes=read_classes(manifest.get("classes"), store.y),
         ), settings  # fmt: skip
 
@@ -215,17 +216,13 @@ def _mixture(
     return Mixture(tuple(members), store, FactorCache(memory.budget(settings.get("memory")) // 4))
 
 
-def _input_noise(content: Any, files: ArrayFiles, store: ExpertStore, registry: Registry) -> InputNoise | None:
-    if content is None:
-        return None
-    columns, points = store.X.shape[1], count(content, "points", 1)
-    kernel, rho, scale = _kernel(content, columns, registry), number(content, "rho"), number(content, "scale")
+def _input_noise(content: dict[str, Any], files: ArrayFiles, store: ExpertStore, registry: Registry) -> InputNoise:
+    shape, dtype = (count(content, "points", 1), store.X.shape[1]), store.X.dtype
+    kernel, (rho, mean, scale) = _kernel(content, shape[1], registry), floats(content, "numbers")
     require(kernel.metric(kernel.theta) is not None and rho >= 0 and scale > 0, "its noise model is not valid")
     theta = files.read("noise_theta", (len(kernel.theta) + 1,), "float64")
-    u = files.read("noise_points", (points, columns), "float64").astype(store.X.dtype)
-    weights = files.read("noise_weights", (points,), "float64").astype(store.X.dtype)
-    target = Scaling(np.array([number(content, "centre")]), np.array([scale]))
-    return InputNoise(kernel, theta, u, weights, target, rho)
+    u, weights = (files.read(f"noise_{n}", s, "float64") for n, s in (("points", shape), ("weights", shape[:1])))
+    return InputNoise(kernel, theta, u.astype(dtype), weights.astype(dtype), Scaling(mean[None], scale[None]), rho)
 
 
 def _theta(files: ArrayFiles, kernel: Kernel) -> Array:

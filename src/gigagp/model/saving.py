@@ -168,9 +168,7 @@ def _describe_input_noise(noise: InputNoise) -> dict[str, Any]:
     return {
         "kernel": to_plain("kernel", noise.kernel),
         "points": len(noise.points),
-        "centre": float(noise.target.centre[0]),
-        "scale": float(noise.target.scale[0]),
-        "rho": float(noise.rho),
+        "numbers": [float(noise.rho), float(noise.target.centre[0]), float(noise.target.scale[0])],
     }
 
 
