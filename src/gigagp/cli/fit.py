@@ -77,7 +77,7 @@ def command(
     }  # fmt: skip
     columns = {"drop": options.names(drop), "categorical": options.names(categorical), "noise_std": noise_column}
     reading = {"features": options.names(features) or None, "missing": missing, "sample_weight": weight_column}
-    reading |= columns | {"learn_noise": learn_noise}
+    reading = {**reading, **columns, "learn_noise": learn_noise}
     try:
         _fit(data, target, output, task, settings, reading, store, checkpoint, test_fraction, overwrite, as_json)
     except KeyboardInterrupt:

@@ -179,11 +179,6 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
 
     @property
     def _neighbourhood(self) -> Neighbourhood:
-        assert self.model_.neighbourhood is not None
-        return self.model_.neighbourhood
-
-    @property
-    def _neighbourhood(self) -> Neighbourhood:
         """What predicts the latent functions."""
         near = self.model_.neighbourhood
         assert near is not None
