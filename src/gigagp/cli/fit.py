@@ -75,9 +75,9 @@ def command(
         "training": training, "noise": noise_model, "noise_bounds": noise, "n_restarts": restarts, "memory": memory,
         "standardize": standardize, "engine": engine, "n_jobs": jobs, "dtype": dtype, "random_state": seed,
     }  # fmt: skip
-    columns = {"drop": options.names(drop), "categorical": options.names(categorical), "noise_std": noise_column}
-    reading = {"features": options.names(features) or None, "missing": missing, "sample_weight": weight_column}
-    reading = {**reading, **columns, "learn_noise": learn_noise}
+    reading: dict[str, Any] = {"drop": options.names(drop), "categorical": options.names(categorical)}
+    reading |= {"features": options.names(features) or None, "missing": missing, "learn_noise": learn_noise}
+    reading |= {"sample_weight": weight_column, "noise_std": noise_column}
     try:
         _fit(data, target, output, task, settings, reading, store, checkpoint, test_fraction, overwrite, as_json)
     except KeyboardInterrupt:
