@@ -136,7 +136,7 @@ def test_columns_that_are_not_numbers(data, type_, encodable):
 
 def test_arrays_that_are_not_numbers():
     refuses("column 'x0' of X has type string ('u' at row 0", data=np.array([["u", 1.0]], object))
-    refuses("column 'x0' of X has type string", data=np.array([["u", "v"]]))
+    refuses("columns 'x0' (string), 'x1' (string) of X are not numbers", data=np.array([["u", "v"]]))
     refuses("column 'x0' of X mixes types", "u", data=np.array([["u"], [1.0]], object))
     refuses("column 'a' of the table mixes types", data=pd.DataFrame({"a": ["u", 1]}, dtype=object))
     refuses("X has type complex128", data=np.eye(2) * 1j)

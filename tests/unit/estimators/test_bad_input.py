@@ -331,5 +331,5 @@ def test_many_parameters_at_a_bound_make_one_warning(data):
 
 def test_a_bound_that_is_hit_is_named(data):
     X, y = data
-    with pytest.warns(ConvergenceWarning, match=r"noise_variance ended at its lower bound 0.5"):
+    with pytest.warns(ConvergenceWarning, match=rf"noise_variance ended at its lower bound {0.5 * y.var():.3g} y\^2"):
         model(noise_bounds=(0.5, 10.0)).fit(X, y)

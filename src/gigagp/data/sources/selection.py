@@ -219,7 +219,7 @@ def _check_kinds(source: Source, columns: Sequence[str], encoding: Encoding) -> 
     if len(others) > 1:
         text = [name for name in others if source.columns[name].kind in ENCODABLE]
         cure = f"leave them out with drop=[{listed(others)}]"
-        cure += f", or one-hot encode with categorical=[{listed(text)}] what is text" if text else ""
+        cure += f", or one-hot encode text with categorical=[{listed(text)}]" if text else ""
         types = ", ".join(f"{name!r} ({source.columns[name].type})" for name in others[:_COLUMNS_NAMED])
         more = f" and {len(others) - _COLUMNS_NAMED} more" if len(others) > _COLUMNS_NAMED else ""
         raise InvalidInput(f"columns {types}{more} of {source.name} are not numbers; {cure}")
