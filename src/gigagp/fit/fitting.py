@@ -22,6 +22,7 @@ from gigagp.fit.plan import NoLog, Seeds
 from gigagp.fit.planning import make_plan, plan_for_classes
 from gigagp.fit.settings import FitSettings
 from gigagp.fit.store_writer import DiskStorage, MemoryStorage, Storage
+from gigagp.fit.unusual_rows import MOST_ROWS
 from gigagp.linalg.row_noise import COLUMNS
 from gigagp.model.class_calibration import ClassCalibration
 from gigagp.model.class_model import ClassModel
@@ -31,8 +32,6 @@ from gigagp.model.fit_warnings import OutlyingRows
 from gigagp.model.model import CommitteeDefaults, Model
 from gigagp.partition import partitioner
 from gigagp.progress import Counter, Listener, silent
-
-_ROWS_LISTED = 20  # outliers that the report lists
 
 
 def fit_model(
@@ -82,6 +81,7 @@ def fit_model(
         storage.discard()  # at once, since the traceback keeps everything that it refers to alive
         raise
     mixture = result.mixture
+    unusual = result.unusual.source_rows(rows, inputs, target)
     return Model(
         committee=replace(result.committee, cache=FactorCache(budget // 4)),
         neighbourhood=result.neighbourhood,
@@ -91,7 +91,7 @@ def fit_model(
         defaults=CommitteeDefaults.of(parts.local),
         inputs=inputs,
         target=target,
-        report=_with_outliers(result.report, outliers),
+        report=_with_outliers(result.report, outliers, result.unusual.count, unusual),
         encoding=encoding,
         feature_names=feature_names,
         target_name=rows.target.column if rows.target and not rows.target.beside else None,
@@ -103,12 +103,17 @@ def _calibrated(classes: ClassModel | None, calibration: ClassCalibration | None
     return classes if classes is None or calibration is None else replace(classes, calibration=calibration)
 
 
-def _with_outliers(report: FitReport, outliers: Outliers) -> FitReport:
-    """The report with a warning about rows that look like outliers."""
+def _with_outliers(report: FitReport, outliers: Outliers, count: int, unusual: list[int]) -> FitReport:
+    """The report with the rows that look like outliers, and a warning about those whose influence was reduced.
+
+    unusual : numbers of some of the `count` rows whose held-out errors are unusual
+    """
+    numbers = outliers.source_rows.tolist()
+    rows = tuple((numbers + [row for row in unusual if row not in numbers])[:MOST_ROWS])
+    report = replace(report, outliers=rows, outlier_count=max(len(outliers) + count, len(rows)))
     if len(outliers) == 0:
         return report
-    listed = tuple(np.sort(outliers.source_rows)[:_ROWS_LISTED].tolist())
-    return replace(report, warnings=(OutlyingRows(len(outliers), listed), *report.warnings))
+    return replace(report, warnings=(OutlyingRows(len(outliers), tuple(numbers[:MOST_ROWS])), *report.warnings))
 
 
 def _scanned(rows: Rows, seeds: Seeds, checkpoint: Checkpoint | None, tell: Listener) -> Scan:

@@ -91,6 +91,7 @@ class Choice:
     sharing: float
     calibration: Calibration
     candidates: tuple[Candidate, ...] = ()
+    held_out: HeldOutScore | None = None  # the predictions that the calibration was learnt from
     classes: ClassCalibration | None = None  # where targets are classes
 
 
@@ -139,8 +140,9 @@ def choose_answer(
         return _by_neighbours(scorer, model, near, chosen, candidates)
     committee = committees.score(first, rule, k)
     if committee is None:
-        calibration = Calibration.none() if model is None else scorer.calibrate(model, near).calibration
-        return Choice(model, sharing or SHARING[1], calibration, tuple(candidates))
+        near = None if model is None else scorer.calibrate(model, near)
+        calibration = Calibration.none() if near is None else near.calibration
+        return Choice(model, sharing or SHARING[1], calibration, tuple(candidates), near)
     if chosen > 2 * first:
         first *= 2
         committee = committees.score(first, rule, k) or committee
@@ -153,8 +155,9 @@ def choose_answer(
             Candidate("prediction", "committee", committee.score, better),
         ]
         if not better:
-            return Choice(model, chosen, scorer.calibrate(model, near).calibration, tuple(candidates))
-    return Choice(None, chosen, committee.calibration, tuple(candidates))
+            near = scorer.calibrate(model, near)
+            return Choice(model, chosen, near.calibration, tuple(candidates), near)
+    return Choice(None, chosen, committee.calibration, tuple(candidates), committee)
 
 
 def _by_neighbours(
@@ -163,4 +166,4 @@ def _by_neighbours(
     """The choice of the neighbourhood, where no committee is compared with it."""
     near = scorer.calibrate(model, near)
     candidate = Candidate("prediction", model.description, near.score, True)
-    return Choice(model, sharing, near.calibration, (*candidates, candidate))
+    return Choice(model, sharing, near.calibration, (*candidates, candidate), near)

@@ -18,6 +18,7 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.data.store import ExpertStore, Targets, join_targets, split_targets
 from gigagp.engines import Engine
+from gigagp.fit.held_out_scores import HeldOutScore
 from gigagp.fit.plan import Family, Plan
 from gigagp.fit.theta_posterior import Laplace, Mode, Posterior
 from gigagp.fit.training import NEAR, Trace
@@ -44,10 +45,10 @@ _STACKING_STEPS = 300  # of expectation maximisation
 
 @dataclass(frozen=True, eq=False)
 class MixtureFit:
-    """The mixture, its calibration, its best family with the mode of theta, and what happened during the fit."""
+    """The mixture, its held-out predictions, its best family with the mode of theta, and what happened in the fit."""
 
     mixture: Mixture
-    calibration: Calibration
+    held_out: HeldOutScore
     family: Family
     theta: Array
     stages: tuple[Stage, ...]
@@ -210,7 +211,8 @@ def _weighted_mixture(
     )
     stages = tuple(stage for family in order for stage in family.mode.stages)
     mode = families[best].mode
-    return MixtureFit(mixture, calibration, mode.posterior.family, mode.theta, stages, candidates)
+    held_out_score = HeldOutScore(np.arange(len(y)), y, prediction, calibration)
+    return MixtureFit(mixture, held_out_score, mode.posterior.family, mode.theta, stages, candidates)
 
 
 def stacking_weights(log_densities: Array) -> Array:

@@ -39,6 +39,7 @@ from gigagp.fit.training import (
     train_on_groups,
     train_progressive,
 )
+from gigagp.fit.unusual_rows import UnusualRows
 from gigagp.linalg.row_noise import ADDED
 from gigagp.model.calibration import Calibration
 from gigagp.model.class_calibration import ClassCalibration
@@ -89,6 +90,7 @@ class FitResult:
     neighbourhood: Neighbourhood | None  # None where the committee answers
     report: FitReport
     cells: RowLists
+    unusual: UnusualRows  # held-out rows that look like outliers
     mixture: Mixture | None = None  # where rows are few, exact GPs that answer together
     class_calibration: ClassCalibration | None = None  # where targets are classes
 
@@ -131,7 +133,8 @@ def fit(
     warnings = _warnings(trained, small) if plan.train else []
     report = _report(trained, committee, record, warnings, dropped)
     cells = trained.groups.stored.cells
-    return FitResult(committee, choice.neighbourhood, report, cells, trained.mixture, choice.classes)
+    unusual = UnusualRows.of(choice.held_out, committee.store)
+    return FitResult(committee, choice.neighbourhood, report, cells, unusual, trained.mixture, choice.classes)
 
 
 def _warnings(trained: _TrainedModel, small: bool) -> list[FitWarning]:
@@ -216,7 +219,8 @@ def _fit_few_rows(plan: Plan, groups: Groups, record: _Record, seeds: Seeds) -> 
         record.choices.extend(exact.candidates)
     plan = replace(plan, kernel=exact.family.kernel)
     committee_with = committees(plan, groups.stored, groups.extents, exact.theta)
-    return _TrainedModel(plan, exact.theta, groups, committee_with, Choice(None, 1.0, exact.calibration), exact.mixture)
+    choice = Choice(None, 1.0, exact.held_out.calibration, held_out=exact.held_out)
+    return _TrainedModel(plan, exact.theta, groups, committee_with, choice, exact.mixture)
 
 
 def _fit_many_rows(

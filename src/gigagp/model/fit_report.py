@@ -59,6 +59,8 @@ class FitReport:
     dropped: int = 0  # rows with missing values, which were not used
     choices: tuple[Candidate, ...] = ()  # the candidates of every choice that the user left open
     calibration: Calibration = field(default_factory=Calibration.none)  # the distribution of errors
+    outliers: tuple[int, ...] = ()  # rows of the data, from 0, that look like outliers; of many, the most unusual
+    outlier_count: int = 0  # how many there are in all, among the rows that were held out
 
     @property
     def iterations(self) -> int:
@@ -90,6 +92,17 @@ class FitReport:
             f" (experts predict from {span(self.points_per_expert)})"
         )
 
+    @property
+    def outlying_rows(self) -> str:
+        """The rows that look like outliers, in words; empty where there are none."""
+        if not self.outliers:
+            return ""
+        more = (
+            f" and {self.outlier_count - len(self.outliers):,} more" if self.outlier_count > len(self.outliers) else ""
+        )
+        rows = ", ".join(str(row) for row in self.outliers)
+        return f"rows that look like outliers, since their targets are unlike all predictions: {rows}{more}"
+
     def __repr__(self) -> str:
         lines = [
             f"FitReport: {self.size}",
@@ -116,6 +129,8 @@ class FitReport:
             lines += wrapped(f"choice of {what}, by held-out rows: ", ", ".join(scores))
         if self.calibration.rows:
             lines += wrapped("calibration: ", str(self.calibration))
+        if self.outlying_rows:
+            lines += wrapped("", self.outlying_rows)
         lines += [f"  warning: {w}" for w in self.warnings]
         return "\n".join(lines)
 
@@ -126,6 +141,7 @@ class FitReport:
             self.timing_html(),
             self.choices_html(),
             tag("p", f"{'Converged' if self.converged else 'Not converged'}: {self.message}"),
+            tag("p", f"{self.outlying_rows[0].upper()}{self.outlying_rows[1:]}") if self.outlying_rows else "",
             *(tag("p", tag("strong", "Warning"), f": {warning}") for warning in self.warnings[:_SHOWN]),
             tag("p", f"and {more} more in .warnings") if (more := len(self.warnings) - _SHOWN) > 0 else "",
         )

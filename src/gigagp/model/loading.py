@@ -354,6 +354,8 @@ def _report(
         jittered_experts=count(content, "jittered_experts"),
         warnings=tuple(read_warning(each, names) for each in field(content, "warnings", list)),
         dropped=count(content, "dropped"),
+        outliers=tuple(_counts(content.get("outliers", []))),  # models of earlier versions have none
+        outlier_count=count(content, "outlier_count") if "outlier_count" in content else 0,
         calibration=_calibration(field(content, "calibration", dict)),
         choices=tuple(_plain(Candidate, each) for each in field(content, "choices", list)),
     )
@@ -367,9 +369,10 @@ def read_warning(content: Any, names: tuple[str, ...]) -> FitWarning:
     return warning
 
 
-def _counts(values: list[Any]) -> list[int]:
-    require(all(type(value) is int and value >= 0 for value in values), "a warning has invalid row numbers")
-    return values
+def _counts(values: Any) -> list[int]:
+    require(isinstance(values, list), "its row numbers are not a list")
+    require(all(type(value) is int and value >= 0 for value in values), "its row numbers are not valid")
+    return list(values)
 
 
 def _plain(kind: type[_Plain], content: Any) -> _Plain:

@@ -131,6 +131,8 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
             "jittered_experts": int(report.jittered_experts),
             "warnings": [describe_warning(warning) for warning in report.warnings],
             "dropped": int(report.dropped),
+            "outliers": list(report.outliers),
+            "outlier_count": int(report.outlier_count),
             "calibration": _describe_calibration(report.calibration),
             "choices": [{**asdict(choice), "score": to_number(choice.score)} for choice in report.choices],
         },

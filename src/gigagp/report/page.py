@@ -185,6 +185,8 @@ def _data(content: ReportContent) -> Html:
         if len(sample.y) < report.rows
         else "."
     )
+    if report.outlying_rows:
+        text += f" {report.outlying_rows[0].upper()}{report.outlying_rows[1:]}."
     if len(lines) < len(rows):
         text += f" {len(lines):,} of {len(rows):,} columns are listed."
     head = [

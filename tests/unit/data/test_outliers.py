@@ -12,6 +12,7 @@ from gigagp.data.outliers import find_outliers, without
 from gigagp.data.scan import scan
 from gigagp.data.sources import open_rows
 from gigagp.model.fit_warnings import OutlyingRows
+from gigagp.report import write_report
 
 
 def outliers(X, y, size=512, **options):
@@ -112,10 +113,30 @@ def test_an_outlier_does_no_harm(settings, tmp_path):
         fitted = HGPRegressor(random_state=0, n_jobs=1, **settings).fit(X, y)
     assert median_error(fitted, new) < 1.5 * median_error(clean, new)
     assert fitted.report_.warnings[0] == OutlyingRows(1, (321,))
+    assert fitted.report_.outliers == (321,)
     assert "row 321" in repr(fitted.report_)
     assert "row 321" in fitted.report_._repr_html_()
     fitted.save(tmp_path / "model")
     assert HGPRegressor.load(tmp_path / "model").report_.warnings == fitted.report_.warnings
+
+
+@pytest.mark.full_choices
+@pytest.mark.parametrize("settings", [{}, {"method": "neighbourhood", "neighbours": 20}], ids=str)
+def test_the_report_lists_rows_unlike_their_predictions(settings, tmp_path):
+    """An error within the range of the target is left to the calibration, and reported."""
+    X, y = table(600)
+    y[321] += 1.5
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(y=y)
+    frame.loc[:9, "a"] = np.nan
+    fitted = HGPRegressor(random_state=0, n_jobs=1, **settings).fit(frame, "y", missing="drop")
+    report = fitted.report_
+    assert (report.outliers, report.outlier_count, report.warnings) == ((321,), 1, ())
+    assert "all predictions: 321" in repr(report)
+    assert "all predictions: 321" in report._repr_html_()
+    write_report(fitted, tmp_path / "page.html")
+    assert "all predictions: 321" in (tmp_path / "page.html").read_text()
+    fitted.save(tmp_path / "model")
+    assert HGPRegressor.load(tmp_path / "model").report_.outliers == (321,)
 
 
 @pytest.mark.slow

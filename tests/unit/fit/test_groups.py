@@ -14,7 +14,7 @@ from gigagp import HGPRegressor
 from gigagp.data.scaled import ArrayRows
 from gigagp.data.scan import Sample
 from gigagp.engines import SerialEngine
-from gigagp.fit import stages, training
+from gigagp.fit import stages, starts, training
 from gigagp.fit.groups import Groups
 from gigagp.fit.plan import Plan
 from gigagp.fit.starts import _rise
@@ -145,11 +145,11 @@ def test_training_returns_the_theta_that_predicts_best(monkeypatch):
     """A round whose evidence misleads is not followed."""
     monkeypatch.setattr(training, "_FIRST_GROUPS", 8)
     monkeypatch.setattr(training, "_MOST_GROUPS", 64)
-    starts = []
+    first_thetas = []
 
     def gather(theta, count):
         target = {8: 1.0, 16: 5.0, 32: 2.0, 64: 3.0}[count]
-        starts.append(float(theta[0]))
+        first_thetas.append(float(theta[0]))
 
         def evidence(theta, leaves):
             away = theta[0] - target
@@ -164,7 +164,7 @@ def test_training_returns_the_theta_that_predicts_best(monkeypatch):
 
     trained = train_on_groups(gather, judge, np.zeros(1), np.array([[-10.0, 10.0]]), Trace(), Precision())
     assert trained.theta[0] == pytest.approx(2.0, abs=1e-3)
-    assert starts == pytest.approx([0.0, 1.0, 1.0, 2.0], abs=1e-3)
+    assert first_thetas == pytest.approx([0.0, 1.0, 1.0, 2.0], abs=1e-3)
 
 
 def test_training_ends_after_two_rounds_that_do_not_improve_predictions(monkeypatch):
@@ -193,6 +193,10 @@ def test_training_ends_after_two_rounds_that_do_not_improve_predictions(monkeypa
 def test_cells_are_cut_again_on_disk_as_in_memory(small_sizes, tmp_path, monkeypatch):
     """The same bits, and a checkpoint that is resumed finds all stores."""
     monkeypatch.setattr("gigagp.fit.groups._LEAST_RECALL", 2.0)  # the search is never good enough
+    for module, name, value in (
+        (training, "_MOST_GROUPS", 16), (starts, "_ROUNDS", 2), (starts, "_GROUPS", 6), (starts, "_ITERATIONS", 8),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, value)  # enough to find the short wave, in two rounds
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (6000, 2))
     y = np.sin(2 * X[:, 0]) + np.sin(120 * X[:, 1]) + 0.02 * rng.standard_normal(6000)
