@@ -42,6 +42,17 @@ class HeldOutScore:
     calibration: Any
     losses: Array
 
+    @classmethod
+    def of_numbers(cls, rows: Array, y: Array, prediction: LatentPrediction, calibration: Calibration) -> HeldOutScore:
+        """For targets that are numbers: the loss is the CRPS.
+
+        A row of much noise, whose CRPS says little about the model, counts less.
+        """
+        if calibration.setting is None:
+            return cls(rows, y, prediction, calibration, np.full(len(y), np.nan))
+        losses, reliability = calibration.crps(prediction, y), prediction.reliability(calibration.setting.typical)
+        return cls(rows, y, prediction, calibration, losses if reliability is None else losses * reliability)
+
     @property
     def score(self) -> float:
         """The mean loss; infinite where there were too few rows, or no errors, to learn from."""
@@ -89,15 +100,7 @@ class NumberScoring:
     ) -> HeldOutScore:
         y, prediction = y.astype(float), with_row_noise(prediction, model.noise, model.store, rows)
         calibration = Calibration.learnt(prediction, y, setting(model, self.target).at_rows(prediction.noise))
-        return HeldOutScore(rows, y, prediction, calibration, _losses(calibration, prediction, y))
-
-
-def _losses(calibration: Calibration, prediction: LatentPrediction, y: Array) -> Array:
-    """The CRPS of each row; a row of much noise, whose CRPS says little about the model, counts less."""
-    if calibration.setting is None:
-        return np.full(len(y), np.nan)
-    losses, reliability = calibration.crps(prediction, y), prediction.reliability(calibration.setting.typical)
-    return losses if reliability is None else losses * reliability
+        return HeldOutScore.of_numbers(rows, y, prediction, calibration)
 
 
 @dataclass(frozen=True)

@@ -211,7 +211,7 @@ def _weighted_mixture(
     )
     stages = tuple(stage for family in order for stage in family.mode.stages)
     mode = families[best].mode
-    held_out_score = HeldOutScore(np.arange(len(y)), y, prediction, calibration)
+    held_out_score = HeldOutScore.of_numbers(np.arange(len(y)), y, prediction, calibration)
     return MixtureFit(mixture, held_out_score, mode.posterior.family, mode.theta, stages, candidates)
 
 
