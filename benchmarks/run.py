@@ -20,8 +20,9 @@ LONG = (
     "scaling_page",
     "experiments",
     "ideas",
+    "sparse_leaves",
 )  # only with --full, or when named
-TAKES_DATA = ("kin40k", "temperature", "leaf_size", "choices", "accuracy", "experiments", "ideas")
+TAKES_DATA = ("kin40k", "temperature", "leaf_size", "choices", "accuracy", "experiments", "ideas", "sparse_leaves")
 
 
 def main() -> int:

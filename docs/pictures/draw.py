@@ -1,4 +1,7 @@
-"""Draw the pictures of docs/pictures.md and classification.md by the code there: python docs/pictures/draw.py"""
+"""Draw the pictures of docs/pictures.md, input-noise.md and classification.md by the code there.
+
+Run as: python docs/pictures/draw.py
+"""
 
 import os
 import re
@@ -14,14 +17,14 @@ HERE = Path(__file__).resolve().parent
 NAMES = [
     "predictive_band", "predictive_map", "calibration_curve", "pit_histogram", "predicted_against_true",
     "residuals_along", "residual_map", "relevance", "evidence_trace", "partition_map", "tree_of_workers",
-    "learning_curve", "class_calibration",
+    "learning_curve", "noise_along", "class_calibration",
 ]  # fmt: skip
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)  # the examples save files
-        for page in ("pictures.md", "classification.md"):
+        for page in ("pictures.md", "input-noise.md", "classification.md"):
             for code in re.findall(r"```python\n(.*?)```", (HERE.parent / page).read_text(), re.S):
                 exec(code, {})
         os.chdir(HERE)

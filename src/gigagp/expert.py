@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ QUERY_BLOCK = 512  # queries predicted together: enough work for the processor, 
 _ROW = cholesky.stride(QUERY_BLOCK)  # length of a row of covariances with queries
 STUDENT_DOF = 1024.0  # degrees of freedom in training: the prior of a leaf's scale counts as this many points
 _OWN_DOF = 4.0  # degrees of freedom in prediction, where a leaf's scale is learnt mainly from its points
-_SMALLEST = 1e-12  # smallest variance, as a share of the prior's: rounding may leave less at a noise-free point
+SMALLEST_VARIANCE = 1e-12  # as a share of the prior's: rounding may leave less at a noise-free point
 
 
 @compiled_brief
@@ -95,11 +95,19 @@ class Evidence:
         return self.sums[4 + n :].reshape(n, n)
 
 
+class Triangle(NamedTuple):
+    """A Cholesky factor U = L^T, and the inverses D of its diagonal tiles."""
+
+    U: Array
+    D: Array
+
+
 @dataclass(frozen=True)
 class Factor:
     """Cholesky factor of a leaf: U^T U = K + noise I, D the inverses of its diagonal tiles, alpha = (K + noise I)^-1 y.
 
-    misfit = y^T alpha, whose expectation under the model is the number of points.
+    misfit = y^T alpha, whose expectation under the model is the number of points. Of a sparse expert X are the inducing
+    inputs, and `returned` is the factor L_B of the variance that they do not remove (`sparse`).
     """
 
     X: Array
@@ -108,11 +116,18 @@ class Factor:
     alpha: Array
     jitter: float
     misfit: float
+    points: int
+    returned: Triangle | None = None
 
     @property
     def scale(self) -> float:
         """Factor by which the leaf's own variances exceed those of the common theta."""
-        return float(own_scale(self.misfit, len(self.alpha)))
+        return float(own_scale(self.misfit, self.points))
+
+    @property
+    def nbytes(self) -> int:
+        arrays = (self.X, self.U, self.D, self.alpha, *(self.returned or ()))
+        return int(sum(array.nbytes for array in arrays))
 
 
 def own_scale(misfit: Any, points: int) -> Any:
@@ -223,17 +238,23 @@ def factor(
     cholesky.solve_vector(U, alpha, len(y))
     if keep:
         U, D = U.copy(), D.copy()
-    return Factor(X, U, D, alpha, jitter, _misfit(y, alpha))
+    return Factor(X, U, D, alpha, jitter, _misfit(y, alpha), len(y))
 
 
 @tiny_is_zero
 def posterior_mean(kernel: Kernel, theta: Array, factor: Factor, Z: Array, work: Workspace) -> Array:
     """E[f(z)] = k_*^T alpha for each row of Z. Eq. 3. No variance work is done."""
+    return weighted_mean(kernel, theta, factor.X, factor.alpha, Z, work)
+
+
+@tiny_is_zero
+def weighted_mean(kernel: Kernel, theta: Array, X: Array, weights: Array, Z: Array, work: Workspace) -> Array:
+    """k(X, z)^T weights for each row of Z."""
     mean = np.empty(len(Z), Z.dtype)
     for start in range(0, len(Z), QUERY_BLOCK):
         block = Z[start : start + QUERY_BLOCK]
-        k = kernel.cross(theta[:-1], factor.X, block, _cross_buffer(factor, block, work))
-        weighted_sum(factor.alpha, k, len(factor.X), len(block), mean[start:])
+        k = kernel.cross(theta[:-1], X, block, _cross_buffer(X, block, work))
+        weighted_sum(weights, k, len(X), len(block), mean[start:])
     return mean
 
 
@@ -248,15 +269,25 @@ def posterior(kernel: Kernel, theta: Array, factor: Factor, Z: Array, work: Work
     for start in range(0, q, QUERY_BLOCK):
         block = Z[start : start + QUERY_BLOCK]
         n = len(block)
-        k = kernel.cross(theta[:-1], factor.X, block, _cross_buffer(factor, block, work))
+        k = kernel.cross(theta[:-1], factor.X, block, _cross_buffer(factor.X, block, work))
         weighted_sum(factor.alpha, k, p, n, mean[start:])
         cholesky.solve_lower(factor.U, factor.D, k, p, n)
         prior = kernel.diagonal(theta[:-1], block)
         explained = np.empty(n, Z.dtype)
         column_dots(k, k, p, n, explained)
-        floor = max(_SMALLEST, float(np.finfo(Z.dtype).eps)) * prior + np.finfo(Z.dtype).tiny
+        if factor.returned is not None:
+            explained -= _returned(factor.returned, k, p, n)
+        floor = max(SMALLEST_VARIANCE, float(np.finfo(Z.dtype).eps)) * prior + np.finfo(Z.dtype).tiny
         variance[start : start + n] = np.maximum(prior - explained, floor)
     return mean, variance
+
+
+def _returned(L: Triangle, k: Array, p: int, n: int) -> Array:
+    """|L^-1 k|^2 for each column of k, which is overwritten."""
+    cholesky.solve_lower(L.U, L.D, k, p, n)
+    squares = np.empty(n, k.dtype)
+    column_dots(k, k, p, n, squares)
+    return squares
 
 
 def _misfit(y: Array, alpha: Array) -> float:
@@ -285,14 +316,14 @@ def held_out(
         precision = np.empty(len(rows))
         for start in range(0, len(rows), QUERY_BLOCK):
             block = rows[start : start + QUERY_BLOCK]
-            V, n = _cross_buffer(own_factor, X, work), len(block)
+            V, n = _cross_buffer(X, X, work), len(block)
             V[:p, :] = 0
             V[block, np.arange(n)] = 1
             cholesky.solve_lower(own_factor.U, own_factor.D, V, p, n)
             precision[start : start + n] = np.einsum("pq,pq->q", V[:p, :n], V[:p, :n], dtype=float)
         alpha = own_factor.alpha[rows].astype(float)
         mean[~outside] = y[rows] - alpha / precision
-        smallest = max(_SMALLEST, float(np.finfo(Z.dtype).eps)) * kernel.diagonal(theta[:-1], Z[~outside])
+        smallest = max(SMALLEST_VARIANCE, float(np.finfo(Z.dtype).eps)) * kernel.diagonal(theta[:-1], Z[~outside])
         own_noise = noise if row_noise is None else variances(noise, row_noise[rows])
         variance[~outside] = np.maximum(1 / precision - own_noise, smallest)
         scale[~outside] = own_scale(own_factor.misfit - alpha**2 / precision, p - 1)
@@ -316,5 +347,5 @@ def _factor(
     return in_use, jitter
 
 
-def _cross_buffer(factor: Factor, block: Array, work: Workspace) -> Array:
-    return work.take("cross", len(factor.X), _ROW, block.dtype)
+def _cross_buffer(X: Array, block: Array, work: Workspace) -> Array:
+    return work.take("cross", len(X), _ROW, block.dtype)

@@ -18,9 +18,11 @@ LEAVES = 4
 QUERIES = 70
 BATCHES = (1, 3, 4, 7, 17, 33)  # below, at and beyond the width of a vector, with and without a remainder
 
-NOT_KERNELS = ("Kernel", "Parameter", "Sum", "Product")  # the last two are made of others
+NOT_KERNELS = ("Kernel", "Parameter", "OnColumns", "Sum", "Product")  # the last three are made of others
 KERNELS = {
     **{name: getattr(kernels, name)() for name in kernels.__all__ if name not in NOT_KERNELS},
+    "OnColumns": kernels.Matern32(columns=[3, 1])
+    + kernels.Periodic(columns=2) * kernels.Matern12(columns=0, ard=False),
     "Sum": kernels.Linear() + kernels.Matern52(),
     "Product": kernels.SquaredExponential() * kernels.Periodic() + kernels.Constant(),
 }

@@ -51,7 +51,7 @@ def test_a_row_of_weight_zero_is_absent(way):
 @pytest.mark.parametrize("way", SETTINGS)
 def test_known_noise_is_used(way):
     """Half of the rows are ten times as precise as the others: f is predicted much better if that is known."""
-    X, y, deviations = rows(400)
+    X, y, deviations = rows(300)
     Z, _, _ = rows(400, seed=2)
     truth = np.sin(3 * Z[:, 0]) + Z[:, 1]
     errors = [
@@ -178,8 +178,8 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("memory", [None, 12_000], ids=["in memory", "on disk"])
-def test_columns_of_tables_and_files_give_the_same_bits(form, memory, tmp_path):
-    X, y, deviations = rows(300)
+def test_columns_of_tables_and_files_give_the_same_bits(form, memory, tmp_path, small_sizes):
+    X, y, deviations = rows(700)
     weights = np.random.default_rng(1).integers(0, 3, len(y)).astype(float)
     frame = pd.DataFrame(X, columns=["a", "b"]).assign(t=y, w=weights, s=deviations)
     plain = model(**SETTINGS["committee"]).fit(X, y, weights, noise_std=deviations)
@@ -194,7 +194,7 @@ def test_columns_of_tables_and_files_give_the_same_bits(form, memory, tmp_path):
     np.testing.assert_array_equal(np.concatenate(got), expected)
 
 
-def test_rows_sorted_through_buckets_keep_their_noise(monkeypatch):
+def test_rows_sorted_through_buckets_keep_their_noise(monkeypatch, small_sizes):
     """Buckets in memory and in files, and cells that are cut again."""
     monkeypatch.setattr("gigagp.fit.store_writer.bucket_rows", lambda columns: 70)
     X, y, deviations = rows(300)

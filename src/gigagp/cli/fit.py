@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -12,9 +12,6 @@ from gigagp.cli.display import display
 from gigagp.cli.predict import for_numbers
 from gigagp.cli.running import Interrupted, emit
 from gigagp.errors import InvalidInput, InvalidParameter, choose
-
-if TYPE_CHECKING:
-    from gigagp.kernels import Kernel
 
 EXAMPLE = options.example(
     "gigagp datasets make robot-arm -n 2000 -o arm.parquet",
@@ -43,6 +40,8 @@ def command(
     combine: fit_options.Combine = "auto",
     experts_per_query: fit_options.ExpertsPerQuery = "auto",
     experts: fit_options.Experts = "auto",
+    leaf: fit_options.Leaf = "exact",
+    inducing: fit_options.Inducing = 256,
     method: fit_options.Method = "auto",
     neighbours: fit_options.Neighbours = "auto",
     exact_neighbours: fit_options.ExactNeighbours = False,
@@ -52,6 +51,7 @@ def command(
     weight_column: options.WeightColumn = None,
     noise_column: options.NoiseColumn = None,
     learn_noise: fit_options.LearnNoise = True,
+    noise_model: fit_options.NoiseModel = "constant",
     restarts: fit_options.Restarts = 0,
     standardize: fit_options.Standardize = True,
     engine: options.Engine = "threads",
@@ -68,17 +68,16 @@ def command(
 ) -> None:
     """Fit a model to a file, and save it in a folder."""
     settings = {
-        "kernel": kernel, "partition": partition, "leaf_size": leaf_size, "levels": levels, "branching": branching,
-        "sharing": sharing, "combine": combine, "experts_per_query": experts_per_query, "experts": experts,
+        "kernel": None if kernel == "auto" else kernel, "partition": partition, "leaf_size": leaf_size,
+        "levels": levels, "branching": branching, "sharing": sharing, "combine": combine,
+        "experts_per_query": experts_per_query, "experts": experts, "leaf": leaf, "inducing": inducing,
         "method": method, "neighbours": neighbours, "exact_neighbours": exact_neighbours, "calibrate": calibrate,
-        "training": training, "noise_bounds": noise, "n_restarts": restarts, "standardize": standardize,
-        "engine": engine, "n_jobs": jobs, "dtype": dtype, "memory": memory, "random_state": seed,
+        "training": training, "noise": noise_model, "noise_bounds": noise, "n_restarts": restarts, "memory": memory,
+        "standardize": standardize, "engine": engine, "n_jobs": jobs, "dtype": dtype, "random_state": seed,
     }  # fmt: skip
-    columns = {name: options.names(texts) for name, texts in (("drop", drop), ("categorical", categorical))}
-    reading = {
-        "features": options.names(features) or None, **columns, "missing": missing, "sample_weight": weight_column,
-        "noise_std": noise_column, "learn_noise": learn_noise,
-    }  # fmt: skip
+    reading: dict[str, Any] = {"drop": options.names(drop), "categorical": options.names(categorical)}
+    reading |= {"features": options.names(features) or None, "missing": missing, "learn_noise": learn_noise}
+    reading |= {"sample_weight": weight_column, "noise_std": noise_column}
     try:
         _fit(data, target, output, task, settings, reading, store, checkpoint, test_fraction, overwrite, as_json)
     except KeyboardInterrupt:
@@ -96,7 +95,7 @@ def _fit(
     check_destination(output, overwrite)
     test_rows = None if test_fraction is None else Share(test_fraction, settings["random_state"])
     parsers = {
-        "kernel": _kernel, "experts_per_query": _experts_per_query, "neighbours": _neighbours,
+        "experts_per_query": _experts_per_query, "neighbours": _neighbours,
         "noise_bounds": _noise_bounds,
     }  # fmt: skip
     model = _estimator(data, target, task, settings | {name: parse(settings[name]) for name, parse in parsers.items()})
@@ -148,23 +147,6 @@ def _estimator(data: str, target: str, task: str, settings: dict[str, Any]) -> A
     return HGPClassifier(**{name: value for name, value in settings.items() if name in own})
 
 
-def _kernel(text: str) -> Kernel | None:
-    """A kernel by its name, or a sum of products of named kernels; None for auto."""
-    from gigagp import kernels
-
-    if text == "auto":
-        return None
-    total: Any = None
-    for term in text.split("+"):
-        product: Any = None
-        for name in term.split("*"):
-            factor = getattr(kernels, choose("--kernel", name.strip(), fit_options.KERNELS))()
-            product = factor if product is None else product * factor
-        total = product if total is None else total + product
-    result: Kernel = total
-    return result
-
-
 def _neighbours(text: str) -> int | str:
     if text != "auto" and not text.isdecimal():
         raise InvalidParameter(f"--neighbours must be auto or a whole number; got {text}")
@@ -203,6 +185,7 @@ def _report(model: Any, output: str, checkpoint: str | None, scores: Any, as_jso
         "model": output,
         "rows": report.rows,
         "dropped": report.dropped,
+        "copies": report.copies,
         "experts": report.leaves,
         "evidence_per_point": report.stages[-1].evidence_per_point if report.stages else None,
         "iterations": report.iterations,
@@ -216,6 +199,7 @@ def _report(model: Any, output: str, checkpoint: str | None, scores: Any, as_jso
         "checkpoint": checkpoint,
     }
     dropped = f" ({report.dropped:,} dropped)" if report.dropped else ""
+    dropped += f" (and {report.copies:,} copies of them)" if report.copies else ""
     spent = sum(report.seconds.values())
     lines = [f"{output}: {report.rows:,} rows{dropped}, {report.leaves:,} experts, {spent:.1f} s"]
     if scores is not None:

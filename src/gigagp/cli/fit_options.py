@@ -6,16 +6,9 @@ from typing import Annotated
 
 import typer
 
-KERNELS = {
-    "squared-exponential": "SquaredExponential",
-    "matern12": "Matern12",
-    "matern32": "Matern32",
-    "matern52": "Matern52",
-    "rational-quadratic": "RationalQuadratic",
-    "periodic": "Periodic",
-    "linear": "Linear",
-    "constant": "Constant",
-}
+KERNELS = (
+    "squared-exponential", "matern12", "matern32", "matern52", "rational-quadratic", "periodic", "linear", "constant",
+)  # fmt: skip
 
 Target = Annotated[str, typer.Option("--target", "-t", help="Column to predict.", show_default=False)]
 Output = Annotated[str, typer.Option("--output", "-o", help="Folder for the model.", show_default=False)]
@@ -34,7 +27,8 @@ KernelName = Annotated[
     str,
     typer.Option(
         help=f"auto: the kernel that best predicts held-out rows; {', '.join(KERNELS)}; "
-        "or a combination of these with + and *, such as matern52+linear."
+        "or a combination of these with + and *, with arguments in the units of the data, such as "
+        '"periodic(period=24, columns=hour) + matern32".'
     ),
 ]
 Partition = Annotated[str, typer.Option(help="How rows are divided among experts: local, stratified or random.")]
@@ -57,6 +51,10 @@ ExpertsPerQuery = Annotated[str, typer.Option(help="Number of experts that predi
 Experts = Annotated[
     str, typer.Option(help="gaussian: the same variances for all experts; student: one scale per expert; or auto.")
 ]
+Leaf = Annotated[
+    str, typer.Option(help="exact: an exact GP per leaf; sparse: inducing points, for leaves of thousands of rows.")
+]
+Inducing = Annotated[int, typer.Option(help="With --leaf sparse: inducing points per leaf.")]
 Method = Annotated[
     str, typer.Option(help="Prediction by the nearest rows (neighbourhood), by the experts (committee), or auto.")
 ]
@@ -73,6 +71,9 @@ Noise = Annotated[
     ),
 ]
 LearnNoise = Annotated[bool, typer.Option(help="Learn a noise variance besides the known noise of --noise-column.")]
+NoiseModel = Annotated[
+    str, typer.Option(help="constant: the same noise everywhere; inputs: noise that depends on the inputs; or auto.")
+]
 Restarts = Annotated[int, typer.Option(help="Additional starting points of the training.")]
 Standardize = Annotated[
     bool, typer.Option(help="Scale inputs and target to mean 0 and standard deviation 1 internally.")

@@ -31,6 +31,7 @@ def command(model: options.Model, as_json: options.Json = False, debug: options.
         "features": descriptions.column_names(fitted),
         "rows": report.rows,
         "dropped": report.dropped,
+        "copies": report.copies,
         "tree": [tree.width(depth) for depth in range(tree.depth + 1)],
         "experts": report.leaves,
         "points_per_leaf": report.points_per_leaf,

@@ -23,7 +23,7 @@ def command(
     context: typer.Context,
     model: options.Model,
     data: options.Data,
-    output: Annotated[str, typer.Option("--output", "-o", help="Parquet file to write.", show_default=False)],
+    output: Annotated[str, typer.Option("--output", "-o", help="File to write: .parquet or .csv.", show_default=False)],
     quantiles: Annotated[str | None, typer.Option(help="Quantiles to predict, such as 0.05,0.95.")] = None,
     keep: Annotated[list[str] | None, typer.Option(help="Columns to copy to the output: a,b or repeated.")] = None,
     latent: Annotated[bool, typer.Option("--latent", help="Uncertainty of the function, without noise.")] = False,
@@ -35,7 +35,7 @@ def command(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Predict the rows of a file, and write the predictions to a Parquet file.
+    """Predict the rows of a file, and write the predictions to a Parquet or CSV file.
 
     The output has the columns of --keep, then mean and std, and one column per quantile, such as q0.05. For classes it
     has the most probable label and one probability per class, such as p_yes.

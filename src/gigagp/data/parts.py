@@ -1,4 +1,4 @@
-"""A Parquet file that is written in parts, in a hidden folder beside it, so that an interrupted call can be resumed.
+"""A Parquet or CSV file that is written in parts, in a hidden folder beside it: an interrupted call can be resumed.
 
 Parts and file are renamed to their names when they are complete and on the disk. The manifest says which prediction the
 parts belong to; parts of another one are deleted. Imported only where Parquet is written: pyarrow takes time to load.
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 
 from gigagp.data import folders
@@ -27,11 +28,13 @@ from gigagp.errors import DiskFull, InvalidInput, InvalidParameter
 
 FORMAT = "gigagp-parts"
 VERSION = 1
+CSV = ".csv"  # ending of a file that is written as CSV
 KEY = b"gigagp"  # of the schema's metadata
 ROW_GROUP = 1 << 17  # rows per row group
 _MANIFEST = "manifest.json"
 _WHOLE = "whole.parquet"
-_OURS = re.compile(r"(part-\d{8}\.parquet|whole\.parquet|manifest\.json)(\.partial)?")
+_WHOLE_CSV = "whole.csv"
+_OURS = re.compile(r"(part-\d{8}\.parquet|whole\.parquet|whole\.csv|manifest\.json)(\.partial)?")
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ENOENT, errno.ELOOP}
 
 
@@ -174,7 +177,9 @@ class Parts:
         """Join all parts to one file with row groups of `group` rows, of which one is in memory at a time."""
         parts = self._parts()
         schema = pq.read_schema(parts[0]).with_metadata({KEY: json.dumps(about).encode()})
-        whole = self._write(_WHOLE, schema, _regrouped(parts, schema, group), plain)
+        tables = _regrouped(parts, schema, group)
+        csv = self.final.suffix.lower() == CSV
+        whole = self._write_csv(schema, tables) if csv else self._write(_WHOLE, schema, tables, plain)
         self.check_free(overwrite)
         whole.replace(self.final)
         folders.sync(self.final.parent)
@@ -202,6 +207,13 @@ class Parts:
         ):
             for table in tables:
                 writer.write_table(table, row_group_size=ROW_GROUP)
+        return path
+
+    def _write_csv(self, schema: Any, tables: Iterable[Any]) -> Path:
+        path = self.folder / _WHOLE_CSV
+        with writing_file(path, in_own_folder=True) as file, pa.csv.CSVWriter(file, schema) as writer:
+            for table in tables:
+                writer.write_table(table)
         return path
 
     @contextmanager

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.data.copies import DistinctRows
 from gigagp.data.outliers import NONE, Outliers
 from gigagp.data.scaling import BLOCK, Scaling
 from gigagp.data.sources.rows import Rows
@@ -46,7 +47,7 @@ class StreamedRows:
     """Rows of a source, scaled as they are read."""
 
     def __init__(
-        self, source: Rows, rows: int, inputs: Scaling, target: Scaling, dtype: np.dtype[Any],
+        self, source: Rows | DistinctRows, rows: int, inputs: Scaling, target: Scaling, dtype: np.dtype[Any],
         say: Callable[[int], None] = lambda rows: None, outliers: Outliers = NONE,
     ) -> None:  # fmt: skip
         self._source, self._inputs, self._target, self._say = source, inputs, target, say

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.data.sources.base import is_number
 from gigagp.errors import InvalidInput
 
 
@@ -14,16 +15,28 @@ def check_columns(X: Any) -> None:
     """Raise InvalidInput for columns of tables, or entries of object arrays, that are not numbers."""
     dtypes = getattr(X, "dtypes", None)
     if dtypes is not None and hasattr(X, "columns"):
-        for column, dtype in zip(X.columns, list(dtypes), strict=True):
-            kind = getattr(dtype, "kind", None)
-            words = kind == "O" and any(isinstance(v, str | bytes) for v in X[column])
-            if words or (kind is not None and kind not in "biufO") or str(dtype) in ("category", "str", "string"):
-                raise InvalidInput(
-                    f"column {column!r} of X has type {dtype}, not a number; drop it, or turn it into numbers "
-                    "(for example one column per category)"
-                )
+        bad = [
+            f"column {column!r} of X has type {dtype}"
+            for j, (column, dtype) in enumerate(zip(X.columns, list(dtypes), strict=True))
+            if _is_not_a_number(X, j, dtype)
+        ]
+        if bad:
+            raise InvalidInput(
+                f"{', '.join(bad)}, not a number; drop {'it' if len(bad) == 1 else 'them'}, or turn "
+                f"{'it' if len(bad) == 1 else 'them'} into numbers (for example one column per category)"
+            )
     elif isinstance(X, np.ndarray) and X.dtype.kind in "OSU" and X.ndim == 2:
         _check_objects(X)
+
+
+def _is_not_a_number(X: Any, j: int, dtype: Any) -> bool:
+    """Whether column j of a data frame has text, categories or other objects."""
+    kind = getattr(dtype, "kind", None)
+    if kind == "O":
+        return any(
+            isinstance(value, str | bytes) for value in (X.iloc[:, j] if hasattr(X, "iloc") else X[X.columns[j]])
+        )
+    return (kind is not None and kind not in "biuf") or str(dtype) in ("category", "str", "string")
 
 
 def _check_objects(X: Array) -> None:
@@ -40,6 +53,13 @@ def _check_objects(X: Array) -> None:
 def check_target(y: Any) -> None:
     """Raise InvalidInput for a target with NaN or infinity. Its shape is checked by scikit-learn."""
     values = np.asarray(y) if y is not None else np.empty(0)
+    if values.dtype.kind in "OSU":
+        for row, value in enumerate(values.ravel().tolist()):
+            if isinstance(value, bytes) or (isinstance(value, str) and not is_number(value)):
+                raise InvalidInput(
+                    f"y has the text {value!r} at row {row}; the target must be numbers. Convert it; or, if it is the "
+                    "name of a column, pass the name alone, and fit one model per target"
+                )
     check_finite(values, "y")
 
 

@@ -53,6 +53,7 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
         """
         fit_settings = self._settings()
         partitioner(fit_settings.partition)
+        settings.kernel(fit_settings.kernel)
         settings.precision(fit_settings.dtype)
         memory.budget(fit_settings.memory)
         check_workers(fit_settings.n_jobs)
@@ -168,7 +169,7 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
         c = model.committee
         with predictor.engine() as engine:
             classes = None if model.classes is None else model.classes.classes
-            evidence = summed_evidence(c.kernel, c.store, model.cells, c.tree, engine, c.dof, classes)
+            evidence = summed_evidence(c.kernel, c.store, model.cells, c.tree, engine, c.dof, c.inducing, classes)
             total = evidence(theta, None)
         return (total.value, total.gradient.copy()) if eval_gradient else total.value
 

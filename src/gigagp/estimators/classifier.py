@@ -37,6 +37,7 @@ _BYTES_PER_SCORED_ROW = 128  # memory that scoring needs per row, beyond the que
 _REGRESSION_SETTINGS = {
     "partition": "local", "levels": None, "branching": None, "sharing": None, "combine": "auto",
     "experts_per_query": "auto", "experts": "gaussian", "method": "neighbourhood", "noise_bounds": (1e-6, 10.0),
+    "leaf": "exact", "inducing": None, "noise": "constant",
 }  # fmt: skip
 
 
@@ -174,7 +175,7 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
     def _fitted_classes(self) -> ClassModel:
         check_is_fitted(self, "model_")
         assert self.model_.classes is not None
-        return self.model_.classes  # type: ignore[no-any-return]
+        return self.model_.classes
 
     @property
     def _neighbourhood(self) -> Neighbourhood:
@@ -247,7 +248,7 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
         self, data: Any, output: str | os.PathLike[str], *, keep: Any = (), missing: str = "error",
         overwrite: bool = False, progress: Listener | None = None,
     ) -> PredictionReport:  # fmt: skip
-        """Predict data of any size and write the predictions to one Parquet file.
+        """Predict data of any size and write the predictions to one Parquet or CSV file.
 
         Its columns are `label`, the most probable one, and the probability of each class, such as p_yes. The file
         appears only when it is complete. After an interruption the same call continues and gives the same file.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sklearn.base import BaseEstimator
 
 from gigagp.arrays import Array
@@ -21,7 +23,7 @@ class FittedAttributes(BaseEstimator):  # type: ignore[misc]
     @property
     def report_(self) -> FitReport:
         """What happened during the fit."""
-        return self.model_.report
+        return replace(self.model_.report, units=self.model_.units)
 
     @property
     def theta_(self) -> Array:

@@ -16,10 +16,18 @@ from gigagp.errors import InvalidInput, InvalidParameter, choose
 
 
 def is_source(X: Any, y: Any, tables: bool = False) -> bool:
-    """Whether X is read through a source: a path, a table, or anything whose target is given by its name."""
+    """Whether X is read through a source: a path, a table, dates, or anything whose target is given by its name."""
     module = type(X).__module__.partition(".")[0]
     named = isinstance(y, str) or module in ("polars", "pyarrow") or (tables and module == "pandas")
-    return named or isinstance(X, str | os.PathLike)
+    return named or isinstance(X, str | os.PathLike) or _has_dates(X)
+
+
+def _has_dates(X: Any) -> bool:
+    """Whether an array or a data frame has dates or times, which a source reads as numbers."""
+    types = X.dtypes if type(X).__module__.partition(".")[0] == "pandas" and hasattr(X, "columns") else [
+        getattr(X, "dtype", None)
+    ]  # fmt: skip
+    return any(getattr(each, "kind", None) in ("M", "m") for each in types)
 
 
 def check_options_of_sources(
@@ -48,8 +56,8 @@ def check_options_of_sources(
 
 def array_rows(estimator: BaseEstimator, X: Any, y: Any, sample_weight: Any, noise_std: Any) -> Rows:
     """The rows of arrays or data frames, after the checks of scikit-learn."""
-    check_columns(X)
     check_target(y)
+    check_columns(X)
     X, y = validate_data(
         estimator, X, y, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False, y_numeric=True,
         ensure_min_samples=2,

@@ -42,9 +42,11 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    kernel : Kernel, default chosen
-        Covariance of the latent function; the values of its parameters are where training starts. They refer to
-        standardised inputs and targets, unless standardize=False. By default the kernel has one length-scale per column
+    kernel : Kernel or str, default chosen
+        Covariance of the latent function, or an expression such as "matern52" or
+        "periodic(period=24, columns=hour) + matern32". The values of its parameters are where training starts. Those of
+        a kernel with columns= are in the units of the data; those of a kernel without refer to standardised inputs and
+        targets, unless standardize=False. By default the kernel has one length-scale per column
         and is chosen among squared exponential, Matérn 5/2, 3/2 and 1/2 and rational quadratic by its predictions of
         held-out rows (see `report_.choices`). Up to about 2,000 rows several of these families are averaged. With
         partition "stratified" or "random" the default is the squared exponential.
@@ -70,6 +72,12 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         "gaussian": all experts have the same variances, as in the paper. "student": each has its own scale, which
         training integrates out and prediction estimates from the rows of the expert, so that the noise may vary between
         regions and a few leaves with outliers do not distort theta. "auto": student for local.
+    leaf : {"exact", "sparse"}
+        "exact": every leaf is an exact GP. "sparse": the rows of a leaf are represented by `inducing` of them, by the
+        variational bound of Titsias (2009), for large leaves (default 4,096 rows). The experts then predict
+        (method="committee") with common variances; see docs/sparse.md for when this pays.
+    inducing : int
+        Inducing points of each sparse leaf.
     method : {"auto", "neighbourhood", "committee"}
         How a query is predicted. "neighbourhood": by an exact GP on the training rows nearest to it, in the metric of
         the trained kernel. "committee": by the experts, whose predictions are combined. "auto": whichever predicts
@@ -100,6 +108,11 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         the machine.
     standardize : bool
         Scale inputs and target to mean 0 and standard deviation 1 internally.
+    noise : {"constant", "inputs", "auto"}
+        "constant": the noise of y is the same everywhere, apart from the scales that experts or neighbourhoods may
+        have. "inputs": a second model learns how the noise depends on the inputs, from held-out errors; rows and
+        predictions then have their own noise. "auto": whichever predicts held-out rows better; "constant" up to about
+        2,000 rows, where `fit` is given the noise or weights of rows, and where a committee predicts.
     noise_bounds : (float, float)
         Bounds of the noise variance, as shares of the target's variance. Equal bounds fix it.
     n_restarts : int
@@ -112,26 +125,14 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
 
     Attributes
     ----------
-    theta_ : array
-        Log-parameters of kernel and noise, in standardised units.
-    kernel_ : Kernel
-        The kernel with trained values.
-    noise_variance_ : float
-        Noise variance of y, in the user's units.
-    tree_ : Tree
-        The hierarchy above the experts.
-    n_leaves_ : int
-        How many experts there are.
-    units_ : Units
-        Names and scales of columns and target; converts parameters to the user's units.
-    report_ : FitReport
-        What happened during the fit.
+    theta_, kernel_, noise_variance_, tree_, n_leaves_, units_, report_
+        What the fit has learnt; each is described where it is defined, in `FittedAttributes`.
 
     """
 
     def __init__(
         self,
-        kernel: Kernel | None = None,
+        kernel: Kernel | str | None = None,
         *,
         partition: str | Partitioner = "local",
         leaf_size: int | None = None,
@@ -141,6 +142,8 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         combine: str | CombinationRule = "auto",
         experts_per_query: int | str | None = "auto",
         experts: str = "auto",
+        leaf: str = "exact",
+        inducing: int = 256,
         method: str = "auto",
         neighbours: int | str = "auto",
         exact_neighbours: bool = False,
@@ -151,6 +154,7 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         dtype: str = "float64",
         memory: str | int | None = None,
         standardize: bool = True,
+        noise: str = "constant",
         noise_bounds: tuple[float, float] = (1e-6, 10.0),
         n_restarts: int = 0,
         random_state: Any = None,
@@ -165,6 +169,8 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         self.combine = combine
         self.experts_per_query = experts_per_query
         self.experts = experts
+        self.leaf = leaf
+        self.inducing = inducing
         self.method = method
         self.neighbours = neighbours
         self.exact_neighbours = exact_neighbours
@@ -175,6 +181,7 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         self.dtype = dtype
         self.memory = memory
         self.standardize = standardize
+        self.noise = noise
         self.noise_bounds = noise_bounds
         self.n_restarts = n_restarts
         self.random_state = random_state
@@ -302,7 +309,7 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         self, data: Any, output: str | os.PathLike[str], *, quantiles: Any = (), keep: Any = (), latent: bool = False,
         missing: str = "error", overwrite: bool = False, progress: Listener | None = None,
     ) -> PredictionReport:  # fmt: skip
-        """Predict data of any size and write the predictions to one Parquet file.
+        """Predict data of any size and write the predictions to one Parquet or CSV file.
 
         Its columns are mean, std and one per quantile, such as q0.05. The file appears only when it is complete. After
         an interruption the same call continues and gives the same file.
@@ -312,7 +319,7 @@ class HGPRegressor(RegressorMixin, HGPEstimator):  # type: ignore[misc]
         data : array, table or path
             As in `fit`. Columns are matched by name where both the data and the model have names.
         output : path
-            Path of the Parquet file.
+            Path of the file: Parquet if it ends in .parquet or .pq, CSV if it ends in .csv.
         quantiles : numbers between 0 and 1
             Quantiles to predict, one column each.
         keep : names of columns

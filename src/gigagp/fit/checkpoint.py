@@ -14,7 +14,7 @@ import struct
 import time
 import zlib
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import fields
 from importlib import metadata
 from pathlib import Path
@@ -161,7 +161,8 @@ class EvaluationLog:
         self._at += 1
 
     def close(self) -> None:
-        self._file.close()
+        with suppress(OSError):  # on a full disk: an incomplete last record is dropped when the log is read
+            self._file.close()
 
 
 def _digest(function: bytes, theta: Array, leaves: Array | None) -> bytes:

@@ -85,7 +85,9 @@ def committees(plan: Plan, stored: StoredPartition, sides: Extents, theta: Array
     store, cells = stored.store, stored.cells
     local = plan.partitioner.local and isinstance(cells, Runs)
     router = sides.router(plan.metric(theta, store.X.shape[1]), local)
-    whole = Committee(plan.kernel, theta, store, stored.experts, stored.tree, router, student=plan.student)
+    whole = Committee(
+        plan.kernel, theta, store, stored.experts, stored.tree, router, student=plan.student, inducing=plan.inducing
+    )
     if not (local and isinstance(cells, Runs)):
         return lambda sharing: whole
     return cache(lambda sharing: replace(whole, experts=share_nearest(store, cells, router, sharing)))

@@ -8,12 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from gigagp import memory
+from gigagp.data.copies import DistinctRows, counted_once
 from gigagp.data.folders import TemporaryFolder
 from gigagp.data.outliers import NONE, Outliers, find_outliers, without
 from gigagp.data.scaled import ScaledRows, StreamedRows, scaled_targets
 from gigagp.data.scaling import BLOCK, Scaling
 from gigagp.data.scan import Sample, Scan, scan
 from gigagp.data.sources import Encoding, Rows
+from gigagp.data.sources.times import UNITS
 from gigagp.engines import one_blas_thread, open_engine
 from gigagp.errors import InvalidInput
 from gigagp.fit import settings, stages
@@ -23,6 +25,7 @@ from gigagp.fit.planning import make_plan, plan_for_classes
 from gigagp.fit.settings import FitSettings
 from gigagp.fit.store_writer import DiskStorage, MemoryStorage, Storage
 from gigagp.fit.unusual_rows import MOST_ROWS
+from gigagp.kernels.inputs import InputColumns
 from gigagp.linalg.row_noise import COLUMNS
 from gigagp.model.class_calibration import ClassCalibration
 from gigagp.model.class_model import ClassModel
@@ -49,23 +52,25 @@ def fit_model(
     """
     seeds = Seeds.of(seed)
     dtype, budget = settings.precision(options.dtype), memory.budget(options.memory)
-    data = _scanned(rows, seeds, checkpoint, tell)
+    parts = partitioner(options.partition)
+    counted, copies = counted_once(rows) if parts.local and classes is None else (rows, 0)
+    data = _scanned(counted, seeds, checkpoint, tell)
     known = rows.noise is not None and rows.noise.deviations is not None
     outliers = NONE if classes is not None or known else find_outliers(data)
     data = without(data, outliers)
-    parts = partitioner(options.partition)
-    plan = make_plan(options, data, parts, learn_noise)
-    if classes is not None:
-        plan = plan_for_classes(plan, options, classes.classes)
     target = data.target.scaling() if options.standardize and classes is None else Scaling.identity(1)
     inputs = data.inputs.scaling() if options.standardize else Scaling.identity(rows.n_features)
+    columns = _input_columns(rows.encoding, feature_names, inputs, target)
+    plan = make_plan(options, data, parts, columns, learn_noise)
+    if classes is not None:
+        plan = plan_for_classes(plan, options, classes.classes)
     sample = Sample(
         data.sample.keys,
         data.sample.rows,
         inputs.apply(data.sample.X, dtype),
         scaled_targets(data.sample.y, target, dtype),
     )
-    streamed = StreamedRows(rows, data.rows, inputs, target, dtype, Counter("store", data.rows, tell), outliers)
+    streamed = StreamedRows(counted, data.rows, inputs, target, dtype, Counter("store", data.rows, tell), outliers)
     scaled: ScaledRows = streamed
     storage: Storage = MemoryStorage()
     log = NoLog() if checkpoint is None else checkpoint.log
@@ -91,16 +96,34 @@ def fit_model(
         defaults=CommitteeDefaults.of(parts.local),
         inputs=inputs,
         target=target,
-        report=_with_outliers(result.report, outliers, result.unusual.count, unusual),
+        report=replace(_with_outliers(result.report, outliers, result.unusual.count, unusual), copies=copies),
         encoding=encoding,
         feature_names=feature_names,
         target_name=rows.target.column if rows.target and not rows.target.beside else None,
+        input_noise=result.input_noise,
         classes=_calibrated(classes, result.class_calibration),
     )
 
 
 def _calibrated(classes: ClassModel | None, calibration: ClassCalibration | None) -> ClassModel | None:
     return classes if classes is None or calibration is None else replace(classes, calibration=calibration)
+
+
+def _input_columns(
+    encoding: Encoding, feature_names: tuple[str, ...] | None, inputs: Scaling, target: Scaling
+) -> InputColumns:
+    """Names, places and scales of the user's columns; of an array without names these are x0, x1, ...
+
+    Lengths along dates are in days.
+    """
+    ends = np.cumsum([len(feature.names) for feature in encoding.features]).tolist()
+    places = tuple(tuple(range(start, end)) for start, end in zip([0, *ends], ends, strict=False))
+    names = tuple(feature.column for feature in encoding.features)
+    if feature_names is not None and len(feature_names) == len(names):
+        names = feature_names  # of a data frame that was checked by scikit-learn
+    kinds = (feature.kind for feature in encoding.features for _ in feature.names)
+    units = [UNITS[kind][1] if kind in UNITS else 1.0 for kind in kinds]
+    return InputColumns(names, places, tuple((inputs.scale / np.array(units)).tolist()), float(target.scale[0]))
 
 
 def _with_outliers(report: FitReport, outliers: Outliers, count: int, unusual: list[int]) -> FitReport:
@@ -116,7 +139,7 @@ def _with_outliers(report: FitReport, outliers: Outliers, count: int, unusual: l
     return replace(report, warnings=(OutlyingRows(len(outliers), tuple(numbers[:MOST_ROWS])), *report.warnings))
 
 
-def _scanned(rows: Rows, seeds: Seeds, checkpoint: Checkpoint | None, tell: Listener) -> Scan:
+def _scanned(rows: Rows | DistinctRows, seeds: Seeds, checkpoint: Checkpoint | None, tell: Listener) -> Scan:
     """The result of the first pass over the data, from the checkpoint where it is there."""
 
     def read() -> Scan:

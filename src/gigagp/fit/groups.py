@@ -55,6 +55,7 @@ class Groups:
     def possible(self) -> bool:
         """Whether theta can be learnt from groups: there are several cells, and the kernel has a metric."""
         local = self.plan.partitioner.local and isinstance(self.stored.cells, Runs)
+        local = local and self.plan.inducing is None  # sparse leaves are large, and training is to use them
         return local and len(self.stored.cells) > 1 and self.plan.kernel.metric(self.plan.kernel.theta) is not None
 
     @property
@@ -98,7 +99,7 @@ class Groups:
     def evidence_of(self, kernel: Kernel, store: ExpertStore, cells: Runs, log: Log) -> Objective:
         tree = Tree.balanced(len(cells))
         plan = self.plan
-        return log.recorded(summed_evidence(kernel, store, cells, tree, self.engine, plan.dof, plan.classes))
+        return log.recorded(summed_evidence(kernel, store, cells, tree, self.engine, plan.dof, classes=plan.classes))
 
     def well_cut(self, kernel: Kernel, theta: Array) -> bool:
         """Whether the search through the cells finds nearly all of the nearest rows in the metric of theta.

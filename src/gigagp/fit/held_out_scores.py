@@ -42,17 +42,6 @@ class HeldOutScore:
     calibration: Any
     losses: Array
 
-    @classmethod
-    def of_numbers(cls, rows: Array, y: Array, prediction: LatentPrediction, calibration: Calibration) -> HeldOutScore:
-        """For targets that are numbers: the loss is the CRPS.
-
-        A row of much noise, whose CRPS says little about the model, counts less.
-        """
-        if calibration.setting is None:
-            return cls(rows, y, prediction, calibration, np.full(len(y), np.nan))
-        losses, reliability = calibration.crps(prediction, y), prediction.reliability(calibration.setting.typical)
-        return cls(rows, y, prediction, calibration, losses if reliability is None else losses * reliability)
-
     @property
     def score(self) -> float:
         """The mean loss; infinite where there were too few rows, or no errors, to learn from."""
@@ -100,7 +89,15 @@ class NumberScoring:
     ) -> HeldOutScore:
         y, prediction = y.astype(float), with_row_noise(prediction, model.noise, model.store, rows)
         calibration = Calibration.learnt(prediction, y, setting(model, self.target).at_rows(prediction.noise))
-        return HeldOutScore.of_numbers(rows, y, prediction, calibration)
+        return HeldOutScore(rows, y, prediction, calibration, crps_losses(calibration, prediction, y))
+
+
+def crps_losses(calibration: Calibration, prediction: LatentPrediction, y: Array) -> Array:
+    """The CRPS of each row; a row of much noise, whose CRPS says little about the model, counts less."""
+    if calibration.setting is None:
+        return np.full(len(y), np.nan)
+    losses, reliability = calibration.crps(prediction, y), prediction.reliability(calibration.setting.typical)
+    return losses if reliability is None else losses * reliability
 
 
 @dataclass(frozen=True)
@@ -213,6 +210,5 @@ class Scorer:
 def setting(model: Neighbourhood | Committee, target: float) -> Setting:
     """Variances of noise, prior and target; a kernel that is not stationary has no one prior variance."""
     theta = model.theta[:-1]
-    stationary = model.kernel.metric(theta) is not None
-    prior = float(model.kernel.diagonal(theta, model.store.X[:1])[0]) if stationary else None
+    prior = float(model.kernel.diagonal(theta, model.store.X[:1])[0]) if model.kernel.stationary else None
     return Setting(model.noise, prior, target)

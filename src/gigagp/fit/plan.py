@@ -62,6 +62,7 @@ class Plan:
     precision: Precision
     restarts: int = 0
     student: bool = False  # whether each expert has its own scale
+    inducing: int | None = None  # inducing points of a sparse leaf; None for exact leaves
     rule: CombinationRule | None = None  # None: to be chosen
     nearest: int | str | None = "auto"
     calibrate: bool = True
@@ -71,6 +72,7 @@ class Plan:
     exact_search: bool = False
     target_variance: float = 1.0  # in the units of the model
     noise_unit: float = 1.0  # weight of a typical row: its noise variance is that of a row of weight one, divided by it
+    noise: str = "constant"  # "inputs" where it may depend on them, "auto" where held-out rows decide
     train: bool = True  # False where the target is constant: there is nothing to learn
     classes: Classes | None = None  # where targets are the numbers of classes
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gigagp.combine import rule
+from gigagp.combine import CombinationRule, JointRule, rule
 from gigagp.data.scaling import Moments
 from gigagp.data.scan import Scan
 from gigagp.data.store import split_targets
@@ -17,6 +17,7 @@ from gigagp.fit.plan import Plan
 from gigagp.fit.settings import FitSettings
 from gigagp.fit.training import Precision
 from gigagp.kernels import Kernel, SquaredExponential
+from gigagp.kernels.inputs import InputColumns
 from gigagp.likelihoods import Classes
 from gigagp.linalg.row_noise import FACTOR
 from gigagp.model.model import CommitteeDefaults
@@ -24,22 +25,38 @@ from gigagp.partition import Partitioner, Shape
 
 _LATENT_VARIANCE = 10.0  # of a latent function at the start: logits of classes that are clear
 _START_NOISE = 0.1  # share of the target's variance
+_SPARSE_LEAF = 4096  # rows of a sparse leaf
+_ONE_LEAF_ROWS = 2048  # rows up to which a kernel to which far rows matter is one exact GP on all rows
 _NO_NOISE = {"float64": 1e-10, "float32": 1e-6}  # share of the target's variance, where only known noise is present
 _STACK_LEVEL = 4  # frames up to the caller of an estimator's fit, which plans through `fitting.fit_model`
 
 
-def make_plan(options: FitSettings, data: Scan, partitioner: Partitioner, learn_noise: bool = True) -> Plan:
+def make_plan(
+    options: FitSettings, data: Scan, partitioner: Partitioner, columns: InputColumns, learn_noise: bool = True
+) -> Plan:
     """The plan of a fit, with every setting checked and resolved.
 
+    columns : names and units of the inputs, for the kernel
     learn_noise : False where rows have no noise but the known one
     """
+    own_kernel = settings.kernel(options.kernel)
+    inducing = settings.inducing(options.leaf, options.inducing)
     shape = Shape(options.levels, options.branching, options.leaf_size, options.sharing)
+    one_leaf = inducing is None and _is_one_leaf(own_kernel, shape, data.rows, partitioner, options)
+    if one_leaf:
+        shape = replace(shape, leaf_size=data.rows)
+    elif inducing is not None and shape.free:
+        shape = replace(shape, leaf_size=_SPARSE_LEAF)
     partitioner.check(data.rows, shape)
     combination = rule(options.combine, CommitteeDefaults.of(partitioner.local).rule)
     nearest = settings.experts_per_query(options.experts_per_query)
-    student = choose("experts", options.experts, {"auto": partitioner.local, "gaussian": False, "student": True})
+    own_scales = {"auto": partitioner.local and inducing is None, "gaussian": False, "student": True}
+    student = choose("experts", options.experts, own_scales)
     calibrate = settings.switch("calibrate", options.calibrate)
-    method = _method(options, partitioner)
+    method = "committee" if one_leaf else _method(options, partitioner)
+    if inducing is not None:
+        method = _sparse_method(options, combination, student)
+    noise = _noise(options, data, method)
     choose("training", options.training, dict.fromkeys(("auto", "full", "progressive")))
     restarts = settings.count("n_restarts", options.n_restarts)
     variance = 1.0 if settings.switch("standardize", options.standardize) else settings.variance(data.target)
@@ -48,10 +65,10 @@ def make_plan(options: FitSettings, data: Scan, partitioner: Partitioner, learn_
     if not learn_noise:
         low = high = min(low, _NO_NOISE[settings.precision(options.dtype).name] * variance)
     varies = not data.target.constant[0]
-    kernel = _start_kernel(options, data.inputs, variance)
-    if partitioner.local and kernel.metric(kernel.theta) is None:
+    kernel = _default_kernel(options, data.inputs, variance) if own_kernel is None else own_kernel.bound(columns)
+    if partitioner.local and not one_leaf and kernel.metric(kernel.theta) is None:
         warnings.warn(
-            f'{kernel!r} has no metric, so partition="local" divides the rows in plain standardised units; '
+            f'{own_kernel!r} has no metric, so partition="local" divides the rows in plain standardised units; '
             'partition="stratified" or "random" assume no locality',
             UserWarning, stacklevel=_STACK_LEVEL,
         )  # fmt: skip
@@ -65,27 +82,41 @@ def make_plan(options: FitSettings, data: Scan, partitioner: Partitioner, learn_
         precision=Precision.of(settings.precision(options.dtype).name),
         restarts=restarts,
         student=student,
+        inducing=inducing,
         rule=None if isinstance(options.combine, str) and options.combine == "auto" else combination,
         nearest=nearest,
         calibrate=calibrate,
-        families=settings.families(kernel) if options.kernel is None and partitioner.local else (),
-        method=method,
+        families=settings.families(kernel) if own_kernel is None and partitioner.local and inducing is None else (),
+        method="neighbourhood" if noise == "inputs" else method,
         neighbours=settings.neighbours(options.neighbours),
         exact_search=settings.switch("exact_neighbours", options.exact_neighbours),
         target_variance=variance,
         noise_unit=unit,
+        noise=noise,
         train=varies,
     )
 
 
+def _is_one_leaf(
+    kernel: Kernel | None, shape: Shape, rows: int, partitioner: Partitioner, options: FitSettings
+) -> bool:
+    """Whether one exact GP on all rows is affordable, needed because far rows matter to the kernel, and not excluded.
+
+    A trend or a season that is learnt in one place continues in others, so neighbouring rows do not suffice.
+    """
+    open_shape = all(each is None for each in (shape.levels, shape.branching, shape.leaf_size, shape.sharing))
+    far_rows_matter = kernel is not None and not kernel.local
+    return far_rows_matter and rows <= _ONE_LEAF_ROWS and open_shape and partitioner.local and options.method == "auto"
+
+
 def plan_for_classes(plan: Plan, options: FitSettings, classes: Classes) -> Plan:
     """The plan where targets are classes: the noise is that of their likelihood, and only neighbourhoods predict."""
-    kernel = plan.kernel
+    kernel, own_kernel = plan.kernel, settings.kernel(options.kernel)
     if kernel.metric(kernel.theta) is None or not plan.partitioner.local:
         raise InvalidParameter(
             f"classes are predicted from neighbouring rows, which needs a kernel with a metric; {kernel!r} has none"
         )
-    if options.kernel is None:
+    if own_kernel is None:
         kernel = kernel.with_theta(np.append(np.log(_LATENT_VARIANCE), kernel.theta[1:]))
     return replace(
         plan,
@@ -93,7 +124,7 @@ def plan_for_classes(plan: Plan, options: FitSettings, classes: Classes) -> Plan
         noise_start=_NO_NOISE["float64"],
         noise_bounds=(_NO_NOISE["float64"], _NO_NOISE["float64"]),
         student=False,
-        families=settings.class_families(kernel) if options.kernel is None else (),
+        families=settings.class_families(kernel) if own_kernel is None else (),
         method="neighbourhood",
         classes=classes,
     )
@@ -116,17 +147,35 @@ def _method(options: FitSettings, partitioner: Partitioner) -> str:
     return str(options.method)
 
 
-def _start_kernel(options: FitSettings, inputs: Moments, variance: float) -> Kernel:
-    """The user's kernel, or a squared exponential of the target's variance whose length-scales span the data."""
+def _noise(options: FitSettings, data: Scan, method: str) -> str:
+    """Whether the noise may depend on the inputs: only neighbourhoods, and rows whose noise is not given."""
+    noise = str(choose("noise", options.noise, {name: name for name in ("constant", "inputs", "auto")}))
+    given = split_targets(data.sample.y)[1] is not None
+    if noise == "inputs" and method == "committee":
+        raise InvalidParameter('noise="inputs" needs predictions by neighbourhoods: partition="local", not a committee')
+    if noise == "inputs" and given:
+        raise InvalidParameter('noise="inputs" learns the noise of each row; do not pass sample_weight or noise_std')
+    return "constant" if given or method == "committee" else noise
+
+
+def _sparse_method(options: FitSettings, combination: CombinationRule, student: bool) -> str:
+    """Sparse experts predict; InvalidParameter for settings that they do not have."""
+    if options.method == "neighbourhood":
+        raise InvalidParameter('leaf="sparse" needs method="committee": a neighbourhood does not use the leaves')
+    if student:
+        raise InvalidParameter('leaf="sparse" needs experts="gaussian": the bound has no scale per expert')
+    if isinstance(combination, JointRule):
+        raise InvalidParameter(f'leaf="sparse" has no covariances between experts, which {combination!r} needs')
+    return "committee"
+
+
+def _default_kernel(options: FitSettings, inputs: Moments, variance: float) -> Kernel:
+    """A squared exponential of the target's variance whose length-scales span the data."""
     D = len(inputs.low)
-    if options.kernel is None:
-        if options.standardize:
-            return SquaredExponential(1.0, [D**0.5] * D)
-        width = np.where(inputs.deviation > 0, inputs.deviation, 1.0)
-        return SquaredExponential(
-            variance, D**0.5 * width, variance_bounds=(1e-4 * variance, 1e4 * variance),
-            lengthscale_bounds=(1e-3 * float(width.min()), 1e3 * float(width.max())),
-        )  # fmt: skip
-    if not isinstance(options.kernel, Kernel):
-        raise InvalidParameter(f"kernel must be a gigagp.kernels.Kernel or None; got {options.kernel!r}")
-    return options.kernel.bind(D)
+    if options.standardize:
+        return SquaredExponential(1.0, [D**0.5] * D)
+    width = np.where(inputs.deviation > 0, inputs.deviation, 1.0)
+    return SquaredExponential(
+        variance, D**0.5 * width, variance_bounds=(1e-4 * variance, 1e4 * variance),
+        lengthscale_bounds=(1e-3 * float(width.min()), 1e3 * float(width.max())),
+    )  # fmt: skip

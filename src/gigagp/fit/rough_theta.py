@@ -50,7 +50,7 @@ def _one_expert(plan: Plan, X: Array, y: Array, row_noise: Array | None, engine:
     tree = Tree.regular(1, 1)
 
     def evidence(theta: Array, leaves: Array | None) -> Evidence:
-        value = leaf_evidence(plan.kernel, theta, np.inf, plan.classes)
+        value = leaf_evidence(plan.kernel, theta, np.inf, None, plan.classes)
         return engine.sum(tree, lambda leaf, work: value(leaf, X, y, work, row_noise))
 
     return evidence

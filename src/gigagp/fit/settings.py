@@ -13,6 +13,7 @@ from gigagp.data.scaling import Moments
 from gigagp.errors import InvalidInput, InvalidParameter, choose
 from gigagp.fit.plan import Family
 from gigagp.kernels import Kernel, Matern12, Matern32, Matern52, RationalQuadratic
+from gigagp.kernels.expressions import parse
 
 # Rough kernels fit the same data with longer length-scales than the squared exponential.
 _STRETCHES = {Matern52: 1.1, Matern32: 1.3, Matern12: 3.0}
@@ -31,6 +32,8 @@ class FitSettings:
     combine: Any
     experts_per_query: Any
     experts: Any
+    leaf: Any
+    inducing: Any
     method: Any
     neighbours: Any
     exact_neighbours: Any
@@ -41,6 +44,7 @@ class FitSettings:
     dtype: Any
     memory: Any
     standardize: Any
+    noise: Any
     noise_bounds: Any
     n_restarts: Any
     random_state: Any
@@ -59,6 +63,17 @@ def families(kernel: Kernel) -> tuple[Family, ...]:
     matern = [Family(family().with_parameters(parameters), stretch) for family, stretch in _STRETCHES.items()]
     quadratic = RationalQuadratic()
     return Family(kernel), *matern, Family(quadratic.with_parameters((*parameters, quadratic.parameters[-1])))
+
+
+def kernel(value: Any) -> Kernel | None:
+    """A kernel, or an expression that describes one; None for "auto"."""
+    if value is None or (isinstance(value, str) and value == "auto"):
+        return None
+    if isinstance(value, str):
+        return parse(value)
+    if not isinstance(value, Kernel):
+        raise InvalidParameter(f"kernel must be a gigagp.kernels.Kernel, its name or None; got {value!r}")
+    return value
 
 
 def class_families(kernel: Kernel) -> tuple[Family, ...]:
@@ -142,6 +157,15 @@ def neighbours(m: Any) -> int | None:
     if isinstance(m, int | np.integer) and not isinstance(m, bool) and m >= 1:
         return int(m)
     raise InvalidParameter(f"neighbours must be 'auto' or a positive whole number; got {m!r}")
+
+
+def inducing(leaf: Any, count: Any) -> int | None:
+    """The number of inducing points of each leaf; None for exact leaves."""
+    sparse = choose("leaf", leaf, {"exact": False, "sparse": True})
+    whole = isinstance(count, Integral) and not isinstance(count, bool)
+    if not (whole and count >= 1):
+        raise InvalidParameter(f"inducing must be a whole number of at least 1; got {count!r}")
+    return int(count) if sparse else None
 
 
 def switch(name: str, value: Any) -> bool:

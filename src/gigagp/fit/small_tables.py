@@ -1,7 +1,7 @@
 """Tables of few rows: a mixture of exact GPs on all rows, whose weights and calibration come from held-out predictions.
 
 Every family of kernels is trained under a weak prior of theta: one from several starts, the others from its mode and
-from a start of their own. How well a family predicts is cross_fits by leave-one-out predictions of all rows, in closed
+from a start of their own. How well a family predicts is judged by leave-one-out predictions of all rows, in closed
 form. Where rows are few, theta has adapted to each of them; the predictions of a row are then made at a theta that was
 trained without the row's fold (cross-fitting), and each family is represented by samples of theta from a Laplace
 approximation of its posterior, instead of by its mode. Both corrections vanish as rows grow. The weights maximise the
@@ -18,7 +18,7 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.data.store import ExpertStore, Targets, join_targets, split_targets
 from gigagp.engines import Engine
-from gigagp.fit.held_out_scores import HeldOutScore
+from gigagp.fit.held_out_scores import HeldOutScore, crps_losses
 from gigagp.fit.plan import Family, Plan
 from gigagp.fit.theta_posterior import Laplace, Mode, Posterior
 from gigagp.fit.training import NEAR, Trace
@@ -37,7 +37,7 @@ _PRIOR_WEIGHT = 5.0  # rows that the uniform prior of the weights counts as
 _LEAST_WEIGHT = 0.02  # families of smaller weight do not predict
 _FAMILIES_WORK = 6e9  # sum of the cubes of the rows over families that are trained on all rows, where these are many
 _LEAST_FAMILIES = 2  # that are trained on all rows, if their weight is clear
-_CLEAR_WEIGHT = 0.1  # least weight of a family that is trained on all rows
+_CLEAR_WEIGHT = 0.1  # least weight of a family that is trained on all rows, where not all of them are
 _SAMPLE_ROWS = 600  # rows times pairs of samples of theta, on average over families
 _MOST_PAIRS = 3  # pairs of samples of theta, on average over families
 _STACKING_STEPS = 300  # of expectation maximisation
@@ -61,7 +61,9 @@ def is_small(plan: Plan, rows: int) -> bool:
     open_shape = all(each is None for each in (shape.levels, shape.branching, shape.leaf_size, shape.sharing))
     open_answer = plan.method == "auto" and plan.rule is None and plan.nearest == "auto"
     open_answer = open_answer and plan.neighbours is None and not plan.exact_search
-    open_training = plan.train and plan.training == "auto" and plan.student and bool(plan.families)
+    open_training = (
+        plan.train and plan.training == "auto" and plan.student and bool(plan.families) and plan.noise != "inputs"
+    )
     return float(rows) ** 3 <= _EVALUATION_WORK and open_shape and open_answer and open_training
 
 
@@ -94,10 +96,12 @@ def fit_mixture(plan: Plan, store: ExpertStore, engine: Engine, trace: Trace, rn
             workers.map(lambda each, work: _sampled(*each, X, targets), zip(cross_fits, draws, strict=True))
         )
     else:
-        losses = list(workers.map(lambda mode, work: mode.leave_one_out(X, targets).losses, modes))
-        promising = _most_promising(losses)
-        other_scores = {mode.posterior.name: float(loss.mean()) for mode, loss in zip(modes, losses, strict=True)}
-        families = list(workers.map(lambda i, work: _on_all_rows(modes[i], some, X, targets, work), promising))
+        affordable = max(_LEAST_FAMILIES, int(_FAMILIES_WORK / float(n) ** 3))
+        if affordable < len(modes):
+            losses = list(workers.map(lambda mode, work: mode.leave_one_out(X, targets).losses, modes))
+            other_scores = {mode.posterior.name: float(loss.mean()) for mode, loss in zip(modes, losses, strict=True)}
+            modes = [modes[i] for i in _most_promising(losses, affordable)]
+        families = list(workers.map(lambda mode, work: _on_all_rows(mode, some, X, targets, work), modes))
     return _weighted_mixture(families, other_scores, plan, store, y, trace)
 
 
@@ -122,10 +126,9 @@ def _modes(plan: Plan, X: Array, y: Targets, workers: Engine, rng: np.random.Gen
     return list(workers.map(follow, posteriors))
 
 
-def _most_promising(losses: list[Array]) -> list[int]:
-    """Indices of the few families that predict held-out rows best together, and of the best single one."""
+def _most_promising(losses: list[Array], count: int) -> list[int]:
+    """Indices of at most so many families that predict held-out rows best together, and of the best single one."""
     weights = stacking_weights(-np.column_stack(losses))
-    count = max(_LEAST_FAMILIES, int(_FAMILIES_WORK / float(len(losses[0])) ** 3))
     best = {i for i in np.argsort(-weights, kind="stable")[:count].tolist() if weights[i] >= _CLEAR_WEIGHT}
     return sorted(best | {int(np.argmin([loss.mean() for loss in losses]))})
 
@@ -211,7 +214,9 @@ def _weighted_mixture(
     )
     stages = tuple(stage for family in order for stage in family.mode.stages)
     mode = families[best].mode
-    held_out_score = HeldOutScore.of_numbers(np.arange(len(y)), y, prediction, calibration)
+    held_out_score = HeldOutScore(
+        np.arange(len(y)), y, prediction, calibration, crps_losses(calibration, prediction, y)
+    )
     return MixtureFit(mixture, held_out_score, mode.posterior.family, mode.theta, stages, candidates)
 
 

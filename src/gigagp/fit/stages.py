@@ -12,21 +12,23 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.data.row_lists import RowLists
-from gigagp.data.scaled import ArrayRows, ScaledRows, StoredRows
+from gigagp.data.scaled import ScaledRows
 from gigagp.data.scan import Sample
 from gigagp.engines import Engine
+from gigagp.fit.cell_cutting import CellCutter, store_rows
 from gigagp.fit.class_scores import ClassScoring, choose_prediction
 from gigagp.fit.committee_assembly import committees
 from gigagp.fit.committee_scores import SHARING, CommitteeScorer
 from gigagp.fit.groups import Groups
-from gigagp.fit.held_out_scores import NumberScoring, Scorer
+from gigagp.fit.held_out_scores import HeldOutScore, NumberScoring, Scorer
+from gigagp.fit.input_noise import better_noise, with_input_noise
 from gigagp.fit.kernel_families import Trial, try_kernels
 from gigagp.fit.plan import Log, Plan, Seeds
 from gigagp.fit.rough_theta import rough_theta
 from gigagp.fit.selection import DEFAULT_NEIGHBOURS, Choice, can_be_held_out, choose_answer
 from gigagp.fit.small_tables import fit_mixture, is_small
 from gigagp.fit.starts import Start, find_starts
-from gigagp.fit.store_writer import Storage, write_store
+from gigagp.fit.store_writer import Storage
 from gigagp.fit.training import (
     NEAR,
     Objective,
@@ -46,6 +48,7 @@ from gigagp.model.class_calibration import ClassCalibration
 from gigagp.model.committee import Committee
 from gigagp.model.fit_report import Candidate, FitReport, Stage
 from gigagp.model.fit_warnings import FitWarning
+from gigagp.model.input_noise import InputNoise
 from gigagp.model.mixture import Mixture
 from gigagp.model.neighbourhood import Neighbourhood
 from gigagp.partition.base import StoredPartition
@@ -92,6 +95,7 @@ class FitResult:
     cells: RowLists
     unusual: UnusualRows  # held-out rows that look like outliers
     mixture: Mixture | None = None  # where rows are few, exact GPs that answer together
+    input_noise: InputNoise | None = None  # where the noise depends on the inputs
     class_calibration: ClassCalibration | None = None  # where targets are classes
 
 
@@ -115,7 +119,7 @@ def fit(
             record.stages.extend(climb.stage for climb in climbs)
     rows = data.rows
     with record.stage("partition and store"):
-        stored = _store_rows(plan, data, theta, sample, engine, seeds, storage)
+        stored = store_rows(plan, data, theta, sample, engine, seeds, storage)
         del data  # from here on only the store is used
     plan = replace(plan, student=plan.student and len(stored.cells) > 1)
     scoring = NumberScoring(plan.target_variance) if plan.classes is None else ClassScoring(plan.classes)
@@ -124,8 +128,11 @@ def fit(
     if small:
         trained = _fit_few_rows(plan, groups, record, seeds)
     else:
-        cutter = _CellCutter(sample, engine, seeds, storage)
+        cutter = CellCutter(sample, engine, seeds, storage)
         trained = _fit_many_rows(plan, groups, theta, scorer, cutter, log, record)
+        near, score = trained.choice.neighbourhood, trained.choice.held_out
+        if plan.noise != "constant" and near is not None and score is not None:
+            trained = _with_input_noise(trained, near, score, scorer, seeds, log, record)
     plan, choice = trained.plan, trained.choice
     committee = trained.committee_with(choice.sharing)
     if plan.rule is not None and plan.rule.needs_communication:
@@ -134,7 +141,9 @@ def fit(
     report = _report(trained, committee, record, warnings, dropped)
     cells = trained.groups.stored.cells
     unusual = UnusualRows.of(choice.held_out, committee.store)
-    return FitResult(committee, choice.neighbourhood, report, cells, unusual, trained.mixture, choice.classes)
+    return FitResult(
+        committee, choice.neighbourhood, report, cells, unusual, trained.mixture, trained.input_noise, choice.classes
+    )
 
 
 def _warnings(trained: _TrainedModel, small: bool) -> list[FitWarning]:
@@ -184,26 +193,7 @@ class _TrainedModel:
     committee_with: Callable[[float], Committee]
     choice: Choice
     mixture: Mixture | None = None
-
-
-@dataclass(eq=False)
-class _CellCutter:
-    """Sorts the rows into new cells where the metric has changed."""
-
-    sample: Sample
-    engine: Engine
-    seeds: Seeds
-    storage: Storage
-
-    def cut(self, plan: Plan, groups: Groups, theta: Array) -> Groups:
-        """The rows in cells of the metric of theta; the present cells where the search through them finds enough."""
-        if groups.well_cut(plan.kernel, theta):
-            return groups
-        store = groups.stored.store
-        data = StoredRows(store) if store.mapped else ArrayRows(store.X, store.targets_of(slice(None)))
-        self.storage = self.storage.second()
-        stored = _store_rows(plan, data, theta, self.sample, self.engine, self.seeds, self.storage)
-        return replace(groups, stored=stored)
+    input_noise: InputNoise | None = None
 
 
 def _is_trainable(plan: Plan) -> bool:
@@ -224,7 +214,7 @@ def _fit_few_rows(plan: Plan, groups: Groups, record: _Record, seeds: Seeds) -> 
 
 
 def _fit_many_rows(
-    plan: Plan, groups: Groups, theta: Array, scorer: Scorer, cutter: _CellCutter, log: Log, record: _Record
+    plan: Plan, groups: Groups, theta: Array, scorer: Scorer, cutter: CellCutter, log: Log, record: _Record
 ) -> _TrainedModel:
     """Choose the start of training and the kernel family, train theta, and choose how queries are answered."""
     rows, seeds = groups.rows, cutter.seeds
@@ -252,6 +242,32 @@ def _fit_many_rows(
     return _TrainedModel(plan, theta, groups, committee_with, choice)
 
 
+def _with_input_noise(
+    trained: _TrainedModel, near: Neighbourhood, before: HeldOutScore, scorer: Scorer, seeds: Seeds, log: Log,
+    record: _Record,
+) -> _TrainedModel:  # fmt: skip
+    """Let the noise depend on the inputs; with noise="auto" only where held-out rows are then predicted better."""
+    plan, own = trained.plan, _Record(record.tell, Trace(tell=record.tell))
+    with record.stage("noise of the inputs"):
+        candidates = with_input_noise(
+            near, before, trained.groups, scorer, plan.noise == "auto",
+            lambda groups, theta: _trained_theta(plan, groups, theta, scorer, log, own, seeds), log, own.trace,
+        )  # fmt: skip
+        noisy, scores = better_noise(before, candidates, plan.noise == "inputs")
+        record.choices += scores
+    if noisy is None:
+        return trained
+    record.stages += [*noisy.stages, *own.stages]
+    record.trace.add(own.trace)
+    calibration = noisy.held_out.calibration if plan.calibrate else Calibration.none()
+    choice = replace(
+        trained.choice, neighbourhood=noisy.neighbourhood, calibration=calibration, held_out=noisy.held_out
+    )
+    groups, theta = noisy.groups, noisy.neighbourhood.theta
+    committee_with = committees(plan, groups.stored, groups.extents, theta)
+    return _TrainedModel(plan, theta, groups, committee_with, choice, None, noisy.noise)
+
+
 def _same_length(thetas: list[Array], length: int) -> Array:
     """All thetas as one array; those of candidates with another number of parameters are NaN."""
     table = np.full((len(thetas), length), np.nan)
@@ -259,14 +275,6 @@ def _same_length(thetas: list[Array], length: int) -> Array:
         if len(theta) == length:
             row[:] = theta
     return table
-
-
-def _store_rows(
-    plan: Plan, data: ScaledRows, theta: Array, sample: Sample, engine: Engine, seeds: Seeds, storage: Storage
-) -> StoredPartition:
-    """The rows, sorted into leaves; local ones are cut in the metric of theta."""
-    metric, here = plan.metric(theta, data.columns), engine.local
-    return write_store(plan.partitioner, data, plan.shape, metric, sample, seeds.keys, seeds.partition, storage, here)
 
 
 def _trained_theta(
@@ -291,7 +299,9 @@ def _trained_theta(
         record.stages.extend(result.stages)
         return result.theta
     evidence = log.recorded(
-        summed_evidence(plan.kernel, stored.store, stored.cells, stored.tree, groups.engine, plan.dof, plan.classes)
+        summed_evidence(
+            plan.kernel, stored.store, stored.cells, stored.tree, groups.engine, plan.dof, plan.inducing, plan.classes
+        )
     )
     if plan.training == "auto":
         plan = _economical(plan, sizes)

@@ -76,10 +76,10 @@ def _deviations(sample: Sample) -> Array:
 
 
 def _with_lengthscales(plan: Plan, theta: Array, scales: Array) -> Array:
-    """Theta with these length-scales, one per column; their geometric mean where the kernel has only one."""
+    """Theta with these length-scales, one per column; their geometric mean where one serves several columns."""
     theta = theta.copy()
-    places = np.flatnonzero(["lengthscale" in name for name in plan.names])
-    theta[places] = np.log(scales) if len(places) == len(scales) else np.log(scales).mean()
+    for place, columns in plan.kernel.lengthscales(len(scales)):
+        theta[place] = np.log(scales[columns]).mean()
     return np.clip(theta, *plan.bounds.T)
 
 

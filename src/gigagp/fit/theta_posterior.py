@@ -200,7 +200,7 @@ def climb(
 
     The covariance of theta there, which is minus the inverse of the curvature, is given approximately and is improved
     on the way by BFGS. The ascent ends where the expected gain of another step, half of g^T C g, is below `gain`.
-    Along a parameter at a bound theta does not move outwards.
+    Along a parameter at a bound theta does not move outwards; the others then follow their covariance given it.
     """
     low, high = bounds.T
     theta = np.clip(start, low, high)
@@ -209,8 +209,9 @@ def climb(
     C, steps, evaluations, message, done = covariance, 0, 1, "too many steps", False
     while steps < _MOST_STEPS:
         gradient = total.gradient
-        slope = np.where((theta <= low) & (gradient < 0) | (theta >= high) & (gradient > 0), 0, gradient)
-        step = np.where(slope == 0, 0.0, C @ slope)
+        fixed = (theta <= low) & (gradient < 0) | (theta >= high) & (gradient > 0)
+        slope = np.where(fixed, 0.0, gradient)
+        step = _conditional(C, fixed) @ slope
         promise = float(slope @ step)
         if promise < 2 * gain:
             message, done = f"another step promises less than {gain:g} nats", True
@@ -231,6 +232,17 @@ def climb(
         theta, total, steps = following, next_total, steps + 1
     stage = Stage(name, total.experts, total.points, steps, evaluations, total.value / total.points, message, done)
     return Climb(theta, stage)
+
+
+def _conditional(C: Array, fixed: Array) -> Array:
+    """The covariance of the other parameters given the fixed ones, which have rows and columns of zeros."""
+    if not fixed.any():
+        return C
+    between = C[:, fixed]
+    conditional = C - between @ np.linalg.solve(C[np.ix_(fixed, fixed)], between.T)
+    conditional[fixed] = 0.0
+    conditional[:, fixed] = 0.0
+    return np.asarray(conditional)
 
 
 def _bfgs(C: Array, step: Array, change: Array) -> Array:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.optimize import minimize
 
-from gigagp import expert
+from gigagp import expert, sparse
 from gigagp.arrays import Array
 from gigagp.data.row_lists import RowLists
 from gigagp.data.store import ExpertStore
@@ -48,15 +48,21 @@ _ROUNDING = 100  # multiple of the tolerance: a line search that fails at a smal
 
 @dataclass(frozen=True, eq=False)
 class LeafEvidence:
-    """The log marginal likelihood (eq. 6) of one leaf's rows at theta; with finite dof each leaf has its own scale."""
+    """The log marginal likelihood (eq. 6) of one leaf's rows at theta; with finite dof each leaf has its own scale.
+
+    inducing : number of inducing points of a sparse leaf, whose evidence is a lower bound; None for exact leaves
+    """
 
     kernel: Kernel
     theta: Array
     dof: float = np.inf
+    inducing: int | None = None
 
     name = "evidence"
 
     def __call__(self, leaf: int, X: Array, y: Array, work: Workspace, row_noise: Array | None = None) -> Evidence:
+        if self.inducing is not None:
+            return sparse.evidence(self.kernel, self.theta, X, y, self.inducing, work, leaf, row_noise)
         return expert.evidence(self.kernel, self.theta, X, y, work, leaf, self.dof, row_noise)
 
     def several(
@@ -66,25 +72,30 @@ class LeafEvidence:
 
         The results have the same bits as those of `__call__`.
         """
+        if self.inducing is not None:
+            return [None] * len(starts)
         return expert.evidences(self.kernel, self.theta, X, y, starts, ends, work, self.dof, row_noise)
 
 
-def leaf_evidence(kernel: Kernel, theta: Array, dof: float, classes: Classes | None) -> LeafEvidence | LaplaceEvidence:
+def leaf_evidence(
+    kernel: Kernel, theta: Array, dof: float, inducing: int | None, classes: Classes | None
+) -> LeafEvidence | LaplaceEvidence:
     """The evidence of one leaf as a function of its rows."""
-    return LeafEvidence(kernel, theta, dof) if classes is None else LaplaceEvidence(kernel, theta, classes)
+    return LeafEvidence(kernel, theta, dof, inducing) if classes is None else LaplaceEvidence(kernel, theta, classes)
 
 
 def summed_evidence(
     kernel: Kernel, store: ExpertStore, cells: RowLists, tree: Tree, engine: Engine, dof: float = np.inf,
-    classes: Classes | None = None,
+    inducing: int | None = None, classes: Classes | None = None,
 ) -> Objective:  # fmt: skip
     """The summed evidence (eq. 5) as a function of theta, over all leaves or over some (added in their own tree).
 
+    inducing : number of inducing points of a sparse leaf
     classes : where targets are classes, whose evidence is approximate
     """
 
     def evidence(theta: Array, leaves: Array | None) -> Evidence:
-        over = OverLeaves(store, cells, leaves, leaf_evidence(kernel, theta, dof, classes))
+        over = OverLeaves(store, cells, leaves, leaf_evidence(kernel, theta, dof, inducing, classes))
         return engine.sum(tree if leaves is None else Tree.balanced(len(leaves)), over)
 
     return evidence

@@ -5,6 +5,7 @@ from gigagp.kernels.compose import Product, Sum
 from gigagp.kernels.constant import Constant
 from gigagp.kernels.linear import Linear
 from gigagp.kernels.matern import Matern12, Matern32, Matern52
+from gigagp.kernels.on_columns import OnColumns
 from gigagp.kernels.periodic import Periodic
 from gigagp.kernels.rational_quadratic import RationalQuadratic
 from gigagp.kernels.squared_exponential import SquaredExponential
@@ -16,6 +17,7 @@ __all__ = [
     "Matern12",
     "Matern32",
     "Matern52",
+    "OnColumns",
     "Parameter",
     "Periodic",
     "Product",

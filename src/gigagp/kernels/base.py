@@ -5,54 +5,19 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.errors import InvalidParameter
+from gigagp.errors import InvalidParameter, choose
+from gigagp.kernels.inputs import Column, InputColumns
+from gigagp.kernels.parameters import LENGTH, Parameter, parameter
 from gigagp.linalg.leaf import Profile
 
+__all__ = ["Kernel", "Parameter", "parameter", "place"]
+
 _BLOCK = 64  # rows whose gram matrix is formed to read its diagonal
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A positive parameter: its values (one, or one per input dimension) and the bounds training keeps them in.
-
-    Equal bounds fix it. `per_feature` parameters given as one value are repeated for each column on `bind`.
-    """
-
-    name: str
-    values: tuple[float, ...]
-    bounds: tuple[float, float] = (1e-5, 1e5)
-    per_feature: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.values or not all(np.isfinite(v) and v > 0 for v in self.values):
-            raise InvalidParameter(f"{self.name} must be positive and finite; got {self.values}")
-        low, high = self.bounds
-        if not 0 < low <= high < np.inf:
-            raise InvalidParameter(f"the bounds of {self.name} must be 0 < low <= high; got {self.bounds}")
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        if len(self.values) == 1 and not self.per_feature:
-            return (self.name,)
-        return tuple(f"{self.name}[{i}]" for i in range(len(self.values)))
-
-
-def parameter(
-    name: str, value: float | Sequence[float], bounds: tuple[float, float], per_feature: bool = False
-) -> Parameter:
-    """A Parameter from what a user writes: a number, or one number per column."""
-    values = tuple(float(v) for v in np.atleast_1d(np.asarray(value, dtype=float)))
-    if len(values) != 1 and not per_feature:
-        raise InvalidParameter(f"{name} takes one value here; got {len(values)}")
-    checked = Parameter(name, values, (float(bounds[0]), float(bounds[1])), per_feature)
-    if not all(checked.bounds[0] <= v <= checked.bounds[1] for v in values):
-        raise InvalidParameter(f"{name}={value} starts outside its bounds {checked.bounds}; widen them too")
-    return checked
 
 
 class Kernel(ABC):
@@ -61,9 +26,15 @@ class Kernel(ABC):
     To write one, set `parameters` and give `gram` and `pullback`; `cross` and `diagonal` have slow defaults built
     on `gram`. `gigagp.testing.check_kernel` checks that all of them agree. Inputs and target are those of the model:
     standardised, unless standardize=False.
+
+    columns : the columns that the kernel sees, by name or number; None for all
+    units : of the values and bounds that the user gives: "data" or "standardised"; None for "data" where columns are
+        given, and "standardised" elsewhere
     """
 
     parameters: tuple[Parameter, ...] = ()
+    columns: Column | tuple[Column, ...] | None = None
+    units: str | None = None
 
     @abstractmethod
     def gram(self, theta: Array, X: Array, out: Array | None = None) -> Array:
@@ -90,7 +61,7 @@ class Kernel(ABC):
     def metric(self, theta: Array) -> Array | None:
         """Weights m such that |m * (x - z)| is the distance on which the kernel depends, or None.
 
-        None means that the kernel is not stationary, and partition="local" has no meaning for it.
+        None means that it depends on no such distance, and partition="local" has no meaning for it.
         """
         return None
 
@@ -98,19 +69,72 @@ class Kernel(ABC):
         """What the compiled leaf needs of a kernel of the scaled distance; None for all others."""
         return None
 
+    @property
+    def stationary(self) -> bool:
+        """Whether k(x, x) is the same for all x, and k(x, z) depends on a distance that `metric` describes."""
+        return self.metric(self.theta) is not None
+
+    @property
+    def local(self) -> bool:
+        """Whether rows that are far from a query in the kernel's metric tell nothing about it."""
+        metric = self.metric(self.theta)
+        return metric is not None and bool(metric.any())
+
+    def lengthscales(self, n_features: int) -> list[tuple[int, list[int]]]:
+        """Each length-scale: its place in theta, and the columns along which it is a distance."""
+        found, at = [], 0
+        for p in self.parameters:
+            if p.name.endswith("lengthscale") and p.quantity in (LENGTH, None):
+                columns = list(p.columns) or list(range(n_features))
+                each = [[column] for column in columns] if p.per_feature else [columns]
+                found += [(at + i, own) for i, own in enumerate(each)]
+            at += len(p.values)
+        return found
+
+    def sees(self, n_features: int) -> Array:
+        """Which columns the kernel depends on."""
+        return np.full(n_features, True)
+
+    def fits(self, n_features: int) -> bool:
+        """Whether the kernel is bound to inputs with this number of columns."""
+        return all(len(p.values) == n_features for p in self.parameters if p.per_feature)
+
     def bind(self, n_features: int) -> Kernel:
         """The kernel with one value per column wherever a parameter is per feature."""
-        bound = []
-        for p in self.parameters:
-            if p.per_feature and len(p.values) == 1:
-                p = replace(p, values=p.values * n_features)  # noqa: PLW2901
-            if p.per_feature and len(p.values) != n_features:
-                raise InvalidParameter(
-                    f"{type(self).__name__} has {len(p.values)} values of {p.name} for {n_features} columns; "
-                    "give one value, or one per column"
-                )
-            bound.append(p)
-        return self.with_parameters(tuple(bound))
+        return self.bound(InputColumns.plain(n_features))
+
+    def bound(self, inputs: InputColumns, is_factor: bool = False) -> Kernel:
+        """The kernel for inputs with these columns: as `bind`, on the chosen columns, in standardised units.
+
+        is_factor : whether the kernel is a further factor of a product, whose variance is a pure number
+        """
+        from gigagp.kernels.on_columns import OnColumns
+
+        places = inputs.chosen(self.columns)
+        spread = [p.spread(len(places), type(self).__name__) for p in self.parameters]
+        bound = self.with_parameters(tuple(p.standardised(inputs, places, is_factor) for p in spread))
+        scales = None  # a length-scale for several columns is measured in one unit, if the user's values are
+        if self.in_data_units and any(p.quantity == LENGTH and not p.per_feature for p in self.parameters):
+            scales = tuple(inputs.relative_widths(places).tolist())
+        for name in {"columns", "units"} & set(vars(bound)):
+            setattr(bound, name, None)
+        if places == tuple(range(inputs.count)) and (scales is None or len(set(scales)) == 1):
+            return bound
+        return OnColumns(bound, places, inputs.count, scales)
+
+    @property
+    def in_data_units(self) -> bool:
+        """Whether the values that the user gives are in the units of the data."""
+        return self.columns is not None if self.units is None else self.units == "data"
+
+    def _select(self, columns: Column | Sequence[Column] | None, units: str | None) -> bool:
+        """Keep the choice of columns and units; returns whether values and bounds are in the units of the data."""
+        one = columns is None or isinstance(columns, str | int | np.integer)
+        self.columns = columns if one else tuple(columns)  # type: ignore[assignment, arg-type]
+        if self.columns == ():
+            raise InvalidParameter(f"columns of {type(self).__name__} must not be empty; None means all columns")
+        self.units = choose("units", units, {"data": "data", "standardised": "standardised"}) if units else None
+        return self.in_data_units
 
     @property
     def theta(self) -> Array:
@@ -142,7 +166,7 @@ class Kernel(ABC):
     @property
     def bounds(self) -> Array:
         """Logarithms of the bounds, (len(theta), 2)."""
-        rows = [p.bounds for p in self.parameters for _ in p.values]
+        rows = [bounds for p in self.parameters for bounds in p.each_bounds]
         return np.log(rows) if rows else np.empty((0, 2))
 
     def __add__(self, other: Kernel) -> Kernel:
@@ -156,10 +180,14 @@ class Kernel(ABC):
         return Product(self, other) if isinstance(other, Kernel) else NotImplemented
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and isinstance(other, Kernel) and self.parameters == other.parameters
+        return type(self) is type(other) and isinstance(other, Kernel) and self._content == other._content
 
     def __hash__(self) -> int:
-        return hash((type(self).__name__, self.parameters))
+        return hash((type(self).__name__, self._content))
+
+    @property
+    def _content(self) -> tuple[object, ...]:
+        return self.parameters, self.columns, self.units
 
     def __repr__(self) -> str:
         parts = [
@@ -167,6 +195,8 @@ class Kernel(ABC):
             f"{p.name}=[{', '.join(f'{v:.3g}' for v in p.values)}]"
             for p in self.parameters
         ]  # fmt: skip
+        parts += [f"columns={self.columns!r}"] if self.columns is not None else []
+        parts += [f"units={self.units!r}"] if self.units is not None else []
         return f"{type(self).__name__}({', '.join(parts)})"
 
 

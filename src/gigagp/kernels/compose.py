@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.kernels.base import Kernel, Parameter, place
+from gigagp.kernels.inputs import InputColumns
+from gigagp.kernels.on_columns import OnColumns
 
 
 class _Pair(Kernel):
@@ -17,41 +21,52 @@ class _Pair(Kernel):
 
     def __init__(self, left: Kernel, right: Kernel) -> None:
         self.left, self.right = left, right
-        self.parameters = tuple(
-            replace(p, name=f"{side}.{p.name}")
-            for side, kernel in (("left", left), ("right", right))
-            for p in kernel.parameters
-        )
+        self.parameters = _named_apart(_parts(self))
 
     def _split(self, theta: Array) -> tuple[Array, Array]:
         at = len(self.left.theta)
         return theta[:at], theta[at:]
 
-    def bind(self, n_features: int) -> Kernel:
-        return type(self)(self.left.bind(n_features), self.right.bind(n_features))
+    def fits(self, n_features: int) -> bool:
+        return self.left.fits(n_features) and self.right.fits(n_features)
+
+    def bound(self, inputs: InputColumns, is_factor: bool = False) -> Kernel:
+        return type(self)(self.left.bound(inputs, is_factor), self.right.bound(inputs, is_factor or self.sign == "*"))
 
     def with_parameters(self, parameters: tuple[Parameter, ...]) -> Kernel:
+        own = (*self.left.parameters, *self.right.parameters)
+        bare = [replace(p, name=before.name) for p, before in zip(parameters, own, strict=True)]
         at = len(self.left.parameters)
-        bare = [replace(p, name=p.name.split(".", 1)[1]) for p in parameters]
         return type(self)(self.left.with_parameters(tuple(bare[:at])), self.right.with_parameters(tuple(bare[at:])))
 
     def metric(self, theta: Array) -> Array | None:
-        """Differences that matter to both kernels matter more: the squared weights add."""
+        """Differences that matter to both kernels matter more: the squared weights add.
+
+        If one kernel has no metric, the other's counts. Columns that only the former sees have the weight 1, as all
+        columns have if neither kernel has a metric: distances in them are in standard deviations.
+        """
         a, b = self._split(theta)
         left, right = self.left.metric(a), self.right.metric(b)
-        if left is None or right is None:
+        if left is not None and right is not None:
+            return np.asarray(np.sqrt(left**2 + right**2))
+        known, unknown = (left, self.right) if right is None else (right, self.left)
+        if known is None or not known.any():
             return None
-        return np.asarray(np.sqrt(left**2 + right**2))
+        if len(known) == 1 and not isinstance(unknown, OnColumns):
+            return known  # one length-scale for all columns
+        n_features = max(len(known), unknown.n_features if isinstance(unknown, OnColumns) else 0)
+        return np.where(known > 0, known, np.where(unknown.sees(n_features), 1.0, 0.0))
 
-    def __eq__(self, other: object) -> bool:
-        return (
-            type(self) is type(other)
-            and isinstance(other, _Pair)
-            and (self.left, self.right) == (other.left, other.right)
-        )
+    @property
+    def stationary(self) -> bool:
+        return self.left.stationary and self.right.stationary
 
-    def __hash__(self) -> int:
-        return hash((type(self).__name__, self.left, self.right))
+    def sees(self, n_features: int) -> Array:
+        return np.asarray(self.left.sees(n_features) | self.right.sees(n_features))
+
+    @property
+    def _content(self) -> tuple[object, ...]:
+        return self.left, self.right
 
     def __repr__(self) -> str:
         return f"({self.left!r} {self.sign} {self.right!r})"
@@ -61,6 +76,10 @@ class Sum(_Pair):
     """k = k_left + k_right."""
 
     sign = "+"
+
+    @property
+    def local(self) -> bool:
+        return all(kernel.local or _is_constant(kernel) for kernel in (self.left, self.right))
 
     def gram(self, theta: Array, X: Array, out: Array | None = None) -> Array:
         a, b = self._split(theta)
@@ -85,6 +104,10 @@ class Product(_Pair):
 
     sign = "*"
 
+    @property
+    def local(self) -> bool:
+        return self.left.local or self.right.local
+
     def gram(self, theta: Array, X: Array, out: Array | None = None) -> Array:
         a, b = self._split(theta)
         return place(self.left.gram(a, X) * self.right.gram(b, X), out)
@@ -103,3 +126,35 @@ class Product(_Pair):
         left, right = self.left.gram(a, X), self.right.gram(b, X)
         W = W[:p, :p]
         return np.concatenate([self.left.pullback(a, X, W * right, left), self.right.pullback(b, X, W * left, right)])
+
+
+def _parts(kernel: Kernel) -> list[Kernel]:
+    """The kernels that sums and products are made of, from left to right."""
+    return [*_parts(kernel.left), *_parts(kernel.right)] if isinstance(kernel, _Pair) else [kernel]
+
+
+def _is_constant(kernel: Kernel) -> bool:
+    metric = kernel.metric(kernel.theta)
+    return metric is not None and not metric.any()
+
+
+def _named_apart(parts: list[Kernel]) -> tuple[Parameter, ...]:
+    """The parameters of all parts. A name that several of them use is preceded by the name of its kernel.
+
+    Kernels of the same class are numbered.
+    """
+    uses = Counter(p.name for part in parts for p in part.parameters)
+    labels = [_label(part) for part in parts]
+    total, so_far, apart = Counter(labels), Counter[str](), []
+    for part, label in zip(parts, labels, strict=True):
+        so_far[label] += 1
+        prefix = f"{label}_{so_far[label]}." if total[label] > 1 else f"{label}."
+        for p in part.parameters:
+            apart.append(replace(p, name=prefix + p.name) if uses[p.name] > 1 else p)
+    return tuple(apart)
+
+
+def _label(kernel: Kernel) -> str:
+    """What a kernel is called in names of parameters: squared_exponential for SquaredExponential."""
+    kind = type(kernel.kernel if isinstance(kernel, OnColumns) else kernel)
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind.__name__).lower()

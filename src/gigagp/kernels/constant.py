@@ -3,14 +3,16 @@
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.kernels.base import Kernel, parameter, place
+from gigagp.kernels.base import Kernel, place
+from gigagp.kernels.parameters import VARIANCE, Bounds, parameter
 
 
 class Constant(Kernel):
     """k = value: an unknown offset when added, an amplitude when multiplied."""
 
-    def __init__(self, value: float = 1.0, *, bounds: tuple[float, float] = (1e-5, 1e5)) -> None:
-        self.parameters = (parameter("value", value, bounds),)
+    def __init__(self, value: float | None = None, *, bounds: Bounds | None = None, units: str | None = None) -> None:
+        own = self._select(None, units)
+        self.parameters = (parameter("value", value, bounds, quantity=VARIANCE, data_units=own),)
 
     def gram(self, theta: Array, X: Array, out: Array | None = None) -> Array:
         return self.cross(theta, X, X, out)
@@ -24,6 +26,9 @@ class Constant(Kernel):
     def metric(self, theta: Array) -> Array | None:
         """Zero: it does not depend on distances; the kernel with which it is composed determines the metric."""
         return np.zeros(1)
+
+    def sees(self, n_features: int) -> Array:
+        return np.full(n_features, False)
 
     def pullback(self, theta: Array, X: Array, W: Array, K: Array) -> Array:
         p = len(X)

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.kernels.base import Kernel, parameter, place
+from gigagp.kernels.base import Kernel, place
+from gigagp.kernels.inputs import Column
+from gigagp.kernels.parameters import SLOPE, Bounds, parameter
 from gigagp.linalg.gemm import multiply
 
 
@@ -14,12 +16,20 @@ class Linear(Kernel):
 
     def __init__(
         self,
-        variance: float | Sequence[float] = 1.0,
+        variance: float | Sequence[float] | None = None,
         *,
         ard: bool = True,
-        variance_bounds: tuple[float, float] = (1e-6, 1e4),
+        variance_bounds: Bounds | None = None,
+        columns: Column | Sequence[Column] | None = None,
+        units: str | None = None,
     ) -> None:
-        self.parameters = (parameter("variance", variance, variance_bounds, per_feature=ard),)
+        own = self._select(columns, units)
+        self.parameters = (
+            parameter(
+                "variance", variance, variance_bounds, per_feature=ard, quantity=SLOPE, default_bounds=(1e-6, 1e4),
+                data_units=own,
+            ),
+        )  # fmt: skip
 
     def gram(self, theta: Array, X: Array, out: Array | None = None) -> Array:
         return self.cross(theta, X, X, out)

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.kernels.base import Kernel, parameter
+from gigagp.kernels.base import Kernel
+from gigagp.kernels.inputs import Column
+from gigagp.kernels.parameters import NUMBER, PERIOD, VARIANCE, Bounds, parameter
 from gigagp.linalg import stationary as passes
 from gigagp.linalg.compiled import compiled
 
@@ -28,24 +30,36 @@ class Periodic(Kernel):
     """k = variance * exp(-2 sum_d sin^2(pi (x_d - z_d) / period_d) / lengthscale_d^2).
 
     A column is wound onto a circle, (cos phi, sin phi) with phi = 2 pi x / period; there the kernel is a
-    squared exponential, and its passes serve.
+    squared exponential, and its passes serve. The length-scale is a pure number; the period is in the units of the
+    column.
     """
 
     def __init__(
         self,
-        variance: float = 1.0,
-        lengthscale: float | Sequence[float] = 1.0,
-        period: float | Sequence[float] = 1.0,
+        variance: float | None = None,
+        lengthscale: float | Sequence[float] | None = None,
+        period: float | Sequence[float] | None = None,
         *,
-        variance_bounds: tuple[float, float] = (1e-4, 1e4),
-        lengthscale_bounds: tuple[float, float] = (1e-2, 1e2),
-        period_bounds: tuple[float, float] = (1e-2, 1e2),
+        variance_bounds: Bounds | None = None,
+        lengthscale_bounds: Bounds | None = None,
+        period_bounds: Bounds | None = None,
+        columns: Column | Sequence[Column] | None = None,
+        units: str | None = None,
     ) -> None:
+        own = self._select(columns, units)
         self.parameters = (
-            parameter("variance", variance, variance_bounds),
-            parameter("lengthscale", lengthscale, lengthscale_bounds, per_feature=True),
-            parameter("period", period, period_bounds, per_feature=True),
-        )
+            parameter(
+                "variance", variance, variance_bounds, quantity=VARIANCE, default_bounds=(1e-4, 1e4), data_units=own
+            ),
+            parameter(
+                "lengthscale", lengthscale, lengthscale_bounds, per_feature=True, quantity=NUMBER,
+                default_bounds=(1e-2, 1e2),
+            ),
+            parameter(
+                "period", period, period_bounds, per_feature=True, quantity=PERIOD, default_bounds=(1e-2, 1e2),
+                data_units=own,
+            ),
+        )  # fmt: skip
 
     def _wound(self, theta: Array, X: Array) -> tuple[Array, Array, Array]:
         """Points on their circles scaled by 1 / lengthscale (2D, p), unscaled, and the phases (D, p)."""

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from gigagp.kernels.base import parameter
+from gigagp.kernels.inputs import Column
+from gigagp.kernels.parameters import NUMBER, Bounds, parameter
 from gigagp.kernels.stationary import Stationary
 from gigagp.linalg.stationary import RATIONAL_QUADRATIC
 
@@ -14,16 +15,20 @@ class RationalQuadratic(Stationary):
 
     def __init__(
         self,
-        variance: float = 1.0,
-        lengthscale: float | Sequence[float] = 1.0,
-        alpha: float = 1.0,
+        variance: float | None = None,
+        lengthscale: float | Sequence[float] | None = None,
+        alpha: float | None = None,
         *,
         ard: bool = True,
-        variance_bounds: tuple[float, float] = (1e-4, 1e4),
-        lengthscale_bounds: tuple[float, float] = (1e-3, 1e3),
-        alpha_bounds: tuple[float, float] = (1e-2, 1e3),
+        variance_bounds: Bounds | None = None,
+        lengthscale_bounds: Bounds | None = None,
+        alpha_bounds: Bounds | None = None,
+        columns: Column | Sequence[Column] | None = None,
+        units: str | None = None,
     ) -> None:
         super().__init__(
-            variance, lengthscale, ard=ard, variance_bounds=variance_bounds, lengthscale_bounds=lengthscale_bounds
-        )
-        self.parameters = (*self.parameters, parameter("alpha", alpha, alpha_bounds))
+            variance, lengthscale, ard=ard, variance_bounds=variance_bounds, lengthscale_bounds=lengthscale_bounds,
+            columns=columns, units=units,
+        )  # fmt: skip
+        shape = parameter("alpha", alpha, alpha_bounds, quantity=NUMBER, default_bounds=(1e-2, 1e3))
+        self.parameters = (*self.parameters, shape)

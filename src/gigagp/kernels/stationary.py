@@ -7,29 +7,42 @@ from collections.abc import Sequence
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.kernels.base import Kernel, parameter
+from gigagp.kernels.base import Kernel
+from gigagp.kernels.inputs import Column
+from gigagp.kernels.parameters import LENGTH, VARIANCE, Bounds, parameter
 from gigagp.linalg import stationary as passes
 from gigagp.linalg.leaf import Profile
 
 
 class Stationary(Kernel):
-    """k(x, z) = variance * f(r^2), r^2 = sum_d (x_d - z_d)^2 / lengthscale_d^2."""
+    """k(x, z) = variance * f(r^2), r^2 = sum_d (x_d - z_d)^2 / lengthscale_d^2, d over `columns`.
+
+    The default of variance and length-scales is 1, with bounds (1e-4, 1e4) and (1e-3, 1e3), in standardised units.
+    """
 
     kind: int
 
     def __init__(
         self,
-        variance: float = 1.0,
-        lengthscale: float | Sequence[float] = 1.0,
+        variance: float | None = None,
+        lengthscale: float | Sequence[float] | None = None,
         *,
         ard: bool = True,
-        variance_bounds: tuple[float, float] = (1e-4, 1e4),
-        lengthscale_bounds: tuple[float, float] = (1e-3, 1e3),
+        variance_bounds: Bounds | None = None,
+        lengthscale_bounds: Bounds | None = None,
+        columns: Column | Sequence[Column] | None = None,
+        units: str | None = None,
     ) -> None:
+        own = self._select(columns, units)
         self.parameters = (
-            parameter("variance", variance, variance_bounds),
-            parameter("lengthscale", lengthscale, lengthscale_bounds, per_feature=ard),
-        )
+            parameter(
+                "variance", variance, variance_bounds, quantity=VARIANCE, default_bounds=(1e-4, 1e4), data_units=own
+            ),
+            parameter(
+                "lengthscale", lengthscale, lengthscale_bounds, per_feature=ard, quantity=LENGTH,
+                default_bounds=(1e-3, 1e3), data_units=own,
+            ),
+        )  # fmt: skip
 
     def profile(self, theta: Array, n_features: int) -> Profile | None:
         """The compiled leaf works from the profile alone, so a subclass with passes of its own must not have one."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gigagp import expert
+from gigagp import expert, sparse
 from gigagp.arrays import Array
 from gigagp.combine import Rule
 from gigagp.data.row_lists import RowLists
@@ -32,6 +32,7 @@ class Committee:
     router: Router
     communication: Array | None = None  # storage rows of the communication expert (GRBCM)
     student: bool = False  # whether each expert has its own scale
+    inducing: int | None = None  # inducing points of each expert; None for exact experts
     cache: FactorCache = field(default_factory=FactorCache)
 
     @property
@@ -66,7 +67,10 @@ class Committee:
     ) -> expert.Factor:
         """The Cholesky factor of any rows of the store."""
         X, y = self.store.gather(rows)
-        return expert.factor(self.kernel, self.theta, X, y, work, leaf, keep, self.store.noise_of(rows))
+        row_noise = self.store.noise_of(rows)
+        if self.inducing is not None:
+            return sparse.factor(self.kernel, self.theta, X, y, self.inducing, work, leaf, row_noise)
+        return expert.factor(self.kernel, self.theta, X, y, work, leaf, keep, row_noise)
 
 
 def mean_scale(log_scales: Array, closeness: Array) -> Array:

@@ -45,14 +45,14 @@ class FactorCache:
 
     def put(self, leaf: int, factor: Factor) -> None:
         """Keep a factor that lives in memory of its own, if there is room or if older factors can make room."""
-        size = size_of(factor)
+        size = factor.nbytes
         with self._lock:
             if leaf in self._factors or not self._evictable(size):
                 return
             while self._bytes + size > self.budget:
                 oldest, dropped = self._factors.popitem(last=False)
                 del self._used_in[oldest]
-                self._bytes -= size_of(dropped)
+                self._bytes -= dropped.nbytes
             self._factors[leaf], self._used_in[leaf] = factor, self._call
             self._bytes += size
 
@@ -62,7 +62,7 @@ class FactorCache:
         for leaf, factor in self._factors.items():
             if free >= size or self._used_in[leaf] == self._call:
                 break
-            free += size_of(factor)
+            free += factor.nbytes
         return free >= size
 
     def __len__(self) -> int:
@@ -70,7 +70,3 @@ class FactorCache:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FactorCache, (self.budget,)  # a pickled model begins with an empty cache
-
-
-def size_of(factor: Factor) -> int:
-    return int(factor.U.nbytes + factor.D.nbytes + factor.X.nbytes + factor.alpha.nbytes)

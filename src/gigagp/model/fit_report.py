@@ -11,6 +11,7 @@ from gigagp.arrays import Array
 from gigagp.markup import Html, notebook, table, tag
 from gigagp.model.calibration import Calibration
 from gigagp.model.fit_warnings import FitWarning
+from gigagp.model.units import Units
 
 _SHOWN = 5  # warnings in a notebook
 
@@ -57,10 +58,12 @@ class FitReport:
     jittered_experts: int
     warnings: tuple[FitWarning, ...] = ()
     dropped: int = 0  # rows with missing values, which were not used
+    copies: int = 0  # rows that were not used because they are exact copies of others
     choices: tuple[Candidate, ...] = ()  # the candidates of every choice that the user left open
     calibration: Calibration = field(default_factory=Calibration.none)  # the distribution of errors
     outliers: tuple[int, ...] = ()  # rows of the data, from 0, that look like outliers; of many, the most unusual
     outlier_count: int = 0  # how many there are in all, among the rows that were held out
+    units: Units | None = None  # of the user's columns; None: parameters are shown in standardised units
 
     @property
     def iterations(self) -> int:
@@ -116,12 +119,13 @@ class FitReport:
         spent = [f"{name} {value:.2f}" for name, value in self.seconds.items()]
         spent += [f"{self.choosing:.0%} of them to choose"] if self.choosing else []
         lines += wrapped("seconds: ", ", ".join(spent))
-        values = ", ".join(f"{n}={v:.3g}" for n, v in zip(self.names, np.exp(self.theta), strict=True))
-        lines.append(f"  theta: {values}")
+        lines += wrapped("parameters: ", self._parameters())
         jitter = f"{self.jitter:.1g} in {self.jittered_experts} experts" if self.jitter else "none"
         lines.append(f"  jitter: {jitter}; {'converged' if self.converged else 'not converged'}: {self.message}")
         if self.dropped:
             lines.append(f"  dropped: {self.dropped:,} rows with missing values")
+        if self.copies:
+            lines.append(f"  copies: {self.copies:,} rows are exact copies of others, and were counted once")
         for what in dict.fromkeys(c.what for c in self.choices):
             scores = (
                 f"{c.name} {c.score:.4f}{' (chosen)' if c.chosen else ''}" for c in self.choices if c.what == what
@@ -131,8 +135,15 @@ class FitReport:
             lines += wrapped("calibration: ", str(self.calibration))
         if self.outlying_rows:
             lines += wrapped("", self.outlying_rows)
-        lines += [f"  warning: {w}" for w in self.warnings]
+        lines += [f"  warning: {w.sentence(self.units)}" for w in self.warnings]
         return "\n".join(lines)
+
+    def _parameters(self) -> str:
+        """Names and values of all parameters: in the user's units if these are known, otherwise standardised."""
+        named = list(zip(self.names, np.exp(self.theta).tolist(), strict=True))
+        if self.units is None:
+            return ", ".join(f"{name} = {value:.3g}" for name, value in named)
+        return ", ".join(f"{self.units.named(name)} = {self.units.in_units(name, value)}" for name, value in named)
 
     def _repr_html_(self) -> str:
         return notebook(
@@ -142,7 +153,10 @@ class FitReport:
             self.choices_html(),
             tag("p", f"{'Converged' if self.converged else 'Not converged'}: {self.message}"),
             tag("p", f"{self.outlying_rows[0].upper()}{self.outlying_rows[1:]}") if self.outlying_rows else "",
-            *(tag("p", tag("strong", "Warning"), f": {warning}") for warning in self.warnings[:_SHOWN]),
+            *(
+                tag("p", tag("strong", "Warning"), f": {warning.sentence(self.units)}")
+                for warning in self.warnings[:_SHOWN]
+            ),
             tag("p", f"and {more} more in .warnings") if (more := len(self.warnings) - _SHOWN) > 0 else "",
         )
 

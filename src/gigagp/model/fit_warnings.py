@@ -64,8 +64,10 @@ class ParameterAtBound(FitWarning):
 
     def observation(self, units: Units | None = None) -> str:
         """Which parameter ended at which of its bounds."""
-        name = self.parameter if units is None else units.named(self.parameter)
-        return f"{name} ended at its {self.side} bound {self.bound:.3g}"
+        if units is None:
+            return f"{self.parameter} ended at its {self.side} bound {self.bound:.3g}"
+        bound = units.in_units(self.parameter, self.bound)
+        return f"{units.named(self.parameter)} ended at its {self.side} bound {bound}"
 
     def advice(self, units: Units | None = None) -> str:
         """What the value says about the data."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gigagp import expert
+from gigagp import expert, sparse
 from gigagp.arrays import Array
 from gigagp.combine import CombinationRule, Opinion, Rule
 from gigagp.data.store import ExpertStore
@@ -48,9 +48,13 @@ class _PredictHeldOut:
         rows = c.experts.rows(task.leaf)
         X, y = c.store.gather(rows)
         Z, _ = c.store.gather(task.rows)
-        mean, variance, scale = expert.held_out(
-            c.kernel, c.theta, X, y, Z, position, work, task.leaf, c.store.noise_of(rows)
-        )
+        row_noise = c.store.noise_of(rows)
+        if c.inducing is not None:
+            mean, variance, scale = sparse.held_out(
+                c.kernel, c.theta, X, y, Z, position, c.inducing, work, task.leaf, row_noise
+            )
+        else:
+            mean, variance, scale = expert.held_out(c.kernel, c.theta, X, y, Z, position, work, task.leaf, row_noise)
         return mean.astype(float), variance.astype(float), scale if c.student else np.ones(len(scale))
 
 

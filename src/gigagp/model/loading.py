@@ -28,13 +28,13 @@ from gigagp.data.sources.encoding import Encoding
 from gigagp.data.store import DTYPES, ExpertStore, read_rows
 from gigagp.errors import InvalidInput
 from gigagp.kernels import Kernel
-from gigagp.model.calibration import Calibration, Setting
+from gigagp.model.calibration_format import floats, read_calibration
 from gigagp.model.class_format import read_classes
 from gigagp.model.committee import Committee
-from gigagp.model.distribution import Shape
 from gigagp.model.factor_cache import FactorCache
 from gigagp.model.fit_report import Candidate, FitReport, Stage
 from gigagp.model.fit_warnings import WARNINGS, FitWarning
+from gigagp.model.input_noise import InputNoise
 from gigagp.model.mixture import Member, Mixture
 from gigagp.model.model import CommitteeDefaults, Model
 from gigagp.model.model_format import (
@@ -120,6 +120,7 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
             committee=Committee(
                 kernel, theta, store, experts, _tree(files, manifest, leaves), router,
                 _communication(files, manifest, rows), field(manifest, "student", bool),
+                None if manifest.get("inducing") is None else count(manifest, "inducing", 1),
                 FactorCache(memory.budget(settings.get("memory")) // 4),
             ),
             neighbourhood=near,
@@ -133,6 +134,8 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
             feature_names=None if names is None else tuple(names),
             target_name=_target_name(manifest),
             defaults=_defaults(field(manifest, "auto", dict)),
+            input_noise=None if "input_noise" not in manifest
+            else _input_noise(field(manifest, "input_noise", dict), files, store, registry),
             classes=read_classes(manifest.get("classes"), store.y),
         ), settings  # fmt: skip
 
@@ -152,8 +155,7 @@ def _kernel(manifest: dict[str, Any], columns: int, registry: Registry) -> Kerne
     kernel = from_plain(manifest.get("kernel"), registry)
     if not isinstance(kernel, Kernel):
         raise ValueError("it does not describe a valid kernel")
-    sizes = {len(p.values) for p in kernel.parameters if p.per_feature}
-    require(sizes <= {columns}, "its kernel does not fit its number of columns")
+    require(kernel.fits(columns), "its kernel does not fit its number of columns")
     return kernel
 
 
@@ -208,40 +210,19 @@ def _mixture(
     errors = files.read("held_out_errors", (len(content), rows), "float64")
     members = []
     for each, own in zip(content, errors, strict=True):
-        kernel, theta, weight = _kernel(each, columns, registry), _floats(each, "theta"), number(each, "weight")
+        kernel, theta, weight = _kernel(each, columns, registry), floats(each, "theta"), number(each, "weight")
         require(len(theta) == len(kernel.theta) + 1 and 0 < weight <= 1, "a member of its mixture is not valid")
         members.append(Member(kernel, theta, weight, np.array(own)))
     return Mixture(tuple(members), store, FactorCache(memory.budget(settings.get("memory")) // 4))
 
 
-def _floats(content: dict[str, Any], name: str) -> Array:
-    values = field(content, name, list)
-    require(bool(values) and all(isinstance(v, float | int) for v in values), f"its {name} are not numbers")
-    array = np.array(values, float)
-    require(bool(np.isfinite(array).all()), f"its {name} are not finite")
-    return array
-
-
-def _calibration(content: dict[str, Any]) -> Calibration:
-    coefficients, weights, widths = (_floats(content, name) for name in ("coefficients", "weights", "widths"))
-    floor = number(content, "floor")
-    require(
-        len(coefficients) == len(Calibration.none().coefficients), "its calibration has a wrong number of coefficients"
-    )
-    require(len(weights) == len(widths) and 0 <= floor < np.inf, "its calibration is not valid")
-    require(bool((weights > 0).all() and (widths > 0).all()), "its calibration is not valid")
-    values = content.get("setting")
-    setting = None
-    if values is not None:
-        require(isinstance(values, list) and len(values) in (3, 4), "its calibration is not valid")
-        noise, prior, target, *row_noise = values
-        for value in (noise, target, 1.0 if prior is None else prior, *row_noise):
-            require(isinstance(value, float | int) and 0 < value < np.inf, "its calibration is not valid")
-        prior = None if prior is None else float(prior)
-        setting = Setting(float(noise), prior, float(target), float(row_noise[0]) if row_noise else None)
-    rows = count(content, "rows")
-    require((rows == 0) == (setting is None), "its calibration is not valid")
-    return Calibration(coefficients, floor, Shape(weights, widths), setting, rows, number(content, "score"))
+def _input_noise(content: dict[str, Any], files: ArrayFiles, store: ExpertStore, registry: Registry) -> InputNoise:
+    shape, dtype = (count(content, "points", 1), store.X.shape[1]), store.X.dtype
+    kernel, (rho, mean, scale) = _kernel(content, shape[1], registry), floats(content, "numbers")
+    require(kernel.metric(kernel.theta) is not None and rho >= 0 and scale > 0, "its noise model is not valid")
+    theta = files.read("noise_theta", (len(kernel.theta) + 1,), "float64")
+    u, weights = (files.read(f"noise_{n}", s, "float64") for n, s in (("points", shape), ("weights", shape[:1])))
+    return InputNoise(kernel, theta, u.astype(dtype), weights.astype(dtype), Scaling(mean[None], scale[None]), rho)
 
 
 def _theta(files: ArrayFiles, kernel: Kernel) -> Array:
@@ -356,7 +337,8 @@ def _report(
         dropped=count(content, "dropped"),
         outliers=tuple(_counts(content.get("outliers", []))),  # models of earlier versions have none
         outlier_count=count(content, "outlier_count") if "outlier_count" in content else 0,
-        calibration=_calibration(field(content, "calibration", dict)),
+        copies=count(content, "copies") if "copies" in content else 0,
+        calibration=read_calibration(field(content, "calibration", dict)),
         choices=tuple(_plain(Candidate, each) for each in field(content, "choices", list)),
     )
 

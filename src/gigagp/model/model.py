@@ -15,6 +15,7 @@ from gigagp.kernels import Kernel
 from gigagp.model.class_model import ClassModel
 from gigagp.model.committee import Committee
 from gigagp.model.fit_report import FitReport
+from gigagp.model.input_noise import InputNoise
 from gigagp.model.mixture import Mixture
 from gigagp.model.neighbourhood import Neighbourhood
 from gigagp.model.units import Units
@@ -52,6 +53,7 @@ class Model:
     encoding: Encoding | None = None  # how columns of a table or file become numbers; None for arrays
     feature_names: tuple[str, ...] | None = None
     target_name: str | None = None
+    input_noise: InputNoise | None = None  # None where the noise does not depend on the inputs
     classes: ClassModel | None = None  # where targets are the numbers of classes
 
     @property
@@ -83,11 +85,15 @@ class Model:
     @property
     def units(self) -> Units:
         """Names of columns and target, and their scales."""
-        return Units(
-            columns=self.feature_names or tuple(f"x{d}" for d in range(self.columns)),
+        features = self.encoding.features if self.encoding is not None else ()
+        kinds = [feature.kind for feature in features for _ in feature.names] or ["number"] * self.columns
+        return Units.of(
+            names=self.feature_names or tuple(f"x{d}" for d in range(self.columns)),
             target=self.target_name or "y",
-            widths=tuple(self.inputs.scale.tolist()),
+            kinds=kinds,
+            scales=self.inputs.scale,
             height=float(self.target.scale[0]),
+            kernel=self.committee.kernel,
         )
 
     @property

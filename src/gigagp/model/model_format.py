@@ -22,7 +22,7 @@ MANIFEST = "manifest.json"
 ARRAYS = (
     "X", "y", "cells_starts", "cells_rows", "experts_starts", "experts_rows", "outside", "tree", "centres", "lows",
     "highs", "block_lows", "block_highs", "metric", "communication", "theta", "inputs", "target", "evidence_trace",
-    "theta_trace", "held_out_errors", ROW_NOISE,
+    "theta_trace", "held_out_errors", ROW_NOISE, "noise_points", "noise_weights", "noise_theta",
 )  # fmt: skip
 BLOCK_SIDES = (
     "block_lows",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import reprlib
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -144,9 +145,7 @@ def _plain(value: object, own: set[type], depth: int) -> Any:
     described: dict[str, Any] = {"class": type(value).__name__, "arguments": _arguments(value, own, depth)}
     # Where kernels are composed of others, these have the parameters.
     if isinstance(value, Kernel) and not any(isinstance(attribute, Kernel) for attribute in vars(value).values()):
-        described["parameters"] = [
-            {"name": p.name, "values": list(p.values), "bounds": list(p.bounds)} for p in value.parameters
-        ]
+        described["parameters"] = [_plain_parameter(p) for p in value.parameters]
     return described
 
 
@@ -174,13 +173,36 @@ def _with_parameters(kernel: object, plain: object) -> Kernel:
     return kernel.with_parameters(tuple(_parameter(p, each) for p, each in zip(kernel.parameters, plain, strict=True)))
 
 
+def _plain_parameter(parameter: Parameter) -> dict[str, Any]:
+    """Values and bounds of a parameter; bounds of each value and units only where they are not the usual ones."""
+    plain = {"name": parameter.name, "values": list(parameter.values), "bounds": list(parameter.bounds)}
+    if parameter.limits:
+        plain["limits"] = [list(bounds) for bounds in parameter.limits]
+    if any(parameter.in_data_units):
+        plain["in_data_units"] = list(parameter.in_data_units)
+    return plain
+
+
 def _parameter(parameter: Parameter, plain: object) -> Parameter:
-    if not isinstance(plain, dict) or set(plain) != {"name", "values", "bounds"} or plain["name"] != parameter.name:
+    known = {"name", "values", "bounds"}
+    if not isinstance(plain, dict) or not known <= set(plain) <= known | {"limits", "in_data_units"}:
         raise ValueError(f"{reprlib.repr(plain)} is not the parameter {parameter.name}")
-    values, bounds = _numbers(plain["values"]), _numbers(plain["bounds"])
-    if not (parameter.per_feature or len(values) == len(parameter.values)) or len(bounds) != 2:
-        raise ValueError(f"{parameter.name} has {len(values)} values and {len(bounds)} bounds")
-    return Parameter(parameter.name, values, (bounds[0], bounds[1]), parameter.per_feature)
+    values, bounds, limits = _numbers(plain["values"]), _pair(plain["bounds"]), plain.get("limits", [])
+    units = plain.get("in_data_units", [False, False])
+    right_units = isinstance(units, list) and len(units) == 2 and all(isinstance(each, bool) for each in units)
+    if plain["name"] != parameter.name or not isinstance(limits, list) or not right_units:
+        raise ValueError(f"{reprlib.repr(plain)} is not the parameter {parameter.name}")
+    if not (parameter.per_feature or len(values) == len(parameter.values)):
+        raise ValueError(f"{parameter.name} has {len(values)} values")
+    each_bounds = tuple(_pair(each) for each in limits)
+    return replace(parameter, values=values, bounds=bounds, limits=each_bounds, in_data_units=(units[0], units[1]))
+
+
+def _pair(plain: object) -> tuple[float, float]:
+    numbers = _numbers(plain)
+    if len(numbers) != 2:
+        raise ValueError(f"{reprlib.repr(plain)} are not two bounds")
+    return numbers[0], numbers[1]
 
 
 def _numbers(plain: object) -> tuple[float, ...]:

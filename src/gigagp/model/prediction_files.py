@@ -1,4 +1,4 @@
-"""Writes the predictions of files of any size to one Parquet file, with bounded memory; a call can be resumed."""
+"""Writes the predictions of files of any size to one Parquet or CSV file, in bounded memory; a call can be resumed."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ import pyarrow as pa
 
 from gigagp.arrays import Array
 from gigagp.data import folders
-from gigagp.data.parts import ROW_GROUP, Parts
+from gigagp.data.parts import CSV, ROW_GROUP, Parts
 from gigagp.data.sources import Rows
 from gigagp.errors import InvalidInput, InvalidParameter
 from gigagp.model.fingerprint import fingerprint
 from gigagp.progress import Counter, Listener, silent
 
-ENDINGS = (".parquet", ".pq")
+ENDINGS = (".parquet", ".pq", CSV)
 _GROUP_BYTES = 1 << 27  # bytes of the largest row group; where kept columns are wide it has fewer rows
 _SAMPLE_ROWS = 1024  # rows from which the size of kept columns is estimated
 
@@ -152,7 +152,7 @@ def _path(output: str | os.PathLike[str]) -> Path:
     if not isinstance(name, str) or not name or "\0" in name or "://" in name:
         raise InvalidParameter(f"output must be a path on this machine; got {output!r}")
     if not name.lower().endswith(ENDINGS):
-        raise InvalidParameter(f"output is written as Parquet, and must end in {' or '.join(ENDINGS)}; got {name}")
+        raise InvalidParameter(f"output is written as Parquet or CSV, and must end in {', '.join(ENDINGS)}; got {name}")
     return Path(os.path.realpath(os.path.expanduser(name)))
 
 

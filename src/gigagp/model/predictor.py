@@ -110,7 +110,8 @@ class Predictor:
     def latent_prediction(self, Z: Array, engine: Engine, with_variance: bool = True) -> LatentPrediction:
         """Mean and variance of f at scaled queries, in the model's units."""
         if self.neighbourhood is not None:
-            return neighbourhood.predict(self.neighbourhood, Z, engine, with_variance)
+            prediction = neighbourhood.predict(self.neighbourhood, Z, engine, with_variance)
+            return self.with_noise(prediction, Z) if with_variance else prediction
         if self.mixture is not None:
             return mixture.predict(self.mixture, Z, engine, with_variance)
         experts = self.model.committee
@@ -123,7 +124,14 @@ class Predictor:
         if self.rule.target == "y":  # negative where a product over y falls below the noise
             variance = variance - experts.noise
         misfit = np.ones(len(Z)) if combined.scale is None else np.sqrt(combined.scale)
-        return LatentPrediction(combined.mean, variance, misfit)
+        return self.with_noise(LatentPrediction(combined.mean, variance, misfit), Z)
+
+    def with_noise(self, prediction: LatentPrediction, Z: Array) -> LatentPrediction:
+        """The prediction with the noise at its queries, where that depends on the inputs."""
+        input_noise = self.model.input_noise
+        if input_noise is None:
+            return prediction
+        return replace(prediction, noise=self.model.committee.noise * input_noise.factors(Z))
 
     def in_units(self, prediction: LatentPrediction, latent: bool = False) -> tuple[Array, Array | None]:
         """Mean and standard deviation of y, or with `latent` of f, in the user's units.
@@ -178,4 +186,8 @@ class Predictor:
             yield from (member.theta, member.errors)
         if c.store.row_noise is not None:
             yield c.store.row_noise
+        if self.model.input_noise is not None:
+            noise = self.model.input_noise
+            yield described((noise.kernel, noise.rho))
+            yield from (noise.theta, noise.points, noise.weights, noise.target.centre, noise.target.scale)
         c.store.release()

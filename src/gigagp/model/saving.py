@@ -20,9 +20,10 @@ from gigagp.data.array_files import write_array, write_lists
 from gigagp.data.store import write_rows
 from gigagp.engines import Engine, SerialEngine, is_client
 from gigagp.errors import InvalidInput, InvalidParameter
-from gigagp.model.calibration import Calibration, Setting
+from gigagp.model.calibration_format import describe_calibration
 from gigagp.model.class_format import describe_classes
 from gigagp.model.fit_warnings import FitWarning
+from gigagp.model.input_noise import InputNoise
 from gigagp.model.loading import read_model
 from gigagp.model.mixture import Mixture
 from gigagp.model.model import Model
@@ -113,10 +114,12 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
         "levels": [len(level) for level in c.tree.levels],
         "local": bool(model.local),
         "student": bool(c.student),
+        **({} if c.inducing is None else {"inducing": int(c.inducing)}),
         "auto": {"rule": model.defaults.rule, "nearest": model.defaults.experts_per_query or 0},
         "experts": _kind_of_experts(model),
         "neighbourhood": _describe_neighbourhood(model.neighbourhood),
         "mixture": _describe_mixture(model.mixture),
+        **({} if model.input_noise is None else {"input_noise": _describe_input_noise(model.input_noise)}),
         "classes": describe_classes(model.classes),
         "communication": 0 if c.communication is None else len(c.communication),
         "kernel": to_plain("kernel", c.kernel),
@@ -133,7 +136,8 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
             "dropped": int(report.dropped),
             "outliers": list(report.outliers),
             "outlier_count": int(report.outlier_count),
-            "calibration": _describe_calibration(report.calibration),
+            "copies": int(report.copies),
+            "calibration": describe_calibration(report.calibration),
             "choices": [{**asdict(choice), "score": to_number(choice.score)} for choice in report.choices],
         },
     }
@@ -142,24 +146,6 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
 def describe_warning(warning: FitWarning) -> dict[str, Any]:
     values = {name: to_number(value) for name, value in vars(warning).items()}
     return {"kind": type(warning).__name__, **values}
-
-
-def _describe_calibration(calibration: Calibration) -> dict[str, Any]:
-    setting = calibration.setting
-    return {
-        "rows": int(calibration.rows),
-        "score": to_number(calibration.score),
-        "floor": to_number(calibration.floor),
-        "coefficients": calibration.coefficients.tolist(),
-        "weights": calibration.shape.weights.tolist(),
-        "widths": calibration.shape.widths.tolist(),
-        "setting": None if setting is None else _describe_setting(setting),
-    }
-
-
-def _describe_setting(setting: Setting) -> list[float | None]:
-    values = [setting.noise, setting.prior, setting.target]
-    return values if setting.row_noise is None else [*values, setting.row_noise]
 
 
 def _describe_neighbourhood(model: Neighbourhood | None) -> dict[str, Any] | None:
@@ -175,6 +161,15 @@ def _describe_mixture(model: Mixture | None) -> list[dict[str, Any]] | None:
         {"kernel": to_plain("kernel", each.kernel), "theta": each.theta.tolist(), "weight": float(each.weight)}
         for each in model.members
     ]
+
+
+def _describe_input_noise(noise: InputNoise) -> dict[str, Any]:
+    """The numbers that are not in arrays."""
+    return {
+        "kernel": to_plain("kernel", noise.kernel),
+        "points": len(noise.points),
+        "numbers": [float(noise.rho), float(noise.target.centre[0]), float(noise.target.scale[0])],
+    }
 
 
 def _setting(name: str, value: Any) -> Any:
@@ -221,6 +216,9 @@ def _write_arrays(folder: Path, model: Model) -> dict[str, Any]:
     }
     if model.mixture is not None:
         numbers["held_out_errors"] = np.stack([member.errors for member in model.mixture.members])
+    if model.input_noise is not None:
+        noise = model.input_noise
+        numbers |= {"noise_points": noise.points, "noise_weights": noise.weights, "noise_theta": noise.theta}
     for name, array in numbers.items():
         files |= write_array(folder, name, np.asarray(array, float))
     return files

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gigagp.kernels import Kernel, Linear, Periodic, Product, Sum
-from gigagp.kernels.stationary import Stationary
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.data.sources.times import UNITS, date_text, is_date
+from gigagp.kernels import Kernel, OnColumns, Parameter, Product, Sum
+from gigagp.kernels.inputs import InputColumns
+from gigagp.kernels.parameters import LENGTH, NUMBER, PERIOD, SLOPE, VARIANCE
+
+_COLUMNS_OF_PARAMETER = re.compile(r"(?<=[a-z])\[(\d+(?:,\d+)*)\]")
+_STANDARDISED = "standardised"
 
 
 @dataclass(frozen=True)
@@ -19,6 +28,14 @@ class Quantity:
 
 
 @dataclass(frozen=True)
+class Unit:
+    """The unit in which a parameter is reported, and the factor that brings its standardised value there."""
+
+    name: str
+    factor: float = 1.0
+
+
+@dataclass(frozen=True)
 class Units:
     """Names of columns and target, and the size of one standardised unit of each."""
 
@@ -26,43 +43,97 @@ class Units:
     target: str
     widths: tuple[float, ...]
     height: float
+    kernel: Kernel | None = None  # whose parameters are to be reported
+    kinds: tuple[str, ...] = ()  # of the columns, as in `Feature`; (): all are numbers
+
+    @classmethod
+    def of(
+        cls, names: Sequence[str], target: str, kinds: Sequence[str], scales: Array, height: float, kernel: Kernel
+    ) -> Units:
+        """scales : size of one standardised unit of each column, as the model reads it."""
+        sizes = [UNITS[kind][1] if kind in UNITS else 1.0 for kind in kinds]
+        widths = tuple((scales / np.array(sizes)).tolist())
+        return cls(tuple(names), target, widths, height, kernel, tuple(kinds))
+
+    def kind(self, column: int) -> str:
+        """What the numbers of a column mean."""
+        return self.kinds[column] if self.kinds else "number"
+
+    def text(self, column: int, value: float, span: float = 0.0) -> str:
+        """A value of a column as the user writes it: dates as dates.
+
+        span : range of the values that are shown together
+        """
+        kind = self.kind(column)
+        return date_text(kind, value, span) if is_date(kind) else f"{value:.4g}"
+
+    def length(self, column: int) -> str:
+        """The unit of lengths along a column."""
+        return UNITS[self.kind(column)][0] if self.kind(column) in UNITS else self.columns[column]
 
     def named(self, text: str) -> str:
         """The text with names of columns instead of their numbers: lengthscale[joint7], not lengthscale[7]."""
-        return re.sub(r"(?<=[a-z])\[(\d+)\]", lambda match: f"[{self.columns[int(match[1])]}]", text)
+
+        def names(match: re.Match[str]) -> str:
+            return f"[{', '.join(self.columns[int(number)] for number in match[1].split(','))}]"
+
+        return _COLUMNS_OF_PARAMETER.sub(names, text)
+
+    def description(self, kernel: Kernel) -> str:
+        """The kernel without its values, such as Periodic(year) + Matern32(lon, lat)."""
+        if isinstance(kernel, Sum | Product):
+            parts = [self.description(part) for part in (kernel.left, kernel.right)]
+            if isinstance(kernel, Product):
+                parts = [f"({part})" if " + " in part else part for part in parts]
+            return f" {kernel.sign} ".join(parts)
+        if isinstance(kernel, OnColumns):
+            columns = ", ".join(self.columns[place] for place in kernel.places)
+            return f"{type(kernel.kernel).__name__}({columns})"
+        return type(kernel).__name__
 
     def parameters(self, kernel: Kernel, noise_variance: float) -> list[Quantity]:
         """Each trained parameter. The noise variance is in the user's units already.
 
-        Parameters without a meaning in the user's units (one length-scale for all columns, factors of a product) stay
-        in standardised units, and their unit says so.
+        Parameters without a meaning in the user's units (one length-scale for all columns) stay in standardised units,
+        and their unit says so. The variance of a product is that of its first factor; those of the others are numbers.
         """
-        noise = Quantity("noise_variance", noise_variance, f"{self.target}^2")
-        return [*self._of_kernel(kernel, "", within_product=False), noise]
+        values = [value for p in kernel.parameters for value in p.values]
+        quantities = [
+            Quantity(self.named(name), value * unit.factor, unit.name)
+            for name, value, unit in zip(kernel.names, values, self._units(kernel, is_factor=False), strict=True)
+        ]
+        return [*quantities, Quantity("noise_variance", noise_variance, f"{self.target}^2")]
 
-    def _of_kernel(self, kernel: Kernel, prefix: str, within_product: bool) -> list[Quantity]:
+    def in_units(self, parameter: str, value: float) -> str:
+        """A standardised value of a parameter of `kernel` in the user's units, with the unit."""
+        unit = Unit("")
+        if parameter == "noise_variance":
+            unit = Unit(f"{self.target}^2", self.height**2)
+        elif self.kernel is not None and parameter in self.kernel.names:
+            unit = list(self._units(self.kernel, is_factor=False))[self.kernel.names.index(parameter)]
+        return f"{value * unit.factor:.3g} {unit.name}".rstrip()
+
+    def _units(self, kernel: Kernel, is_factor: bool) -> Iterator[Unit]:
+        """The unit of each parameter value, in the order of theta."""
         if isinstance(kernel, Sum | Product):
-            inside = within_product or isinstance(kernel, Product)
-            left = self._of_kernel(kernel.left, f"{prefix}left.", inside)
-            return left + self._of_kernel(kernel.right, f"{prefix}right.", inside)
-        ours = isinstance(kernel, Stationary | Periodic | Linear) or type(kernel).__name__ == "Constant"
-        quantities = []
-        for parameter in kernel.parameters:
-            for d, value in enumerate(parameter.values):
-                name, unit, factor = parameter.name, "standardised", 1.0
-                if parameter.per_feature:
-                    name = f"{name}[{self.columns[d]}]"
-                if not ours or (not parameter.per_feature and name != "variance"):
-                    unit = "" if name == "alpha" else unit
-                elif isinstance(kernel, Linear):
-                    if parameter.per_feature and not within_product:
-                        unit = f"{self.target}^2/{self.columns[d]}^2"
-                        factor = self.height**2 / self.widths[d] ** 2
-                elif parameter.per_feature and parameter.name == "lengthscale" and isinstance(kernel, Periodic):
-                    unit = ""  # of the circle that a column is wound onto
-                elif parameter.per_feature:
-                    unit, factor = self.columns[d], self.widths[d]
-                elif not within_product:
-                    unit, factor = f"{self.target}^2", self.height**2
-                quantities.append(Quantity(prefix + name, value * factor, unit))
-        return quantities
+            yield from self._units(kernel.left, is_factor)
+            yield from self._units(kernel.right, is_factor or isinstance(kernel, Product))
+            return
+        for p in kernel.parameters:
+            if p.per_feature:
+                yield from (self._unit(p, [d], is_factor) for d in p.columns or range(len(p.values)))
+                continue
+            scaled = isinstance(kernel, OnColumns) and kernel.scales is not None
+            places = list(p.columns) or list(range(len(self.columns)))
+            one_unit = p.quantity in (NUMBER, VARIANCE) or len(places) == 1 or scaled
+            unit = self._unit(p, places, is_factor) if one_unit else Unit(_STANDARDISED)
+            yield from [unit] * len(p.values)
+
+    def _unit(self, p: Parameter, places: list[int], is_factor: bool) -> Unit:
+        if p.quantity is None:
+            return Unit(_STANDARDISED)
+        column = self.length(places[0])
+        height = "" if is_factor else f"{self.target}^2"
+        slope = f"{height or 1}/{column}^2"
+        name = {NUMBER: "", LENGTH: column, PERIOD: column, VARIANCE: height, SLOPE: slope}[p.quantity]
+        return Unit(name, p.unit(InputColumns((), (), self.widths, self.height), places, is_factor))

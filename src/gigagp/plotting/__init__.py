@@ -9,6 +9,7 @@ from gigagp.plotting.classes import class_calibration
 from gigagp.plotting.evidence import evidence_trace
 from gigagp.plotting.hierarchy import tree_of_workers
 from gigagp.plotting.learning import LearningPoint, learning_curve, learning_points
+from gigagp.plotting.noise import noise_along
 from gigagp.plotting.predictive import band, predictive_band, predictive_map
 from gigagp.plotting.relevance import relevance
 from gigagp.plotting.residuals import predicted_against_true, residual_map, residuals_along
@@ -21,6 +22,7 @@ __all__ = [
     "evidence_trace",
     "learning_curve",
     "learning_points",
+    "noise_along",
     "partition_map",
     "pit_histogram",
     "predicted_against_true",

@@ -12,7 +12,7 @@ from gigagp.arrays import Array
 from gigagp.estimators.regressor import HGPRegressor
 from gigagp.model.neighbourhood import nearest_rows
 from gigagp.plotting import style
-from gigagp.plotting.rows import leaf_centre, training_rows, two_columns, unscaled_inputs
+from gigagp.plotting.rows import label_axis, leaf_centre, training_rows, two_columns, unscaled_inputs
 
 _MAX_ROWS = 3_000
 _ROWS_OF_EXPERTS = 1_000  # rows of the experts that predict a query
@@ -46,8 +46,8 @@ def partition_map(
         _draw_neighbours(ax, model, np.asarray(query, float).reshape(1, -1), i, j)
     else:
         _draw_experts(ax, model, np.asarray(query, float).reshape(1, -1), i, j)
-    ax.set_xlabel(style.short(model.units_.columns[i]))
-    ax.set_ylabel(style.short(model.units_.columns[j]))
+    label_axis(model, ax.xaxis, i)
+    label_axis(model, ax.yaxis, j)
     return ax
 
 

@@ -11,7 +11,16 @@ from gigagp.arrays import Array
 from gigagp.errors import choose
 from gigagp.estimators.regressor import HGPRegressor
 from gigagp.plotting import style
-from gigagp.plotting.rows import column_number, in_order, most_relevant, span, training_rows, two_columns, typical_row
+from gigagp.plotting.rows import (
+    column_number,
+    in_order,
+    label_axis,
+    most_relevant,
+    span,
+    training_rows,
+    two_columns,
+    typical_row,
+)
 
 _LINE_QUERIES = 160  # queries along a line
 _MAP_QUERIES = 48  # queries along each side of a map
@@ -56,7 +65,7 @@ def predictive_band(
         label="function, ± 1 standard deviation",
     )  # fmt: skip
     ax.set_xlim(x[0], x[-1])
-    ax.set_xlabel(style.short(model.units_.columns[d]))
+    label_axis(model, ax.xaxis, d)
     ax.set_ylabel(style.short(model.units_.target))
     ax.legend(frameon=False, fontsize="small")
     style.note(ax, *notes)
@@ -85,8 +94,8 @@ def predictive_map(
         values.reshape(_MAP_QUERIES, _MAP_QUERIES), origin="lower", extent=(left, right, bottom, top), aspect="auto",
         cmap=style.MAP, interpolation="bilinear",
     )  # fmt: skip
-    ax.set_xlabel(style.short(model.units_.columns[i]))
-    ax.set_ylabel(style.short(model.units_.columns[j]))
+    label_axis(model, ax.xaxis, i)
+    label_axis(model, ax.yaxis, j)
     target = style.short(model.units_.target)
     bar = ax.figure.colorbar(image, ax=ax, label=target if show == "mean" else f"standard deviation of {target}")
     bar.outline.set_visible(False)  # type: ignore[operator]

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
+from matplotlib.axis import Axis
 
 from gigagp.arrays import Array
 from gigagp.errors import InvalidParameter
@@ -101,6 +102,12 @@ def column_number(model: HGPRegressor, column: int | str) -> int:
     elif 0 <= column < len(names):
         return int(column)
     raise InvalidParameter(f"column must be one of {', '.join(names)}, or its number; got {column!r}")
+
+
+def label_axis(model: HGPRegressor, axis: Axis, column: int) -> None:
+    """The name of a column beside its axis, and dates at its ticks if it has dates."""
+    axis.set_label_text(style.short(model.units_.columns[column]))
+    style.date_axis(axis, model.units_.kind(column))
 
 
 def two_columns(model: HGPRegressor, columns: tuple[int | str, int | str] | None) -> list[int]:

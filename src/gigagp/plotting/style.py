@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.colors import LinearSegmentedColormap, to_rgba
-from matplotlib.ticker import MaxNLocator
+from matplotlib.dates import AutoDateLocator, num2date
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
 from gigagp.arrays import Array
+from gigagp.data.sources.times import MOST_DAYS, date_text, is_date, per_day
 
 # The colours of Okabe & Ito. A report replaces them one by one in its dark theme, so pictures use only these colours,
 # transparent shades of them, and MAP.
@@ -48,6 +51,19 @@ def axes(ax: Axes | None, width: float = 5.6, height: float = 3.8) -> Axes:
 def whole_numbers(ax: Axes) -> None:
     """Ticks of the x axis at whole numbers only."""
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+
+
+def date_axis(axis: Axis, kind: str) -> None:
+    """Dates at the ticks of an axis whose numbers are of this kind; other kinds stay numbers."""
+    if not is_date(kind):
+        return
+    low, high = axis.get_view_interval()
+    if -MOST_DAYS < low / per_day(kind) < high / per_day(kind) < MOST_DAYS:
+        start, end = (num2date(side / per_day(kind)) for side in (low, high))  # type: ignore[no-untyped-call]
+        days = AutoDateLocator(minticks=3, maxticks=6).tick_values(start, end)  # type: ignore[no-untyped-call]
+        ticks = [float(day) * per_day(kind) for day in days]
+        axis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: date_text(kind, value, high - low)))
 
 
 def note(ax: Axes, *parts: str) -> None:

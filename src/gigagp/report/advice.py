@@ -98,6 +98,13 @@ def _on_training(report: FitReport) -> list[Advice]:
                 "unreliable.",
             )
         )
+    if report.copies:
+        advice.append(
+            Advice(
+                f"{report.copies:,} rows are exact copies of others (same inputs, same target), and were counted once.",
+                "If they are separate observations, pass sample_weight=1 for every row; then all of them count.",
+            )
+        )
     return advice
 
 

@@ -75,6 +75,11 @@ def model_figures(model: HGPRegressor) -> Iterator[Html]:
             "relevance", lambda ax: plotting.relevance(model, ax), 5.6, height(model),
             "How fast the function varies with each column. A short bar means that it hardly depends on the column.",
         )  # fmt: skip
+    if model.model_.input_noise is not None:
+        yield figure(
+            "noise", lambda ax: plotting.noise_along(model, ax=ax), 5.6, 3.8,
+            "How the noise varies with the column that it depends on most.",
+        )  # fmt: skip
     if model.n_features_in_ > 1 and model.model_.local:
         yield figure(
             "experts", lambda ax: plotting.partition_map(model, typical_row(model), ax=ax), 5.2, 4.6,

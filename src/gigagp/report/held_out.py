@@ -36,7 +36,7 @@ def score_held_out_rows(model: HGPRegressor, scores: ScoreCollector, seed: int) 
     X, y = near.store.gather(rows)
     with predictor.engine() as engine:
         prediction = neighbourhood.predict(near, np.ascontiguousarray(X), engine, held_out=rows)
-    prediction = with_row_noise(prediction, near.noise, near.store, rows)
+    prediction = predictor.with_noise(with_row_noise(prediction, near.noise, near.store, rows), X)
     leaf = np.searchsorted(near.cells.starts, rows, side="right") - 1
     _add(model, scores, X, y, *predictor.in_units(prediction), leaf)
     return (

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.data.sources.times import UNITS, is_date
 from gigagp.estimators.regressor import HGPRegressor
 from gigagp.markup import Html, join, table, tag
 from gigagp.model.fit_report import span
+from gigagp.model.units import Units
 from gigagp.plotting.rows import TYPICAL, most_relevant, training_rows
 from gigagp.plotting.style import shortened
 from gigagp.report import figures
@@ -154,12 +156,17 @@ def _score_table(kind: str, scores: Sequence[Score], columns: Sequence[int], mod
     head = [kind, "rows", *means, "RMSE", "NLPD", f"{LEVEL:.0%} coverage", "z-deviation", "intervals"]
     rows = [
         [
-            s.name, f"{s.rows:,}", *(f"{s.centre[d]:.3g}" for d in columns), f"{s.rmse:.4g}", f"{s.nlpd:.3f}",
+            s.name, f"{s.rows:,}", *(_mean(model, d, s) for d in columns), f"{s.rmse:.4g}", f"{s.nlpd:.3f}",
             f"{s.coverage:.1%}", f"{s.spread:.3f}", _assessment(s),
         ]
         for s in scores
     ]  # fmt: skip
     return tag("div", table(head, rows, class_="tight"), class_="wide", tabindex=0)
+
+
+def _mean(model: HGPRegressor, d: int, score: Score) -> str:
+    """The mean of a column over the scored rows."""
+    return model.units_.text(d, score.centre[d]) if is_date(model.units_.kind(d)) else f"{score.centre[d]:.3g}"
 
 
 def _assessment(score: Score) -> Html:
@@ -175,7 +182,10 @@ def _data(content: ReportContent) -> Html:
     trained = np.column_stack([sample.X, sample.y])
     low, high = (np.append(getattr(scores.inputs, side), getattr(scores.target, side)) for side in ("low", "high"))
     names = [*model.units_.columns, f"{model.units_.target} (target)"]
-    rows = [[name, *_statistics(trained[:, d]), _number(low[d]), _number(high[d])] for d, name in enumerate(names)]
+    rows = [
+        [name, *_statistics(model.units_, d, np.array([*trained[:, d], low[d], high[d]]))]
+        for d, name in enumerate(names)
+    ]
     lines = _shortened_table(rows)
     report = model.report_
     text = f"The model was fitted to {report.rows:,} rows"
@@ -206,9 +216,18 @@ def _shortened_table(rows: list[list[str]]) -> list[list[str]]:
     return rows if len(rows) <= _MAX_COLUMNS else [*rows[: _MAX_COLUMNS - 1], rows[-1]]
 
 
-def _statistics(column: Array) -> list[str]:
-    """Mean, standard deviation, smallest and largest value."""
-    return [_number(v) for v in (column.mean(), column.std(), column.min(), column.max())]
+def _statistics(units: Units, d: int, values: Array) -> list[str]:
+    """Mean, standard deviation, smallest and largest value of column d; then the last two values, as they are."""
+    column, scored = values[:-2], values[-2:]
+    if d == len(units.columns):  # the target
+        return [_number(v) for v in (column.mean(), column.std(), column.min(), column.max(), *scored)]
+    span = float(np.ptp(column))
+    mean, low, high, first, last = (
+        units.text(d, float(v), span) for v in (column.mean(), column.min(), column.max(), *scored)
+    )
+    kind = units.kind(d)
+    deviation = f"{column.std() / UNITS[kind][1]:.4g} {UNITS[kind][0]}" if kind in UNITS else _number(column.std())
+    return [mean, deviation, low, high, first, last]
 
 
 def _number(value: float) -> str:
@@ -220,7 +239,7 @@ def _model(model: HGPRegressor) -> Html:
     fallback = float(model.model_.target.centre[0])
     about = [
         ["predicts", f"{model.units_.target}, as one distribution per query"],
-        ["kernel", type(model.kernel_).__name__],
+        ["kernel", model.units_.description(model.kernel_)],
         ["noise", f"standard deviation {model.noise_variance_**0.5:.4g}, in units of {model.units_.target}"],
         ["tree", " → ".join(f"{model.tree_.width(d):,}" for d in range(model.tree_.depth + 1)) + " leaves"],
         [

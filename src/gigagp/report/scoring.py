@@ -55,7 +55,7 @@ class Regions:
         self._edges = np.unique(np.quantile(x, np.linspace(0, 1, _REGIONS + 1)))[1:-1]
         self.count = len(self._edges) + 1
         column = model.units_.columns[self._column]
-        ends = [f"{edge:.4g}" for edge in self._edges]
+        ends = [model.units_.text(self._column, edge, float(np.ptp(x))) for edge in self._edges]
         self.names = [
             f"{column} {low} to {high}" for low, high in zip(["lowest", *ends], [*ends, "highest"], strict=True)
         ]

@@ -27,10 +27,9 @@ from typer.testing import CliRunner
 
 import gigagp
 from gigagp import HGPRegressor, kernels
-from gigagp.cli import app, descriptions, display, options, running
-from gigagp.cli.fit import _kernel
+from gigagp.cli import app, descriptions, display, fit_options, options, running
 from gigagp.datasets import robot_arm
-from gigagp.errors import InvalidParameter
+from gigagp.kernels import expressions
 from gigagp.progress import Pace
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -321,10 +320,11 @@ def test_parameters_are_in_the_users_units():
         model = HGPRegressor(kernel, partition="random", leaf_size=100, random_state=0).fit(X * width, y * height)
         found.append({each["name"]: each for each in descriptions.parameters(model)})
     for name, factor in {
-        "left.variance": 1e2, "left.lengthscale[x0]": 1e3, "right.variance[x2]": 1e2 / 1e6, "noise_variance": 1e2,
+        "squared_exponential.variance": 1e2, "lengthscale[x0]": 1e3, "linear.variance[x2]": 1e2 / 1e6,
+        "noise_variance": 1e2,
     }.items():  # fmt: skip
         assert found[1][name]["value"] == pytest.approx(found[0][name]["value"] * factor, rel=0.02)
-    assert found[0]["right.variance[x2]"]["unit"] == "y^2/x2^2"
+    assert found[0]["linear.variance[x2]"]["unit"] == "y^2/x2^2"
 
 
 @pytest.mark.filterwarnings("ignore:.*(bound|metric|converge)")
@@ -333,18 +333,25 @@ def test_what_has_no_unit_says_so():
     one = kernels.RationalQuadratic(ard=False) * kernels.Constant() + kernels.Periodic()
     model = HGPRegressor(one, partition="random", leaf_size=100, random_state=0).fit(X, y)
     units = {each["name"]: each["unit"] for each in descriptions.parameters(model)}
-    assert units["left.left.variance"] == units["left.left.lengthscale"] == "standardised"
-    assert units["right.period[x0]"] == "x0"
-    assert units["right.lengthscale[x0]"] == ""
+    assert units["rational_quadratic.lengthscale"] == "standardised"  # one for columns of different units
+    assert units["rational_quadratic.variance"] == "y^2"
+    assert units["value"] == units["alpha"] == units["periodic.lengthscale[x0]"] == ""
+    assert units["period[x0]"] == "x0"
 
 
-def test_kernels_by_name():
-    assert _kernel("auto") is None
-    assert _kernel("squared-exponential") == kernels.SquaredExponential()
-    wanted = kernels.Matern32() + kernels.Linear() * kernels.Periodic()
-    assert _kernel("matern32+linear*periodic") == wanted
-    with pytest.raises(InvalidParameter, match="matern52"):
-        _kernel("matern")
+def test_the_help_lists_all_kernels():
+    assert set(fit_options.KERNELS) == set(expressions.NAMES)
+
+
+@pytest.mark.filterwarnings("ignore:.*bound")
+def test_a_kernel_on_columns_by_an_expression(here):
+    kernel = "matern32(lengthscale=2, columns=[joint0, joint1]) * matern52(columns='joint2')"
+    done("fit", "../made/arm.parquet", "--target", "distance", "-o", "m", "--kernel", kernel, "--leaf-size", "100")
+    names = [each["name"] for each in json.loads(done("inspect", "m", "--json").stdout)["parameters"]]
+    assert names[1:3] == ["matern32.lengthscale[joint0]", "matern32.lengthscale[joint1]"]
+    failed = run("fit", "../made/arm.parquet", "--target", "distance", "-o", "n", "--kernel", "matern32(columns=joint)")
+    assert failed.exit_code == 1
+    assert "no column 'joint'. Did you mean 'joint" in failed.stderr + failed.stdout
 
 
 def test_options_are_read():

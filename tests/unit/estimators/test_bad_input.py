@@ -57,11 +57,25 @@ def test_strings_are_located(data):
     frame = pd.DataFrame(X, columns=["angle", "height"]).assign(colour="red")
     with pytest.raises(InvalidInput, match=r"column 'colour' .*not a number; drop it"):
         model().fit(frame, y)
+    both = frame.assign(shape="round")
+    with pytest.raises(InvalidInput, match=r"column 'colour' of X .*, column 'shape' of X .*not a number; drop them"):
+        model().fit(both, y)
+    with pytest.raises(InvalidInput, match=r"columns 'colour' .*, 'shape' .* drop=\['colour', 'shape'\]"):
+        model().fit(both.assign(y=y), "y")
     objects = X.astype(object)
     objects[3, 1] = "tall"
     with pytest.raises(InvalidInput, match="'tall' at row 3, column 1"):
         model().fit(objects, y)
     assert model().fit(X.astype(object), y).n_leaves_ == 5
+
+
+def test_text_as_target_is_explained(data):
+    X, y = data
+    frame = pd.DataFrame(X, columns=["angle", "height"])
+    with pytest.raises(InvalidInput, match="y has the text 'low' at row 1; the target must be numbers"):
+        model().fit(X, ["1.5", "low", *y[2:].astype(str)])
+    with pytest.raises(InvalidInput, match="pass the name alone, and fit one model per target"):
+        model().fit(frame, ["angle", "height"])
 
 
 @pytest.mark.parametrize(
@@ -204,7 +218,8 @@ def test_layout_does_not_matter_and_input_is_not_written(data):
         ({"n_jobs": 0}, "n_jobs must be"),
         ({"n_jobs": -5}, "n_jobs must be a positive number of workers, -1 for all cores, or None; got -5"),
         ({"n_jobs": 1.5}, "n_jobs must be"),
-        ({"kernel": "rbf"}, "kernel must be a gigagp.kernels.Kernel or None; got 'rbf'"),
+        ({"kernel": "rbf"}, "kernel must be one of 'constant', .*; got 'rbf'"),
+        ({"kernel": 3}, "kernel must be a gigagp.kernels.Kernel, its name or None; got 3"),
         ({"leaf_size": 1}, "leaf_size must be a whole number of at least 2"),
         ({"leaf_size": 10.5}, "leaf_size must be a whole number"),
         ({"leaf_size": None, "levels": 0}, "levels must be a whole number of at least 1"),

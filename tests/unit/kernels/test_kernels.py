@@ -19,6 +19,7 @@ from gigagp.kernels import (
     Matern12,
     Matern32,
     Matern52,
+    OnColumns,
     Parameter,
     Periodic,
     Product,
@@ -47,6 +48,9 @@ KERNELS = [
     Constant(0.5) * Matern32(),
     SquaredExponential() * Periodic() + Matern12(ard=False),
     (Constant() + Linear(ard=False)) * (RationalQuadratic() + Constant(2.0)),
+    OnColumns(Matern52().bind(2), (2, 0), 3),
+    OnColumns(SquaredExponential(ard=False).bind(2), (1, 2), 3, (0.5, 2.0)),
+    OnColumns(Periodic().bind(1), (1,), 3) * OnColumns(Matern32().bind(2), (0, 2), 3) + Linear(),
     reduce(add, [SquaredExponential(), Matern52(), Constant(), Linear()]),
     reduce(mul, [SquaredExponential(), Matern52(), Constant(), Linear()]),
 ]
@@ -464,16 +468,26 @@ def test_equality_and_hash_are_by_content():
 # Composition
 
 
-def test_names_of_a_composition_tell_the_way_to_each_parameter():
+def test_names_of_a_composition_tell_the_parameters_apart():
     kernel = (Constant() * SquaredExponential() + Linear(ard=False)).bind(2)
     assert kernel.names == (
-        "left.left.value",
-        "left.right.variance",
-        "left.right.lengthscale[0]",
-        "left.right.lengthscale[1]",
-        "right.variance",
+        "value",
+        "squared_exponential.variance",
+        "lengthscale[0]",
+        "lengthscale[1]",
+        "linear.variance",
     )
-    assert len(set(kernel.names)) == len(kernel.theta) == len(kernel.bounds)
+    several = (Matern32() + Matern12() * (Matern32() + Constant())).bind(1)
+    assert several.names == (
+        "matern32_1.variance",
+        "matern32_1.lengthscale[0]",
+        "matern12.variance",
+        "matern12.lengthscale[0]",
+        "matern32_2.variance",
+        "matern32_2.lengthscale[0]",
+        "value",
+    )
+    assert all(len(set(k.names)) == len(k.theta) == len(k.bounds) for k in (kernel, several))
 
 
 def test_a_composition_changes_the_values_of_its_parts():
@@ -498,9 +512,20 @@ def test_metric_is_what_distance_means_to_the_kernel():
     np.testing.assert_allclose(both.metric(both.theta), np.sqrt([5.0, 1.25]))
 
 
-@pytest.mark.parametrize("kernel", [Linear(), SquaredExponential() + Linear(), Linear() * Matern12()], ids=repr)
-def test_kernels_that_are_not_stationary_have_no_metric(kernel):
+@pytest.mark.parametrize("kernel", [Linear(), Linear() + Periodic(), Constant() * Periodic()], ids=repr)
+def test_kernels_without_any_distance_have_no_metric(kernel):
     assert kernel.bind(2).metric(kernel.bind(2).theta) is None
+    assert not kernel.bind(2).local
+
+
+@pytest.mark.parametrize("combine", [add, mul])
+@pytest.mark.parametrize("other", [Linear(), Periodic()], ids=repr)
+def test_a_composition_has_the_metric_of_the_part_that_has_one(combine, other):
+    matern = Matern12(lengthscale=[0.5, 2.0])
+    for kernel in (combine(matern, other).bind(2), combine(other, matern).bind(2)):
+        np.testing.assert_allclose(kernel.metric(kernel.theta), [2.0, 0.5])
+        assert not kernel.stationary
+        assert kernel.local == (combine is mul)
 
 
 @pytest.mark.parametrize("combine", [add, mul])

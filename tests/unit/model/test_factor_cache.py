@@ -8,7 +8,7 @@ import pytest
 
 from gigagp import HGPRegressor, expert
 from gigagp.kernels import SquaredExponential
-from gigagp.model.factor_cache import FactorCache, size_of
+from gigagp.model.factor_cache import FactorCache
 
 
 @pytest.fixture(scope="module")
@@ -56,15 +56,15 @@ def test_the_oldest_of_earlier_calls_make_room(fitted):
     committee = model.model_.committee
     model.predict(X)
     factors = [committee.cache.get(leaf) for leaf in range(3)]
-    small = FactorCache(budget=2 * size_of(factors[0]))
+    small = FactorCache(budget=2 * factors[0].nbytes)
     for leaf, factor in enumerate(factors[:2]):
         small.put(leaf, factor)
-    assert not small.has_room(size_of(factors[2]))
+    assert not small.has_room(factors[2].nbytes)
     small.put(2, factors[2])  # the same call needs the first two: they stay
     assert small.get(2) is None
     small.begin()
     assert small.get(0) is factors[0]  # now leaf 1 is the one used longest ago
-    assert small.has_room(size_of(factors[2]))
+    assert small.has_room(factors[2].nbytes)
     small.put(2, factors[2])
     assert small.get(1) is None
     assert small.get(0) is factors[0]
@@ -74,7 +74,7 @@ def test_the_oldest_of_earlier_calls_make_room(fitted):
 def test_as_many_as_fit_are_kept(fitted, monkeypatch):
     model, X = fitted
     wanted = model.predict(X, return_std=True)
-    size = max(size_of(model.model_.committee.cache.get(leaf)) for leaf in range(model.n_leaves_))
+    size = max(model.model_.committee.cache.get(leaf).nbytes for leaf in range(model.n_leaves_))
     model.model_ = replace(model.model_, committee=replace(model.model_.committee, cache=FactorCache(budget=3 * size)))
     np.testing.assert_array_equal(model.predict(X, return_std=True), wanted)
     assert 2 <= len(model.model_.committee.cache) <= 4

@@ -596,7 +596,7 @@ def test_an_output_through_a_link_goes_where_the_link_leads(named, queries, tmp_
 @pytest.mark.parametrize(
     ("output", "options", "message"),
     [
-        ("o.csv", {}, "must end in .parquet or .pq; got"),
+        ("o.txt", {}, "must end in .parquet, .pq, .csv; got"),
         ("", {}, "output must be a path"),
         (None, {}, "output must be a path on this machine; got None"),
         ("s3://bucket/o.parquet", {}, "output must be a path on this machine"),
@@ -687,3 +687,14 @@ def test_pandas_frames_of_unnamed_models_stay_scikit_learns(unnamed, queries):
     frame = pd.DataFrame(queries.select(["a", "b", "c"]).to_pandas())
     with pytest.warns(UserWarning, match="X has feature names, but HGPRegressor was fitted without feature names"):
         unnamed.predict(frame)
+
+
+def test_a_csv_file_has_the_same_numbers(named, queries, tmp_path):
+    with at_once(16):
+        named.predict_file(queries, tmp_path / "o.csv", keep=["id", "extra"], quantiles=[0.9])
+        named.predict_file(queries, tmp_path / "o.parquet", keep=["id", "extra"], quantiles=[0.9])
+    expected = pq.read_table(tmp_path / "o.parquet").replace_schema_metadata(None)
+    assert pa.csv.read_csv(tmp_path / "o.csv").equals(expected)  # to the last bit
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["o.csv", "o.parquet"]
+    with pytest.raises(InvalidParameter, match="exists"):
+        named.predict_file(queries, tmp_path / "o.csv")

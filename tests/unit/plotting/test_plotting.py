@@ -70,6 +70,7 @@ def pictures(model, line):
         "predicted_against_true": lambda ax: plotting.predicted_against_true(z, z, ax=ax),
         "residuals_along": lambda ax: plotting.residuals_along(X[:, 0], z, ax=ax),
         "residual_map": lambda ax: plotting.residual_map(X, z, ax=ax),
+        "noise_along": lambda ax: plotting.noise_along(model, ax=ax),
         "relevance": lambda ax: plotting.relevance(model, ax=ax),
         "evidence_trace": lambda ax: plotting.evidence_trace(model.report_, ax=ax),
         "partition_map": lambda ax: plotting.partition_map(model, ax=ax),

@@ -20,6 +20,7 @@ from gigagp.data.sources.share import Share
 from gigagp.errors import InvalidInput, InvalidParameter, choose
 
 _INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # what pandas calls an index that it writes to a file
+_COLUMNS_NAMED = 20  # columns that a message lists with their types
 _INTEGER = re.compile(r"-?\d{1,18}")
 
 
@@ -210,6 +211,18 @@ def _in_order(texts: set[str]) -> tuple[str, ...]:
 
 
 def _check_kinds(source: Source, columns: Sequence[str], encoding: Encoding) -> None:
+    others = [
+        name
+        for name, feature in zip(columns, encoding.features, strict=True)
+        if not feature.categories and source.columns[name].kind not in MEANING
+    ]
+    if len(others) > 1:
+        text = [name for name in others if source.columns[name].kind in ENCODABLE]
+        cure = f"leave them out with drop=[{listed(others)}]"
+        cure += f", or one-hot encode with categorical=[{listed(text)}] what is text" if text else ""
+        types = ", ".join(f"{name!r} ({source.columns[name].type})" for name in others[:_COLUMNS_NAMED])
+        more = f" and {len(others) - _COLUMNS_NAMED} more" if len(others) > _COLUMNS_NAMED else ""
+        raise InvalidInput(f"columns {types}{more} of {source.name} are not numbers; {cure}")
     for name, feature in zip(columns, encoding.features, strict=True):
         if feature.categories:
             _check_encodable(source, name)

@@ -1,0 +1,67 @@
+"""The columns of the inputs as kernels see them: their names, and the size of one standardised unit of each."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.errors import InvalidParameter
+
+Column = str | int
+_SHOWN = 20  # names of columns in a message
+
+
+@dataclass(frozen=True)
+class InputColumns:
+    """Columns of the user's data, and of the matrix X that kernels see, where a category has several columns."""
+
+    names: tuple[str, ...]  # of the user's columns
+    places: tuple[tuple[int, ...], ...]  # of each of them in X
+    widths: tuple[float, ...]  # size of one standardised unit, for each column of X
+    height: float = 1.0  # size of one standardised unit of the target
+
+    @classmethod
+    def plain(cls, n_features: int) -> InputColumns:
+        """Columns without names, whose units are those of the model."""
+        numbers = range(n_features)
+        return cls(tuple(f"x{d}" for d in numbers), tuple((d,) for d in numbers), (1.0,) * n_features)
+
+    @property
+    def count(self) -> int:
+        """The number of columns of X."""
+        return len(self.widths)
+
+    def chosen(self, columns: Column | Sequence[Column] | None) -> tuple[int, ...]:
+        """Places in X of the columns that a user names or numbers; of all columns for None."""
+        if columns is None:
+            return tuple(range(self.count))
+        each = [columns] if isinstance(columns, str | int | np.integer) else list(columns)
+        places = [place for column in each for place in self._places_of(column)]
+        if not places or len(set(places)) < len(places):
+            raise InvalidParameter(f"columns of a kernel must be one or more different columns; got {columns!r}")
+        return tuple(places)
+
+    def _places_of(self, column: object) -> tuple[int, ...]:
+        if isinstance(column, int | np.integer) and not isinstance(column, bool):
+            if -len(self.names) <= column < len(self.names):
+                return self.places[column]
+            raise InvalidParameter(f"columns: there is no column number {column}; the data have {len(self.names)}")
+        if column in self.names:
+            return self.places[self.names.index(str(column))]
+        close = difflib.get_close_matches(str(column), self.names, 1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        rest = f" and {len(self.names) - _SHOWN} more" if len(self.names) > _SHOWN else ""
+        listed = ", ".join(map(repr, self.names[:_SHOWN])) + rest
+        raise InvalidParameter(f"columns: the data have no column {column!r}.{hint} They have {listed}")
+
+    def width(self, places: Sequence[int]) -> float:
+        """The size of one standardised unit of several columns: the geometric mean."""
+        return float(np.exp(np.log([self.widths[place] for place in places]).mean()))
+
+    def relative_widths(self, places: Sequence[int]) -> Array:
+        """Factors that give several columns a common unit, that of the data, with the geometric mean 1."""
+        return np.array([self.widths[place] for place in places]) / self.width(places)
