@@ -12,6 +12,7 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from gigagp.data.folders import check_output, check_writable, disk_errors, make, writing_file
+from gigagp.errors import InvalidParameter
 from gigagp.estimators.regressor import HGPRegressor
 from gigagp.model.evaluation import Evaluation
 from gigagp.progress import Listener
@@ -54,6 +55,8 @@ def write_report(
     """
     start = time.perf_counter()
     check_is_fitted(model, "report_")
+    if model.model_.classes is not None:
+        raise InvalidParameter("the report describes models of numbers; this model predicts classes: see `evaluate`")
     final = check_output(path, "HTML", (".html", ".htm"), overwrite)
     check_writable(final, _PAGE_BYTES, "the report")
     scores, evaluation, remark = ScoreCollector(model, seed), None, ""
