@@ -84,12 +84,14 @@ def _with_lengthscales(plan: Plan, theta: Array, scales: Array) -> Array:
 
 
 def _near_rows(plan: Plan, sample: Sample, groups: Groups) -> Array:
-    """Length-scales as long as groups of near rows are wide."""
+    """Length-scales as long as groups of near rows are wide; those of constant columns are left as they are."""
     deviations = _deviations(sample)
     store, cells = groups.around(deviations**-1, _GROUPS)
     within = np.mean([store.read(cells, i)[0].var(axis=0, dtype=float) for i in range(len(cells))], axis=0)
     noise = np.mean([store.read(cells, i)[1].var(dtype=float) for i in range(len(cells))])
-    theta = _with_lengthscales(plan, plan.start, np.maximum(_SPREADS * np.sqrt(within), _SHORTEST_SHARE * deviations))
+    scales = np.maximum(_SPREADS * np.sqrt(within), _SHORTEST_SHARE * deviations)
+    unchanged = 1 / np.maximum(plan.metric(plan.start, len(scales)), 1e-300)
+    theta = _with_lengthscales(plan, plan.start, np.where(np.ptp(sample.X, axis=0) > 0, scales, unchanged))
     theta[-1] = np.log(max(_NOISE_SHARE * float(noise) * plan.noise_unit, 1e-300))
     return np.clip(theta, *plan.bounds.T)
 
