@@ -28,7 +28,7 @@ _START_NOISE = 0.1  # share of the target's variance
 _SPARSE_LEAF = 4096  # rows of a sparse leaf
 _ONE_LEAF_ROWS = 2048  # rows up to which a kernel to which far rows matter is one exact GP on all rows
 _NO_NOISE = {"float64": 1e-10, "float32": 1e-6}  # share of the target's variance, where only known noise is present
-_STACK_LEVEL = 4  # frames up to the caller of an estimator's fit, which plans through `fitting.fit_model`
+_STACK_LEVEL = 5  # frames up to the caller of an estimator's fit, which plans through `fitting.fit_model`
 
 
 def make_plan(

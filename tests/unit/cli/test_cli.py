@@ -190,7 +190,7 @@ def test_settings_reach_the_model(here):
     model = gigagp.load("m")
     assert list(model.feature_names_in_) == ["joint0", "joint1", "joint2"]
     wanted = {
-        "kernel": kernels.Matern52(), "partition": "random", "leaf_size": 90, "sharing": 2, "combine": "rbcm",
+        "kernel": "matern52", "partition": "random", "leaf_size": 90, "sharing": 2, "combine": "rbcm",
         "training": "full", "engine": "serial", "n_jobs": 1, "dtype": "float32", "memory": "1GB", "random_state": 7,
         "experts_per_query": 3, "noise_bounds": (0.001, 0.5), "n_restarts": 1, "standardize": False,
         "experts": "gaussian", "calibrate": False,
@@ -404,7 +404,7 @@ WRONG = {
     "predict: existing output": (["predict", MODEL, ARM, "-o", ARM], "choose another output"),
     "predict: existing output, a folder": (["predict", MODEL, ARM, "-o", "../f.parquet"], "choose another output"),
     "predict: no permission": (["predict", MODEL, ARM, "-o", "/proc/p.parquet"], "choose another output"),
-    "predict: not Parquet": (["predict", MODEL, ARM, "-o", "p.csv"], ".parquet"),
+    "predict: neither Parquet nor CSV": (["predict", MODEL, ARM, "-o", "p.txt"], ".parquet"),
     "predict: quantiles": ([*PREDICT, "--quantiles", "5%"], "0.05,0.95"),
     "evaluate: wrong file": (["evaluate", MODEL, "no.csv"], "no.csv"),
     "evaluate: wrong file, no model": (["evaluate", ARM, ARM], "choose another folder"),
@@ -604,7 +604,7 @@ def test_a_bug_is_exit_code_2_and_a_traceback_only_if_asked_for(here, monkeypatc
     def broken(*_, **__):
         raise KeyError("never")
 
-    monkeypatch.setattr(HGPRegressor, "load", broken)
+    monkeypatch.setattr("gigagp.estimators.loading.load_model", broken)
     short = run("inspect", MODEL)
     assert (short.exit_code, short.stderr.count("\n")) == (2, 1)
     assert "internal error" in short.stderr
@@ -622,7 +622,9 @@ def test_memory_and_ctrl_c_and_disks_are_explained():
 
 def test_warnings_are_lines_of_their_own(here):
     done("datasets", "make", "robot-arm", "-n", 300, "-o", "a.parquet", "--noise", 0)
-    result = done("fit", "a.parquet", "--target", "distance", "-o", "m", "--kernel", "linear", "--json")
+    result = done(
+        "fit", "a.parquet", "--target", "distance", "-o", "m", "--kernel", "linear", "--leaf-size", 100, "--json"
+    )
     assert re.search(r"^warning: .*no metric", result.stderr, re.M)
     json.loads(result.stdout)
 

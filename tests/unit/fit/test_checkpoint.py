@@ -502,7 +502,8 @@ def test_a_completed_checkpoint_is_not_computed_again(memory, rows, source, smal
     files = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     with monkeypatch.context() as patch:
         forbid(patch, "gigagp.fit.fitting.scan", "gigagp.fit.training.expert.evidence")
-        if memory is not None:
+        if memory is not None:  # tables so small that copies are looked for are read again
+            patch.setattr(fitting, "counted_once", lambda rows: (rows, 0))
             forbid(patch, "gigagp.data.sources.rows.Rows.blocks")
         again = model(memory=memory).fit(source, "t", **how)
     assert answers(again, Z) == first

@@ -306,15 +306,17 @@ def test_a_column_without_meaning_is_named():
     X, _ = data(150)
     y = np.sin(2 * X[:, 0]) + 0.1 * np.random.default_rng(9).standard_normal(150)
     kernel = SquaredExponential(1.0, 1.0, lengthscale_bounds=(1e-2, 20))
-    with pytest.warns(ConvergenceWarning, match=r"lengthscale\[x1\] ended at its upper bound 20"):
+    with pytest.warns(
+        ConvergenceWarning, match=rf"lengthscale\[x1\] ended at its upper bound {20 * X[:, 1].std():.3g} x1"
+    ):
         model = HGPRegressor(kernel, partition="random", random_state=0).fit(X, y)
     assert [warning.parameter for warning in model.report_.warnings] == ["lengthscale[1]"]
-    assert "warning: lengthscale[1] ended" in repr(model.report_)
+    assert "warning: lengthscale[x1] ended" in repr(model.report_)
 
 
 def test_noise_at_a_bound_is_named_unless_it_is_fixed():
     X, y = data(150)
-    with pytest.warns(ConvergenceWarning, match="noise_variance ended at its lower bound 0.5"):
+    with pytest.warns(ConvergenceWarning, match=rf"noise_variance ended at its lower bound {0.5 * y.var():.3g} y\^2"):
         HGPRegressor(partition="random", noise_bounds=(0.5, 10), random_state=0).fit(X, y)
     fixed = HGPRegressor(partition="random", noise_bounds=(0.02, 0.02), random_state=0).fit(X, y)
     assert fixed.report_.warnings == ()
@@ -377,7 +379,7 @@ def test_the_report_reads_well(small_batches):
     text = repr(HGPRegressor(leaf_size=7, training="progressive", sharing=4, random_state=0).fit(X, y).report_)
     lines = text.splitlines()
     assert lines[0] == "FitReport: 300 rows, 43 leaves of 6 to 7 points (experts predict from 24 to 28)"
-    for words in ("rough theta", "batch", "seconds: ", "training", "noise_variance=", "jitter: none; converged"):
+    for words in ("rough theta", "batch", "seconds: ", "training", "noise_variance", "jitter: none; converged"):
         assert words in text
     assert max(len(line) for line in lines) < 120
 

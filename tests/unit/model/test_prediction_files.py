@@ -604,7 +604,7 @@ def test_an_output_through_a_link_goes_where_the_link_leads(named, queries, tmp_
         ("q.parquet", {"overwrite": True}, "would lie among the data"),
         ("o.parquet", {"quantiles": [0.5, 1.0]}, r"quantiles must be numbers between 0 and 1.*got \[0.5, 1.0\]"),
         ("o.parquet", {"quantiles": "many"}, "quantiles must be numbers between 0 and 1"),
-        ("o.parquet", {"quantiles": [0.5, 0.5]}, "quantiles must be different; got 0.5 twice"),
+        ("o.parquet", {"quantiles": [0.5, 0.5]}, "predicted columns must be different; got q0.5 twice"),
         ("o.parquet", {"keep": ["std"]}, "keep: the prediction writes a column 'std' of its own; rename"),
         ("o.parquet", {"keep": ["q0.5"], "quantiles": [0.5]}, "column 'q0.5' of its own"),
         ("o.parquet", {"keep": ["key"]}, "keep: .* has no column 'key'"),

@@ -71,6 +71,7 @@ def pictures(model, line):
         "residuals_along": lambda ax: plotting.residuals_along(X[:, 0], z, ax=ax),
         "residual_map": lambda ax: plotting.residual_map(X, z, ax=ax),
         "noise_along": lambda ax: plotting.noise_along(model, ax=ax),
+        "class_calibration": lambda ax: plotting.class_calibration(pit, rng.random(200) < pit, ax=ax),
         "relevance": lambda ax: plotting.relevance(model, ax=ax),
         "evidence_trace": lambda ax: plotting.evidence_trace(model.report_, ax=ax),
         "partition_map": lambda ax: plotting.partition_map(model, ax=ax),
