@@ -743,7 +743,7 @@ def shown(raw, columns):
     return [line.rstrip() for line in terminal.display if line.strip()], seen
 
 
-LONG = ["--partition", "random", "--leaf-size", "500", "--training", "full"]  # half a second of training
+LONG = ["--partition", "random", "--leaf-size", "1000", "--training", "full"]  # some seconds of training, to be seen
 MANY = 2_000  # rows
 STAGES = ["scan", "store", "partition and store", "training"]
 
