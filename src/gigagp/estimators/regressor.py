@@ -92,6 +92,10 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         the machine.
     standardize : bool
         Scale inputs and target to mean 0 and standard deviation 1 internally.
+    mean : {"constant", "linear"} or regressor
+        The mean function. "linear": linear in the columns that are not categories, with coefficients by (generalised)
+        least squares and their uncertainty where no row is near, as in universal kriging. A regressor of scikit-learn's
+        interface is cross-fitted, and used only if held-out rows are then predicted better: see `report_.choices`.
     noise : {"constant", "inputs", "auto"}
         "constant": the noise of y is the same everywhere, apart from the scales that experts or neighbourhoods may
         have. "inputs": a second model learns how the noise depends on the inputs, from held-out errors; rows and
@@ -138,6 +142,7 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         dtype: str = "float64",
         memory: str | int | None = None,
         standardize: bool = True,
+        mean: Any = "constant",
         noise: str = "constant",
         noise_bounds: tuple[float, float] = (1e-6, 10.0),
         n_restarts: int = 0,
@@ -165,6 +170,7 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         self.dtype = dtype
         self.memory = memory
         self.standardize = standardize
+        self.mean = mean
         self.noise = noise
         self.noise_bounds = noise_bounds
         self.n_restarts = n_restarts

@@ -33,6 +33,7 @@ from gigagp.model.factor_cache import FactorCache
 from gigagp.model.fit_report import FitReport
 from gigagp.model.fit_warnings import OutlyingRows
 from gigagp.model.model import CommitteeDefaults, Model
+from gigagp.model.trend import Trend
 from gigagp.partition import partitioner
 from gigagp.progress import Counter, Listener, silent
 
@@ -40,7 +41,7 @@ from gigagp.progress import Counter, Listener, silent
 def fit_model(
     rows: Rows, options: FitSettings, seed: np.random.SeedSequence, *, store: str | os.PathLike[str] | None,
     checkpoint: Checkpoint | None, encoding: Encoding | None, feature_names: tuple[str, ...] | None, tell: Listener,
-    learn_noise: bool = True, classes: ClassModel | None = None,
+    learn_noise: bool = True, classes: ClassModel | None = None, trend: Trend | None = None,
 ) -> Model:  # fmt: skip
     """Fit a model to the rows of a source.
 
@@ -49,6 +50,7 @@ def fit_model(
     encoding : how the columns of a table or file become numbers; None for arrays
     learn_noise : False where rows have no noise but the known one
     classes : where targets are the numbers of classes, before calibration
+    trend : the mean function, which has been subtracted from the targets
     """
     seeds = Seeds.of(seed)
     dtype, budget = settings.precision(options.dtype), memory.budget(options.memory)
@@ -102,6 +104,7 @@ def fit_model(
         target_name=rows.target.column if rows.target and not rows.target.beside else None,
         input_noise=result.input_noise,
         classes=_calibrated(classes, result.class_calibration),
+        trend=trend,
     )
 
 

@@ -44,6 +44,7 @@ class FitSettings:
     dtype: Any
     memory: Any
     standardize: Any
+    mean: Any
     noise: Any
     noise_bounds: Any
     n_restarts: Any

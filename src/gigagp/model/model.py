@@ -18,6 +18,7 @@ from gigagp.model.fit_report import FitReport
 from gigagp.model.input_noise import InputNoise
 from gigagp.model.mixture import Mixture
 from gigagp.model.neighbourhood import Neighbourhood
+from gigagp.model.trend import Trend
 from gigagp.model.units import Units
 
 
@@ -55,6 +56,7 @@ class Model:
     target_name: str | None = None
     input_noise: InputNoise | None = None  # None where the noise does not depend on the inputs
     classes: ClassModel | None = None  # where targets are the numbers of classes
+    trend: Trend | None = None  # the mean function, subtracted from the target before scaling; None for a constant
 
     @property
     def theta(self) -> Array:

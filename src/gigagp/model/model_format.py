@@ -12,6 +12,7 @@ from gigagp.combine import CombinationRule
 from gigagp.data.store import ROW_NOISE
 from gigagp.errors import InvalidParameter
 from gigagp.kernels import Kernel
+from gigagp.model.trend_format import ARRAYS as TREND_ARRAYS
 from gigagp.partition import Partitioner
 
 FORMAT = "gigagp-model"
@@ -22,7 +23,7 @@ MANIFEST = "manifest.json"
 ARRAYS = (
     "X", "y", "cells_starts", "cells_rows", "experts_starts", "experts_rows", "outside", "tree", "centres", "lows",
     "highs", "block_lows", "block_highs", "metric", "communication", "theta", "inputs", "target", "evidence_trace",
-    "theta_trace", "held_out_errors", ROW_NOISE, "noise_points", "noise_weights", "noise_theta",
+    "theta_trace", "held_out_errors", ROW_NOISE, "noise_points", "noise_weights", "noise_theta", *TREND_ARRAYS,
 )  # fmt: skip
 BLOCK_SIDES = (
     "block_lows",

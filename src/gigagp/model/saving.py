@@ -40,6 +40,8 @@ from gigagp.model.model_format import (
 from gigagp.model.neighbourhood import Neighbourhood
 from gigagp.model.plain_values import Registry, own_classes, to_number, to_plain
 from gigagp.model.sharing import Neighbourhoods
+from gigagp.model.trend import RegressorTrend
+from gigagp.model.trend_format import describe_trend, trend_arrays
 from gigagp.partition import IndexLists
 
 
@@ -75,10 +77,16 @@ def save_model(
             folders.check_space(partial, _size(model), "the model")
             folders.write_manifest(partial / MANIFEST, {**content, "files": _write_arrays(partial, model)})
             try:
-                read_model(partial, Registry(own), verify=False)
+                read_model(partial, Registry(own), verify=False, own=_classes_of_mean(model))
             except InvalidInput as error:
                 raise InvalidParameter(f"this model could not be loaded again and is not saved: {error}") from None
             _check_free(final, overwrite)  # writing takes a while
+
+
+def _classes_of_mean(model: Model) -> tuple[type, ...]:
+    """The class of the regressor that is the mean function, which the user has passed and so trusts."""
+    trend = model.trend
+    return (type(trend.regressor),) if isinstance(trend, RegressorTrend) else ()
 
 
 def _check_free(final: Path, overwrite: bool) -> None:
@@ -99,12 +107,17 @@ def _check_free(final: Path, overwrite: bool) -> None:
         raise InvalidParameter(f"{final} contains a model; pass overwrite=True, or choose another folder")
 
 
+def _needs_new_format(model: Model) -> bool:
+    """Whether versions that know no row noise, classes or mean functions would misread the model."""
+    return model.store.row_noise is not None or model.classes is not None or model.trend is not None
+
+
 def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
     """The manifest without the list of files."""
     c, report = model.committee, model.report
     return {
         "format": FORMAT,
-        "version": EQUAL_NOISE_VERSION if c.store.row_noise is None and model.classes is None else VERSION,
+        "version": EQUAL_NOISE_VERSION if not _needs_new_format(model) else VERSION,
         "written_by": {name: metadata.version(name) for name in ("gigagp", "numpy")},
         "settings": {name: to_plain(name, value) for name, value in settings.items()},
         "rows": len(c.store.y),
@@ -121,6 +134,7 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
         "mixture": _describe_mixture(model.mixture),
         **({} if model.input_noise is None else {"input_noise": _describe_input_noise(model.input_noise)}),
         "classes": describe_classes(model.classes),
+        **({} if model.trend is None else {"trend": describe_trend(model.trend)}),
         "communication": 0 if c.communication is None else len(c.communication),
         "kernel": to_plain("kernel", c.kernel),
         "encoding": None if model.encoding is None else model.encoding.to_dict(),
@@ -173,7 +187,12 @@ def _describe_input_noise(noise: InputNoise) -> dict[str, Any]:
 
 
 def _setting(name: str, value: Any) -> Any:
-    """A setting as it is saved: without engines and random generators, which belong to this process."""
+    """A setting as it is saved: without engines and random generators, which belong to this process.
+
+    A regressor that is the mean function is saved beside the settings, where the fit has used it.
+    """
+    if name == "mean" and not isinstance(value, str):
+        return "constant"
     if isinstance(value, Engine):
         return "serial" if isinstance(value, SerialEngine) else "threads"
     if name == "engine" and (is_client(value) or "://" in str(value)):
@@ -221,6 +240,8 @@ def _write_arrays(folder: Path, model: Model) -> dict[str, Any]:
         numbers |= {"noise_points": noise.points, "noise_weights": noise.weights, "noise_theta": noise.theta}
     for name, array in numbers.items():
         files |= write_array(folder, name, np.asarray(array, float))
+    for name, array in trend_arrays(model.trend).items():
+        files |= write_array(folder, name, array)
     return files
 
 
