@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from gigagp.arrays import Array
 from gigagp.fit.groups import Groups
-from gigagp.fit.held_out_scores import Gain, HeldOutScore, Scorer
+from gigagp.fit.held_out_scores import DOUBLING_GAIN, Gain, HeldOutScore, Scorer
 from gigagp.fit.kernel_families import Trial
 from gigagp.fit.selection import DEFAULT_NEIGHBOURS, Choice
 from gigagp.kernels.base import Kernel
@@ -21,7 +21,7 @@ from gigagp.model.latent import LatentPrediction
 from gigagp.model.neighbourhood import Neighbourhood, averaged, predict
 
 _MOST_MEMBERS = 3  # models that are averaged
-_LEAST_GAIN = 0.01  # relative gain of the score for which a query may cost as much as another model
+_LEAST_GAIN = DOUBLING_GAIN  # relative gain of the score for which a query may cost as much as another model
 _COMPARED_ROWS = 2048  # held-out rows, at most, that decide
 
 Train = Callable[[Kernel, Array], Array]  # kernel, theta where training starts -> trained theta
@@ -95,5 +95,5 @@ def _promising(chosen: list[Trial], trials: Sequence[Trial], groups: Groups, sco
 
     before = together(chosen)
     gains = {i: Gain.of(together([*chosen, each]), before) for i, each in enumerate(trials) if each not in chosen}
-    gains = {i: gain for i, gain in gains.items() if gain.may_exceed(_LEAST_GAIN)}
-    return trials[max(gains, key=lambda i: gains[i].value)] if gains else None
+    best = max(gains, key=lambda i: gains[i].value, default=None)
+    return None if best is None or gains[best].value < _LEAST_GAIN else trials[best]
