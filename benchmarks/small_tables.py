@@ -91,7 +91,7 @@ class ScikitLearn:
 
 def same_optimiser(rows: Rows) -> Callable[..., tuple[Array, float]]:
     """scikit-learn's L-BFGS-B, with the evidence computed by our code; targets are standardised already."""
-    X, y, kernel, work = np.ascontiguousarray(rows.X), np.ascontiguousarray(rows.y), Matern52(), Workspace()
+    X, y, kernel, work = np.ascontiguousarray(rows.X), np.ascontiguousarray(rows.y), Matern52().bind(rows.X.shape[1]), Workspace()
 
     def minus_evidence(theta: Array) -> tuple[float, Array]:
         total = expert.evidence(kernel, theta, X, y, work)
