@@ -10,8 +10,8 @@ a fraction of the time; --own-evidence uses scikit-learn's.
 
 Bars: mean over splits RMSE at most 1.03 times and NLPD at most .05 above the better of the two exact GPs; 95% intervals
 cover 91% or more. Every run has a file of its own, <table>_<split>_<method>.json, in a folder (--results), so that a
-long comparison can be done in pieces; --resume leaves out what has been measured, and --collect measures nothing. At the
-end all files are collected in results/small_tables.json.
+long comparison can be done in pieces; --resume leaves out what has been measured, and --collect measures nothing. At
+the end all files are collected in results/small_tables.json.
 --full: ten splits. Without it: splits 1 and 2 of the six tables of the data folder; --others adds tables by which no
 setting was chosen.
 """
@@ -91,7 +91,8 @@ class ScikitLearn:
 
 def same_optimiser(rows: Rows) -> Callable[..., tuple[Array, float]]:
     """scikit-learn's L-BFGS-B, with the evidence computed by our code; targets are standardised already."""
-    X, y, kernel, work = np.ascontiguousarray(rows.X), np.ascontiguousarray(rows.y), Matern52().bind(rows.X.shape[1]), Workspace()
+    X, y = np.ascontiguousarray(rows.X), np.ascontiguousarray(rows.y)
+    kernel, work = Matern52().bind(X.shape[1]), Workspace()
 
     def minus_evidence(theta: Array) -> tuple[float, Array]:
         total = expert.evidence(kernel, theta, X, y, work)
