@@ -87,8 +87,8 @@ class Predictor:
         Z = self.scaled(X)
         prediction = self.latent_prediction(Z, engine, with_variance)
         if row_noise is not None:
-            noise, scale = (self.mixture or self.model.committee).noise, float(self.model.target.scale[0])
-            prediction = replace(prediction, noise=variances(noise * scale**2, row_noise) / scale**2)
+            scale = float(self.model.target.scale[0])
+            prediction = replace(prediction, noise=variances(self.noise * scale**2, row_noise) / scale**2)
         mean, deviation = self.in_units(prediction, latent)
         if self.model.trend is None:
             return mean, deviation
@@ -151,7 +151,12 @@ class Predictor:
         input_noise = self.model.input_noise
         if input_noise is None:
             return prediction
-        return replace(prediction, noise=self.model.committee.noise * input_noise.factors(Z))
+        return replace(prediction, noise=self.noise * input_noise.factors(Z))
+
+    @property
+    def noise(self) -> float:
+        """The noise variance of a row of weight one, in the model's units."""
+        return (self.mixture or self.neighbourhood or self.model.committee).noise
 
     def in_units(self, prediction: LatentPrediction, latent: bool = False) -> tuple[Array, Array | None]:
         """Mean and standard deviation of y, or with `latent` of f, in the user's units.
@@ -165,7 +170,7 @@ class Predictor:
         if self.calibration.rows:
             variance = self.calibration.variance(prediction, latent)
         else:
-            noise = (self.mixture or self.model.committee).noise if prediction.noise is None else prediction.noise
+            noise = self.noise if prediction.noise is None else prediction.noise
             variance = np.maximum(prediction.variance, 0.0) if latent else prediction.variance + noise
             if self.neighbourhood is None and self.mixture is None:
                 variance = variance * prediction.misfit**2
@@ -201,6 +206,9 @@ class Predictor:
             yield from (scaling.centre, scaling.scale)
         if c.communication is not None:
             yield c.communication
+        for other in () if near is None else near.others:
+            yield described((other.kernel, other.neighbours, other.inner, other.exact))
+            yield other.theta
         for member in () if self.mixture is None else self.mixture.members:
             yield described((member.kernel, member.weight))
             yield from (member.theta, member.errors)
