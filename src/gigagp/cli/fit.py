@@ -52,6 +52,7 @@ def command(
     noise_column: options.NoiseColumn = None,
     learn_noise: fit_options.LearnNoise = True,
     noise_model: fit_options.NoiseModel = "constant",
+    mean: fit_options.Mean = "constant",
     restarts: fit_options.Restarts = 0,
     standardize: fit_options.Standardize = True,
     engine: options.Engine = "threads",
@@ -72,7 +73,7 @@ def command(
         "levels": levels, "branching": branching, "sharing": sharing, "combine": combine,
         "experts_per_query": experts_per_query, "experts": experts, "leaf": leaf, "inducing": inducing,
         "method": method, "neighbours": neighbours, "exact_neighbours": exact_neighbours, "calibrate": calibrate,
-        "training": training, "noise": noise_model, "noise_bounds": noise, "n_restarts": restarts, "memory": memory,
+        "training": training, "noise": noise_model, "mean": mean, "noise_bounds": noise, "n_restarts": restarts, "memory": memory,
         "standardize": standardize, "engine": engine, "n_jobs": jobs, "dtype": dtype, "random_state": seed,
     }  # fmt: skip
     reading: dict[str, Any] = {"drop": options.names(drop), "categorical": options.names(categorical)}

@@ -68,4 +68,6 @@ def _add(
     model: HGPRegressor, scores: ScoreCollector, X: Array, y: Array, mean: Array, std: Array | None, leaf: Array
 ) -> None:
     assert std is not None
-    scores.add(unscaled_inputs(model, X), unscaled_target(model, y.astype(float)), mean, std, leaf)
+    inputs, target, trend = unscaled_inputs(model, X), unscaled_target(model, y.astype(float)), model.model_.trend
+    added = 0.0 if trend is None else trend.values(inputs)
+    scores.add(inputs, target + added, mean + added, std, leaf)
