@@ -10,8 +10,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from cpus import CPUS, best_here, main, run_as
 
-VECTOR_BYTES = {"avx512": 64, "avx2": 32, "x86-64": 16}
-CORES = {"avx512": {"SkylakeX"}, "avx2": {"Haswell"}, "x86-64": {"Prescott", "Katmai"}}  # as OpenBLAS names them
+VECTOR_BYTES = {"avx512": 64, "avx2": 32, "x86-64": 16, "avx512-code": 64}
+CORES = {  # as OpenBLAS names them
+    "avx512": {"SkylakeX"}, "avx2": {"Haswell"}, "x86-64": {"Prescott", "Katmai"}, "avx512-code": {"Haswell"},
+}  # fmt: skip
 
 PROGRAM = """
 import json, sys
