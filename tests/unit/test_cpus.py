@@ -20,11 +20,11 @@ import json, sys
 import numpy as np
 from threadpoolctl import threadpool_info
 from gigagp.linalg import vectors
-from gigagp.linalg.gemm import multiply
+from gigagp.linalg.gemm import FULL, multiply
 
 rng = np.random.default_rng(0)
 A, B, C = rng.standard_normal((3, 40, 40))
-multiply(1.0, A, 0, 0, True, B, 0, 0, 0.0, C, 0, 0, 40, 40, 40)
+multiply(1.0, A, 0, 0, True, B, 0, 0, 0.0, C, 0, 0, 40, 40, 40, FULL)
 numpy = np._core._multiarray_umath
 json.dump({
     "vector_bytes": vectors.VECTOR_BYTES,

@@ -176,16 +176,17 @@ def _end(
     gaussian = -0.5 * misfit - half_log_determinant - 0.5 * p * np.log(2 * np.pi)
     value, weight = student(gaussian, misfit, p, dof)
     if weight != 1.0:
-        alpha *= x.dtype.type(np.sqrt(weight))
+        for i in range(p):
+            alpha[i] *= x.dtype.type(np.sqrt(weight))
     every = np.empty(columns + 2)
     trace = _pull_weights(kind, x, variance, shape, alpha, A, K, every)
     if len(row_noise) > 0:
         trace = weighted_trace(alpha, A, row_noise, p)
     gradient[0] = every[0]
-    if lengthscales == columns:
-        gradient[1 : 1 + columns] = every[1 : 1 + columns]
-    else:
-        gradient[1] = every[1 : 1 + columns].sum()
+    for d in range(lengthscales):  # loops, because slices take seconds to compile
+        gradient[1 + d] = every[1 + d]
+    for d in range(lengthscales, columns):  # one length-scale for all columns
+        gradient[1] += every[1 + d]
     if shaped:
         gradient[1 + lengthscales] = every[columns + 1]
     gradient[-1] = noise * trace
@@ -206,11 +207,11 @@ def _evidences(
         first, result = starts[i], results[i]
         own_noise = row_noise[first : first + p]  # without rows where all noise is equal
         x = _begin(kind, variance, scales, shape, noise, X[first : first + p], own_noise, K, A)
-        if follow(factoring, (A, T, S, D, A), 0) != 0:
+        if follow(factoring, (A, T, S, D, A), p) != 0:
             result[0] = np.nan
             continue
         half_log_determinant = 0.5 * log_determinant(A, p)
-        follow(inverting, (A, T, S, D, A), 0)
+        follow(inverting, (A, T, S, D, A), p)
         result[0] = _end(
             kind, variance, shape, lengthscales, shaped, noise, dof, half_log_determinant, x, y[first : first + p],
             own_noise, K, A, T, result[1:],

@@ -499,7 +499,7 @@ def test_a_completed_checkpoint_is_not_computed_again(memory, rows, source, smal
     Z = pd.DataFrame(rows[2], columns=NAMES)
     table = pd.read_parquet(source)
     source = tmp_path / "with_copies.parquet"
-    pd.concat([table, table.iloc[[5, 9]]]).to_parquet(source)
+    pd.concat([table, table.iloc[[5, 9]]], ignore_index=True).to_parquet(source)
     how = {"missing": "drop", "checkpoint": tmp_path / "new" / "folder"}
     first = answers(model(memory=memory).fit(source, "t", **how), Z)
     files = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
