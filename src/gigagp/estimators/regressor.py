@@ -152,8 +152,7 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         self.kernel = kernel
         self.partition = partition
         self.leaf_size = leaf_size
-        self.levels = levels
-        self.branching = branching
+        self.levels, self.branching = levels, branching
         self.sharing = sharing
         self.combine = combine
         self.experts_per_query = experts_per_query
@@ -169,8 +168,7 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         self.n_jobs = n_jobs
         self.dtype = dtype
         self.memory = memory
-        self.standardize = standardize
-        self.sphere = sphere
+        self.standardize, self.sphere = standardize, sphere
         self.noise = noise
         self.noise_bounds = noise_bounds
         self.n_restarts = n_restarts

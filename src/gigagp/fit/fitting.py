@@ -150,17 +150,19 @@ def _input_scaling(
     pair, places = settings.sphere(options.sphere), [own[0] for own in _places(rows.encoding)]
     names, kinds = _names(rows.encoding, feature_names), [feature.kind for feature in rows.encoding.features]
     if isinstance(pair, tuple):
-        longitude, latitude = (places[number] for number in check_pair(pair, names, kinds))
-        error = range_error(rows.feature_names, longitude, latitude, data.inputs)
+        first, second = check_pair(pair, names, kinds)
+        longitude, latitude = places[first], places[second]
+        error = range_error((names[first], names[second]), 0, 1, data.inputs.at([longitude, latitude]))
         if error is not None:
             raise InvalidInput(f"sphere={pair!r}: {error}; name the longitude first")
     else:
-        numbers = [own for own, kind in zip(places, kinds, strict=True) if kind == "number"]
+        numbers = [number for number, kind in enumerate(kinds) if kind == "number"]
         named = pair == "auto" and feature_names is not None
-        found = find_pair([rows.feature_names[own] for own in numbers], data.inputs.at(numbers)) if named else None
-        if found is None:
+        moments = data.inputs.at([places[number] for number in numbers])
+        recognised = find_pair([names[number] for number in numbers], moments) if named else None
+        if recognised is None:
             return InputScaling(inputs), data
-        longitude, latitude = (numbers[number] for number in found)
+        longitude, latitude = (places[numbers[each]] for each in recognised)
     scaling, moments = on_sphere(inputs, data.inputs, data.sample.X, longitude, latitude, standardize)
     return scaling, replace(data, inputs=moments)
 

@@ -65,9 +65,7 @@ def make_plan(
     if not learn_noise:
         low = high = min(low, _NO_NOISE[settings.precision(options.dtype).name] * variance)
     varies = not data.target.constant[0]
-    kernel = (
-        _default_kernel(options, data.inputs, variance, columns) if own_kernel is None else own_kernel.bound(columns)
-    )
+    kernel = own_kernel.bound(columns) if own_kernel else _default_kernel(options, data.inputs, variance, columns)
     if partitioner.local and not one_leaf and kernel.metric(kernel.theta) is None:
         warnings.warn(
             f'{own_kernel!r} has no metric, so partition="local" divides the rows in plain standardised units; '

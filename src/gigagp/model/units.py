@@ -10,6 +10,7 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.data.sources.times import UNITS, date_text, is_date
+from gigagp.data.sphere import KM_PER_DEGREE
 from gigagp.kernels import Kernel, OnColumns, Parameter, Product, Sum
 from gigagp.kernels.inputs import InputColumns
 from gigagp.kernels.parameters import LENGTH, NUMBER, PERIOD, SLOPE, VARIANCE
@@ -91,6 +92,17 @@ class Units:
     def on_sphere(self, place: int) -> bool:
         """Whether a column of the kernel is a coordinate of a place on the sphere."""
         return self.sphere is not None and place in (*self.sphere, len(self.columns))
+
+    @property
+    def geography(self) -> str:
+        """Which columns are places on a sphere, in words; empty where there are none."""
+        if self.sphere is None:
+            return ""
+        first, second = self.names(self.sphere)
+        return (
+            f"{first} and {second} are places on a sphere (great-circle distances; one degree is {KM_PER_DEGREE:.1f} km "
+            "on the earth); sphere=None switches this off"
+        )
 
     def description(self, kernel: Kernel) -> str:
         """The kernel without its values, such as Periodic(year) + Matern32(lon, lat)."""
