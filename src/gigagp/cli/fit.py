@@ -69,21 +69,25 @@ def command(
 ) -> None:
     """Fit a model to a file, and save it in a folder."""
     settings = {
-        "kernel": None if kernel == "auto" else kernel, "partition": partition, "leaf_size": leaf_size,
-        "levels": levels, "branching": branching, "sharing": sharing, "combine": combine,
-        "experts_per_query": experts_per_query, "experts": experts, "leaf": leaf, "inducing": inducing,
-        "method": method, "neighbours": neighbours, "exact_neighbours": exact_neighbours, "calibrate": calibrate,
-        "training": training, "noise": noise_model, "noise_bounds": noise, "n_restarts": restarts, "memory": memory,
-        "standardize": standardize, "sphere": sphere, "engine": engine, "n_jobs": jobs, "dtype": dtype,
-        "random_state": seed,
+        "kernel": None if kernel == "auto" else kernel, "partition": partition, "leaf_size": leaf_size, "leaf": leaf,
+        "levels": levels, "branching": branching, "sharing": sharing, "combine": combine, "inducing": inducing,
+        "experts_per_query": experts_per_query, "experts": experts, "method": method, "neighbours": neighbours,
+        "exact_neighbours": exact_neighbours, "calibrate": calibrate, "training": training, "noise": noise_model,
+        "noise_bounds": noise, "n_restarts": restarts, "memory": memory, "standardize": standardize, "sphere": sphere,
+        "engine": engine, "n_jobs": jobs, "dtype": dtype, "random_state": seed,
     }  # fmt: skip
-    reading: dict[str, Any] = {"drop": options.names(drop), "categorical": options.names(categorical)}
-    reading |= {"features": options.names(features) or None, "missing": missing, "learn_noise": learn_noise}
+    reading = _columns(features, drop, categorical) | {"missing": missing, "learn_noise": learn_noise}
     reading |= {"sample_weight": weight_column, "noise_std": noise_column}
     try:
         _fit(data, target, output, task, settings, reading, store, checkpoint, test_fraction, overwrite, as_json)
     except KeyboardInterrupt:
         raise Interrupted(_what_is_left(checkpoint, str(context.obj))) from None
+
+
+def _columns(features: list[str] | None, drop: list[str] | None, categorical: list[str] | None) -> dict[str, Any]:
+    """Names of columns as `HGPRegressor.fit` takes them."""
+    reading = {"drop": options.names(drop), "categorical": options.names(categorical)}
+    return reading | {"features": options.names(features) or None}
 
 
 def _fit(

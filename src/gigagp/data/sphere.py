@@ -147,8 +147,8 @@ def _axes(middle: Array) -> Array:
     return np.stack([east, np.cross(up, east), up])
 
 
-def find_pair(names: Sequence[str], moments: Moments) -> tuple[int, int] | None:
-    """Numbers of the columns that are longitude and latitude by their names and ranges; None if no pair, or several.
+def find_pair(names: Sequence[str]) -> tuple[int, int] | None:
+    """Numbers of the columns that are longitude and latitude by their names; None if there is no pair, or several.
 
     A name may have more words, such as pickup_longitude, if both columns have them.
     """
@@ -158,7 +158,7 @@ def find_pair(names: Sequence[str], moments: Moments) -> tuple[int, int] | None:
         for j, second in enumerate(names)
         if (rest := _other_words(first, "longitude")) is not None and rest == _other_words(second, "latitude")
     ]
-    return pairs[0] if len(pairs) == 1 and range_error(names, *pairs[0], moments) is None else None
+    return pairs[0] if len(pairs) == 1 else None
 
 
 def _other_words(name: str, kind: str) -> tuple[str, ...] | None:

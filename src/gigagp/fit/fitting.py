@@ -158,11 +158,12 @@ def _input_scaling(
     else:
         numbers = [number for number, kind in enumerate(kinds) if kind == "number"]
         named = pair == "auto" and feature_names is not None
-        moments = data.inputs.at([places[number] for number in numbers])
-        recognised = find_pair([names[number] for number in numbers], moments) if named else None
+        recognised = find_pair([names[number] for number in numbers]) if named else None
         if recognised is None:
             return InputScaling(inputs), data
         longitude, latitude = (places[numbers[each]] for each in recognised)
+        if range_error(names, 0, 1, data.inputs.at([longitude, latitude])) is not None:
+            return InputScaling(inputs), data
     scaling, moments = on_sphere(inputs, data.inputs, data.sample.X, longitude, latitude, standardize)
     return scaling, replace(data, inputs=moments)
 

@@ -100,8 +100,8 @@ class Units:
             return ""
         first, second = self.names(self.sphere)
         return (
-            f"{first} and {second} are places on a sphere (great-circle distances; one degree is {KM_PER_DEGREE:.1f} km "
-            "on the earth); sphere=None switches this off"
+            f"{first} and {second} are places on a sphere (great-circle distances; one degree is "
+            f"{KM_PER_DEGREE:.1f} km on the earth); sphere=None switches this off"
         )
 
     def description(self, kernel: Kernel) -> str:

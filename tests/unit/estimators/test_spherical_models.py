@@ -69,6 +69,11 @@ def test_the_report_says_so(model):
     assert list(model.feature_names_in_) == ["lon", "lat"]
 
 
+def test_columns_with_such_names_and_other_values_are_plain():
+    data = table(100).assign(lat=lambda rows: 1000 * rows.lat)
+    assert HGPRegressor(FIXED, noise_bounds=(0.01, 0.01)).fit(data, "t").model_.inputs.sphere is None
+
+
 def test_it_can_be_switched_off():
     flat = HGPRegressor(random_state=0, sphere=None).fit(table(200), "t")
     assert flat.model_.inputs.sphere is None
@@ -149,7 +154,9 @@ def test_other_values_of_sphere_are_refused(sphere):
 
 
 def test_declared_columns_must_be_degrees():
-    with pytest.raises(InvalidInput, match=r"column 'lon' has values from .* a latitude is in degrees.* longitude first"):
+    with pytest.raises(
+        InvalidInput, match=r"column 'lon' has values from .* a latitude is in degrees.* longitude first"
+    ):
         HGPRegressor(sphere=("lat", "lon")).fit(table(50), "t")
     fitted = HGPRegressor(FIXED, noise_bounds=(0.01, 0.01)).fit(table(100), "t")
     with pytest.raises(InvalidInput, match="latitude 91"):
