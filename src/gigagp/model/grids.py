@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import time
 from itertools import product
 from typing import Any
 
@@ -18,6 +19,10 @@ from gigagp.model.model import Model
 _BLOCK = 65_536  # stored rows that are read together
 _SLACK = 1e-6  # of a step, by which a range may miss its end
 _MOST_STEPS = 1 << 31  # along one axis
+_PLACEHOLDERS = {
+    "number": 0.0, "date": np.datetime64(0, "D"), "timestamp": np.datetime64(0, "s"), "time": time(), "category": "",
+    "duration": np.timedelta64(0, "s"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +117,7 @@ def make_grid(model: Model, columns: Mapping[str, Any], step: Any) -> Grid:
         raise InvalidParameter(f"grid: give a value, values or a range of {', '.join(sorted(absent))}")
     if not axes:
         raise InvalidParameter("grid: give a range or values of at least one column")
-    row = _row(model, {**{axis.name: axis.values[0] for axis in axes}, **fixed})
-    return Grid(tuple(reversed(axes)), row)
+    return Grid(tuple(reversed(axes)), _row(model, fixed))
 
 
 def _full_name(model: Model, name: str) -> str:
@@ -204,11 +208,20 @@ def _axis(model: Model, name: str, values: Array) -> Axis:
 
 
 def _row(model: Model, values: Mapping[str, Any]) -> Array:
-    """One row as the model reads it; categories and dates are encoded as those of tables."""
+    """One row as the model reads it; categories and dates are encoded as those of tables.
+
+    values : of the columns that are not axes; the others have any value of their kind
+    """
     import pyarrow as pa  # noqa: PLC0415 takes time to load
 
     reading = model.reading
-    table = pa.table({feature.column: pa.array([values[feature.column]]) for feature in reading.features})
+    cells = {}
+    for feature in reading.features:
+        value = values.get(feature.column, _PLACEHOLDERS[feature.kind])
+        if isinstance(value, np.datetime64) and is_date(feature.kind):
+            value = value.astype("M8[D]" if feature.kind == "date" else "M8[s]")
+        cells[feature.column] = pa.array(np.array([value]))
+    table = pa.table(cells)
     return np.array(next(open_rows(table, encoding=reading).blocks(1)).X[0], float)
 
 
