@@ -15,8 +15,9 @@ from gigagp.cli.running import emit
 from gigagp.errors import InvalidParameter
 
 EXAMPLE = options.example(
-    "gigagp fit stations.csv --target temperature -o model",
-    "gigagp grid model -o map.nc --step 0.25 --range lon=-10,30 --range lat=35,60",
+    "gigagp datasets make robot-arm -n 2000 -o arm.parquet",
+    "gigagp fit arm.parquet --target distance -o model --features joint0,joint1",
+    "gigagp grid model -o map.nc --step 0.1 --range joint0=0,1",
 )
 
 

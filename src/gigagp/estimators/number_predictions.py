@@ -205,7 +205,7 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
         texts = (f"predicted {target}", f"standard deviation of {of_what}")
         variables = grid_files.Variables(names, (*texts, *(f"{q:.4g} quantile of {of_what}" for q in levels)))
         budget = memory.budget(self.memory)
-        final = None if output is None else grid_files.check_output(grid, output, overwrite)
+        final = None if output is None else grid_files.check_output(grid, variables, output, overwrite)
         if final is None:
             grid_files.check_memory(grid, variables, budget)
         with predictor.engine() as engine:

@@ -73,7 +73,7 @@ def check_memory(grid: Grid, variables: Variables, budget: int) -> None:
         )
 
 
-def check_output(grid: Grid, output: str | os.PathLike[str], overwrite: bool) -> Path:
+def check_output(grid: Grid, variables: Variables, output: str | os.PathLike[str], overwrite: bool) -> Path:
     """The path of the file; InvalidParameter, before any work, if it cannot be written there."""
     final = Path(output).expanduser()
     suffix = final.suffix.lower()
@@ -88,6 +88,7 @@ def check_output(grid: Grid, output: str | os.PathLike[str], overwrite: bool) ->
             )
     if suffix in (".tif", ".tiff"):
         _transform(grid)
+    folders.check_writable(final, 8 * grid.size * len(variables.names), "the grid")
     return final
 
 
@@ -95,7 +96,7 @@ def write(grid: Grid, variables: Variables, blocks: Iterator[tuple[Block, list[A
     """Write the file block by block, and open it as an xarray Dataset. The file is complete or absent."""
     suffix = final.suffix.lower()
     writer = {".nc": _NetCDF, ".zarr": _Zarr}.get(suffix, _GeoTiff)
-    with _partial(final) as partial:
+    with folders.disk_errors("writing the grid", final.parent), _partial(final) as partial:
         sink: _Writer = writer(partial, grid, variables)
         try:
             for block, values in blocks:

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from gigagp import HGPRegressor
 from gigagp.cli import app
-from gigagp.errors import InvalidInput, InvalidParameter
+from gigagp.errors import DiskFull, InvalidInput, InvalidParameter
 from gigagp.kernels import Matern32
 from gigagp.model import grids
 from gigagp.plotting import grid_map
@@ -115,7 +115,7 @@ def test_a_failed_file_leaves_nothing(model, tmp_path, monkeypatch):
         yield
 
     monkeypatch.setattr(grids, "predicted_blocks", fail)
-    with pytest.raises(OSError, match="disk is full"):
+    with pytest.raises(DiskFull, match="disk is full"):
         model.predict_grid(lon=(0, 1), lat=(45, 46), step=1, output=tmp_path / "map.nc")
     assert list(tmp_path.iterdir()) == []
 
