@@ -4,8 +4,8 @@
 
 Each method runs in a process of its own, with the variogram that its documentation begins with for places on a sphere:
 PyKrige's ordinary kriging with a spherical variogram and geographic coordinates, once with all rows and once with the
-32 nearest; GSTools' ordinary kriging with an exponential covariance that is fitted to the empirical variogram. Both solve
-systems of all training rows, so they get a random part of the rows. Writes the table of docs/kriging.md.
+32 nearest; GSTools' ordinary kriging with an exponential covariance that is fitted to the empirical variogram. Both
+solve systems of all training rows, so they get a random part of the rows. Writes the table of docs/kriging.md.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ def page(result: dict[str, Any]) -> None:
         f"(`python benchmarks/kriging.py --split {result['split']}`; {origin(result)}, measured "
         f"{result['machine']['date']}). Memory is what the method adds to its process. The other libraries solve one "
         "system of all training rows, so that time grows with their cube and memory with their square; their "
-        "variograms are fitted once, with default settings. They have models that GigaGP does not have: directional variograms, "
-        "random fields on transects, conditional simulation."
+        "variograms are fitted once, with default settings. They have models that GigaGP does not have: "
+        "directional variograms, random fields on transects, conditional simulation."
     )
     text = PAGE.read_text()
     before, rest = text.split("<!-- measured -->")
