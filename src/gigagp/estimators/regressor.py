@@ -93,6 +93,10 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         the machine.
     standardize : bool
         Scale inputs and target to mean 0 and standard deviation 1 internally.
+    sphere : "auto", pair of columns, or None
+        The columns of longitude and latitude in degrees, by name or number, such as ("lon", "lat"): they are one place
+        on a sphere, with one length-scale, so that distances are great circles, and 180 degrees east is 180 degrees
+        west. "auto": the two columns that have such names and values, if the data have names. None: no such columns.
     mean : {"constant", "linear"} or regressor
         The mean function. "linear": linear in the columns that are not categories, with coefficients by (generalised)
         least squares and their uncertainty where no row is near, as in universal kriging. A regressor of scikit-learn's
@@ -143,6 +147,7 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         dtype: str = "float64",
         memory: str | int | None = None,
         standardize: bool = True,
+        sphere: Any = "auto",
         mean: Any = "constant",
         noise: str = "constant",
         noise_bounds: tuple[float, float] = (1e-6, 10.0),
@@ -153,8 +158,7 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         self.kernel = kernel
         self.partition = partition
         self.leaf_size = leaf_size
-        self.levels = levels
-        self.branching = branching
+        self.levels, self.branching = levels, branching
         self.sharing = sharing
         self.combine = combine
         self.experts_per_query = experts_per_query
@@ -170,7 +174,7 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         self.n_jobs = n_jobs
         self.dtype = dtype
         self.memory = memory
-        self.standardize = standardize
+        self.standardize, self.sphere = standardize, sphere
         self.mean = mean
         self.noise = noise
         self.noise_bounds = noise_bounds

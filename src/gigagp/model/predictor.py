@@ -202,8 +202,11 @@ class Predictor:
         yield from (c.theta, c.router.centres, c.router.metric, c.experts.sizes, self.model.cells.sizes, c.store.y)
         if c.router.by_cells:
             yield from (c.router.boxes.lows, c.router.boxes.highs)
-        for scaling in (self.model.inputs, self.model.target):
+        for scaling in (self.model.inputs.scaling, self.model.target):
             yield from (scaling.centre, scaling.scale)
+        if self.model.inputs.sphere is not None:
+            yield described((self.model.inputs.sphere.longitude, self.model.inputs.sphere.latitude))
+            yield self.model.inputs.sphere.axes
         if c.communication is not None:
             yield c.communication
         for other in () if near is None else near.others:
@@ -220,5 +223,5 @@ class Predictor:
             yield from (noise.theta, noise.points, noise.weights, noise.target.centre, noise.target.scale)
         if self.model.trend is not None:
             yield described(self.model.trend.description)
-            yield self.model.trend.values(self.model.inputs.centre[None, :])
+            yield self.model.trend.values(self.model.inputs.restore(np.asarray(c.store.X[:64], float)))
         c.store.release()

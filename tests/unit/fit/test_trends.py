@@ -146,7 +146,9 @@ def test_a_linear_mean_is_saved_and_read_from_files(tmp_path):
 
 def test_a_class_that_is_not_known_is_not_loaded(tmp_path, monkeypatch):
     X, y = table(150)
-    monkeypatch.setattr(trends, "_crps", lambda predictor, rows: np.arange(9.0) / (1 + (predictor.model.trend is not None)))
+    monkeypatch.setattr(
+        trends, "_crps", lambda predictor, rows: np.arange(9.0) / (1 + (predictor.model.trend is not None))
+    )
     model = fixed(Remembers()).fit(X, y)
     model.save(tmp_path / "model")
     with pytest.raises(InvalidInput, match=r"Remembers.*kernels="):
