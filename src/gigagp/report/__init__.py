@@ -17,6 +17,7 @@ from gigagp.estimators.regressor import HGPRegressor
 from gigagp.model.evaluation import Evaluation
 from gigagp.progress import Listener
 from gigagp.report.advice import Advice, advice_on_fit, advice_on_scores
+from gigagp.report.extrapolation import advice_on_extrapolation
 from gigagp.report.content import ReportContent
 from gigagp.report.held_out import score_held_out_rows
 from gigagp.report.page import render
@@ -83,4 +84,5 @@ def _advice(model: HGPRegressor, scores: ScoreCollector, evaluation: Evaluation 
     on_scores = advice_on_scores(
         scores.all_rows(), scores.by_region(), target_std, scores.rows_far_from_data(), dropped, target
     )
-    return [*advice_on_fit(model), *on_scores]
+    beyond = [] if evaluation is None else advice_on_extrapolation(model, scores.sample()[0])
+    return [*advice_on_fit(model), *on_scores, *beyond]
