@@ -168,8 +168,8 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
             raise InvalidParameter(f"theta must have {len(model.theta)} log-parameters; got shape {theta.shape}")
         c = model.committee
         with predictor.engine() as engine:
-            classes = None if model.classes is None else model.classes.classes
-            evidence = summed_evidence(c.kernel, c.store, model.cells, c.tree, engine, c.dof, c.inducing, classes)
+            latents = None if model.classes is None else model.classes.classes
+            evidence = summed_evidence(c.kernel, c.store, model.cells, c.tree, engine, c.dof, c.inducing, latents)
             total = evidence(theta, None)
         return (total.value, total.gradient.copy()) if eval_gradient else total.value
 

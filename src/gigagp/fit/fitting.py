@@ -101,7 +101,7 @@ def fit_model(
         feature_names=feature_names,
         target_name=rows.target.column if rows.target and not rows.target.beside else None,
         input_noise=result.input_noise,
-        classes=_calibrated(classes, result.class_calibration),
+        classes=_calibrated(classes, result.link),
     )
 
 

@@ -12,7 +12,7 @@ from gigagp.arrays import Array
 from gigagp.combine import CombinationRule
 from gigagp.fit.training import Objective, Precision
 from gigagp.kernels.base import Kernel
-from gigagp.likelihoods import Classes
+from gigagp.likelihoods import Latents
 from gigagp.partition import Partitioner, Shape
 
 
@@ -74,7 +74,7 @@ class Plan:
     noise_unit: float = 1.0  # weight of a typical row: its noise variance is that of a row of weight one, divided by it
     noise: str = "constant"  # "inputs" where it may depend on them, "auto" where held-out rows decide
     train: bool = True  # False where the target is constant: there is nothing to learn
-    classes: Classes | None = None  # where targets are the numbers of classes
+    latents: Latents | None = None  # where targets are classes, or have a likelihood that is not Gaussian
 
     @property
     def start(self) -> Array:

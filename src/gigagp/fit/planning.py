@@ -126,7 +126,7 @@ def plan_for_classes(plan: Plan, options: FitSettings, classes: Classes) -> Plan
         student=False,
         families=settings.class_families(kernel) if own_kernel is None else (),
         method="neighbourhood",
-        classes=classes,
+        latents=classes,
     )
 
 

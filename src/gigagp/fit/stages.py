@@ -16,13 +16,13 @@ from gigagp.data.scaled import ScaledRows
 from gigagp.data.scan import Sample
 from gigagp.engines import Engine
 from gigagp.fit.cell_cutting import CellCutter, store_rows
-from gigagp.fit.class_scores import ClassScoring, choose_prediction
 from gigagp.fit.committee_assembly import committees
 from gigagp.fit.committee_scores import SHARING, CommitteeScorer
 from gigagp.fit.groups import Groups
 from gigagp.fit.held_out_scores import HeldOutScore, NumberScoring, Scorer
 from gigagp.fit.input_noise import better_noise, with_input_noise
 from gigagp.fit.kernel_families import Trial, try_kernels
+from gigagp.fit.latent_scores import Link, choose_prediction, plain_link, scoring_of
 from gigagp.fit.plan import Log, Plan, Seeds
 from gigagp.fit.rough_theta import rough_theta
 from gigagp.fit.selection import DEFAULT_NEIGHBOURS, Choice, can_be_held_out, choose_answer
@@ -44,7 +44,6 @@ from gigagp.fit.training import (
 from gigagp.fit.unusual_rows import UnusualRows
 from gigagp.linalg.row_noise import ADDED
 from gigagp.model.calibration import Calibration
-from gigagp.model.class_calibration import ClassCalibration
 from gigagp.model.committee import Committee
 from gigagp.model.fit_report import Candidate, FitReport, Stage
 from gigagp.model.fit_warnings import FitWarning
@@ -96,7 +95,7 @@ class FitResult:
     unusual: UnusualRows  # held-out rows that look like outliers
     mixture: Mixture | None = None  # where rows are few, exact GPs that answer together
     input_noise: InputNoise | None = None  # where the noise depends on the inputs
-    class_calibration: ClassCalibration | None = None  # where targets are classes
+    link: Link | None = None  # where targets are classes, or have a likelihood that is not Gaussian
 
 
 def fit(
@@ -122,7 +121,7 @@ def fit(
         stored = store_rows(plan, data, theta, sample, engine, seeds, storage)
         del data  # from here on only the store is used
     plan = replace(plan, student=plan.student and len(stored.cells) > 1)
-    scoring = NumberScoring(plan.target_variance) if plan.classes is None else ClassScoring(plan.classes)
+    scoring = NumberScoring(plan.target_variance) if plan.latents is None else scoring_of(plan.latents)
     scorer = Scorer.drawn(rows, scoring, engine, seeds.choice)
     groups = Groups(plan, stored, engine, seeds.choice)
     if small:
@@ -142,7 +141,7 @@ def fit(
     cells = trained.groups.stored.cells
     unusual = UnusualRows.of(choice.held_out, committee.store)
     return FitResult(
-        committee, choice.neighbourhood, report, cells, unusual, trained.mixture, trained.input_noise, choice.classes
+        committee, choice.neighbourhood, report, cells, unusual, trained.mixture, trained.input_noise, choice.link
     )
 
 
@@ -153,7 +152,7 @@ def _warnings(trained: _TrainedModel, small: bool) -> list[FitWarning]:
     if known is not None and bounds[-1, 0] < bounds[-1, 1] and bool((known[:, ADDED] > 0).any()):
         bounds[-1, 0] = -np.inf  # where known noise explains all of it, none is left to be learnt
     warnings: list[FitWarning] = [*bound_warnings(trained.theta, bounds, plan.names)]
-    if not small and plan.classes is None and _is_trainable(plan) and groups.possible:
+    if not small and plan.latents is None and _is_trainable(plan) and groups.possible:
         missed = groups.missed(plan.kernel, trained.theta)
         warnings = warnings if missed is None else [missed, *warnings]
     return warnings
@@ -300,7 +299,7 @@ def _trained_theta(
         return result.theta
     evidence = log.recorded(
         summed_evidence(
-            plan.kernel, stored.store, stored.cells, stored.tree, groups.engine, plan.dof, plan.inducing, plan.classes
+            plan.kernel, stored.store, stored.cells, stored.tree, groups.engine, plan.dof, plan.inducing, plan.latents
         )
     )
     if plan.training == "auto":
@@ -317,15 +316,15 @@ def _choose(
 ) -> Choice:  # fmt: skip
     """Choose how queries are answered, and learn the distribution of errors."""
     open_choice = Choice(None, plan.shape.sharing or SHARING[1], Calibration.none())
-    if plan.classes is not None:
-        few = model() if plan.neighbours else replace(model(), neighbours=rows)
+    if plan.latents is not None:
+        few, plain = model() if plan.neighbours else replace(model(), neighbours=rows), plain_link(plan.latents)
         if rows < _ENOUGH_TO_CHOOSE:
-            return replace(open_choice, neighbourhood=few, classes=ClassCalibration())
+            return replace(open_choice, neighbourhood=few, link=plain)
         with record.stage("choice of prediction"):
             best = choose_prediction(scorer, model(), plan.neighbours)
             record.choices.extend(best.candidates)
-        calibration = best.calibration if plan.calibrate else ClassCalibration()
-        return replace(open_choice, neighbourhood=best.neighbourhood, classes=calibration)
+        link = best.link if plan.calibrate else plain
+        return replace(open_choice, neighbourhood=best.neighbourhood, link=link)
     if not plan.partitioner.local:
         return open_choice
     near = None if plan.method == "committee" or plan.kernel.metric(plan.kernel.theta) is None else model()
