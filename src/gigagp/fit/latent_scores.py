@@ -7,25 +7,32 @@ from dataclasses import dataclass
 import numpy as np
 
 from gigagp.fit.class_scores import ClassScoring
-from gigagp.fit.held_out_scores import Scorer, Scoring
+from gigagp.fit.held_out_scores import NumberScoring, Scorer, Scoring
+from gigagp.fit.likelihood_scores import LikelihoodScoring
+from gigagp.fit.plan import Plan
 from gigagp.fit.selection import choose_neighbours
-from gigagp.likelihoods import Classes, Latents
+from gigagp.likelihoods import Classes
 from gigagp.model.class_calibration import ClassCalibration
 from gigagp.model.fit_report import Candidate
+from gigagp.model.likelihood_model import LikelihoodCalibration
 from gigagp.model.neighbourhood import Neighbourhood
 
-Link = ClassCalibration
+Link = ClassCalibration | LikelihoodCalibration
 
 
-def scoring_of(latents: Latents) -> Scoring:
+def scoring_of(plan: Plan) -> Scoring:
     """How held-out rows are scored."""
-    assert isinstance(latents, Classes)
-    return ClassScoring(latents)
+    if plan.latents is None:
+        return NumberScoring(plan.target_variance, gaussian=plan.gaussian_errors)
+    if plan.likelihood is not None:
+        return LikelihoodScoring(plan.likelihood)
+    assert isinstance(plan.latents, Classes)
+    return ClassScoring(plan.latents)
 
 
-def plain_link(latents: Latents) -> Link:
+def plain_link(plan: Plan) -> Link:
     """The link from latent functions to targets before calibration."""
-    return ClassCalibration()
+    return ClassCalibration() if plan.likelihood is None else LikelihoodCalibration()
 
 
 @dataclass(frozen=True, eq=False)

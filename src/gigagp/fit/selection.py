@@ -56,7 +56,7 @@ def choose_neighbours(
     candidates, crps = [], trials[0][1].score
     for i, (trial, score) in enumerate(trials):
         if i > 0:
-            crps *= 1 - Gain.of(score, trials[i - 1][1]).value
+            crps -= Gain.of(score, trials[i - 1][1]).value * (score.unit or crps)
         candidates.append(Candidate("neighbours", str(trial.neighbours), crps, i == best))
     return *trials[best], candidates, large_gain
 

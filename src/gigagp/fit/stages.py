@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -19,10 +20,10 @@ from gigagp.fit.cell_cutting import CellCutter, store_rows
 from gigagp.fit.committee_assembly import committees
 from gigagp.fit.committee_scores import SHARING, CommitteeScorer
 from gigagp.fit.groups import Groups
-from gigagp.fit.held_out_scores import HeldOutScore, NumberScoring, Scorer
+from gigagp.fit.held_out_scores import HeldOutScore, Scorer
 from gigagp.fit.input_noise import better_noise, with_input_noise
 from gigagp.fit.kernel_families import Trial, try_kernels
-from gigagp.fit.latent_scores import Link, choose_prediction, plain_link, scoring_of
+from gigagp.fit.latent_scores import choose_prediction, plain_link, scoring_of
 from gigagp.fit.plan import Log, Plan, Seeds
 from gigagp.fit.rough_theta import rough_theta
 from gigagp.fit.selection import DEFAULT_NEIGHBOURS, Choice, can_be_held_out, choose_answer
@@ -95,7 +96,7 @@ class FitResult:
     unusual: UnusualRows  # held-out rows that look like outliers
     mixture: Mixture | None = None  # where rows are few, exact GPs that answer together
     input_noise: InputNoise | None = None  # where the noise depends on the inputs
-    link: Link | None = None  # where targets are classes, or have a likelihood that is not Gaussian
+    link: Any = None  # where targets are classes, or have a likelihood that is not Gaussian
 
 
 def fit(
@@ -121,8 +122,7 @@ def fit(
         stored = store_rows(plan, data, theta, sample, engine, seeds, storage)
         del data  # from here on only the store is used
     plan = replace(plan, student=plan.student and len(stored.cells) > 1)
-    scoring = NumberScoring(plan.target_variance) if plan.latents is None else scoring_of(plan.latents)
-    scorer = Scorer.drawn(rows, scoring, engine, seeds.choice)
+    scorer = Scorer.drawn(rows, scoring_of(plan), engine, seeds.choice)
     groups = Groups(plan, stored, engine, seeds.choice)
     if small:
         trained = _fit_few_rows(plan, groups, record, seeds)
@@ -317,7 +317,7 @@ def _choose(
     """Choose how queries are answered, and learn the distribution of errors."""
     open_choice = Choice(None, plan.shape.sharing or SHARING[1], Calibration.none())
     if plan.latents is not None:
-        few, plain = model() if plan.neighbours else replace(model(), neighbours=rows), plain_link(plan.latents)
+        few, plain = model() if plan.neighbours else replace(model(), neighbours=rows), plain_link(plan)
         if rows < _ENOUGH_TO_CHOOSE:
             return replace(open_choice, neighbourhood=few, link=plain)
         with record.stage("choice of prediction"):

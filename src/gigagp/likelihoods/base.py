@@ -43,6 +43,7 @@ class Likelihood(ABC):
     discrete = False  # whether targets are whole numbers
     lowest = -np.inf  # the lowest possible target; quantiles are searched from there
     has_dispersion = False
+    averages = False  # whether a target between whole numbers is the average of as many trials as its weight
     requirement = "numbers"  # what targets must be, for the message about one that is not
     compiled = pointwise.PYTHON  # the number of a built-in likelihood that is compiled
 
@@ -98,9 +99,9 @@ class Likelihood(ABC):
         parts = [w * self.cdf(low + half * (1 + t), f, d) for t, w in zip(*_PARTIAL, strict=True)]
         return np.asarray(y * self.cdf(y, f, d) - half * np.sum(parts, axis=0))
 
-    def newton_start(self, y: Array, mean: float) -> Array:
+    def newton_start(self, y: Array, mean: Array | float) -> Array:
         """The f at which Newton's method is first linearised. Default the prior mean."""
-        return np.full(np.shape(y), mean)
+        return np.broadcast_to(mean, np.shape(y)).astype(float)
 
     def information(self, f: Array, d: float) -> Array:
         """What one target says about f, by default as if its variance were that of its mean: (dE/df)^2 / Var."""

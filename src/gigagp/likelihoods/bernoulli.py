@@ -24,6 +24,7 @@ class Bernoulli(Likelihood):
     name = "Bernoulli"
     discrete = True
     lowest = 0.0
+    averages = True
     requirement = "0 or 1, or shares between them"
     compiled = pointwise.BERNOULLI
 

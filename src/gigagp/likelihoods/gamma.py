@@ -57,5 +57,5 @@ class Gamma(Likelihood):
     def sample(self, f: Array, d: float, rng: np.random.Generator) -> Array:
         return np.asarray(rate(f) * rng.gamma(1 / d, d, np.shape(f)))
 
-    def newton_start(self, y: Array, mean: float) -> Array:
+    def newton_start(self, y: Array, mean: Array | float) -> Array:
         return np.log(y)

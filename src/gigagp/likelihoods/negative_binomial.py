@@ -66,7 +66,7 @@ class NegativeBinomial(Likelihood):
     def sample(self, f: Array, d: float, rng: np.random.Generator) -> Array:
         return draw_counts(rate(f) * rng.gamma(1 / d, d, np.shape(f)), rng)
 
-    def newton_start(self, y: Array, mean: float) -> Array:
+    def newton_start(self, y: Array, mean: Array | float) -> Array:
         return np.log(y + 0.5)
 
 

@@ -62,7 +62,7 @@ class Poisson(Likelihood):
     def sample(self, f: Array, d: float, rng: np.random.Generator) -> Array:
         return draw_counts(rate(f), rng)
 
-    def newton_start(self, y: Array, mean: float) -> Array:
+    def newton_start(self, y: Array, mean: Array | float) -> Array:
         return np.log(y + 0.5)
 
 

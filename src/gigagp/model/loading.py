@@ -35,6 +35,7 @@ from gigagp.model.factor_cache import FactorCache
 from gigagp.model.fit_report import Candidate, FitReport, Stage
 from gigagp.model.fit_warnings import WARNINGS, FitWarning
 from gigagp.model.input_noise import InputNoise
+from gigagp.model.likelihood_format import read_likelihood
 from gigagp.model.mixture import Member, Mixture
 from gigagp.model.model import CommitteeDefaults, Model
 from gigagp.model.model_format import (
@@ -137,6 +138,7 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
             input_noise=None if "input_noise" not in manifest
             else _input_noise(field(manifest, "input_noise", dict), files, store, registry),
             classes=read_classes(manifest.get("classes"), store.y),
+            likelihood=read_likelihood(manifest.get("likelihood"), registry, store.y),
         ), settings  # fmt: skip
 
 
@@ -338,6 +340,7 @@ def _report(
         outliers=tuple(_counts(content.get("outliers", []))),  # models of earlier versions have none
         outlier_count=count(content, "outlier_count") if "outlier_count" in content else 0,
         copies=count(content, "copies") if "copies" in content else 0,
+        looks_like=field(content, "looks_like", str) if "looks_like" in content else "",
         calibration=read_calibration(field(content, "calibration", dict)),
         choices=tuple(_plain(Candidate, each) for each in field(content, "choices", list)),
     )

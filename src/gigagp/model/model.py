@@ -12,10 +12,12 @@ from gigagp.data.scaling import Scaling
 from gigagp.data.sources.encoding import Encoding, Feature
 from gigagp.data.store import ExpertStore
 from gigagp.kernels import Kernel
+from gigagp.likelihoods import Latents
 from gigagp.model.class_model import ClassModel
 from gigagp.model.committee import Committee
 from gigagp.model.fit_report import FitReport
 from gigagp.model.input_noise import InputNoise
+from gigagp.model.likelihood_model import LikelihoodModel
 from gigagp.model.mixture import Mixture
 from gigagp.model.neighbourhood import Neighbourhood
 from gigagp.model.units import Units
@@ -55,11 +57,19 @@ class Model:
     target_name: str | None = None
     input_noise: InputNoise | None = None  # None where the noise does not depend on the inputs
     classes: ClassModel | None = None  # where targets are the numbers of classes
+    likelihood: LikelihoodModel | None = None  # where targets have a likelihood that is not Gaussian
 
     @property
     def theta(self) -> Array:
         """Log-parameters of kernel and noise, in the model's units."""
         return self.report.theta
+
+    @property
+    def latents(self) -> Latents | None:
+        """The latent functions of classes, or of targets with a likelihood of their own."""
+        if self.likelihood is not None:
+            return self.likelihood.latents
+        return None if self.classes is None else self.classes.classes
 
     @property
     def kernel(self) -> Kernel:
