@@ -117,6 +117,10 @@ class Predictor:
             return own.distribution(own.predict(near, self.scaled(X), engine), near)
         mean, deviation = self.predict(X, engine, row_noise=row_noise)
         assert deviation is not None
+        return self.distribution(mean, deviation)
+
+    def distribution(self, mean: Array, deviation: Array) -> PredictiveDistribution:
+        """The distribution of y that belongs to a mean and a standard deviation of `predict`, of Gaussian targets."""
         return PredictiveDistribution(mean, deviation, self.calibration.shape)
 
     def latent_distribution_at(self, X: Array, engine: Engine) -> LatentDistribution:
