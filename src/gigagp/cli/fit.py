@@ -52,6 +52,7 @@ def command(
     noise_column: options.NoiseColumn = None,
     learn_noise: fit_options.LearnNoise = True,
     noise_model: fit_options.NoiseModel = "constant",
+    likelihood: fit_options.LikelihoodName = "auto",
     restarts: fit_options.Restarts = 0,
     standardize: fit_options.Standardize = True,
     engine: options.Engine = "threads",
@@ -72,8 +73,9 @@ def command(
         "levels": levels, "branching": branching, "sharing": sharing, "combine": combine,
         "experts_per_query": experts_per_query, "experts": experts, "leaf": leaf, "inducing": inducing,
         "method": method, "neighbours": neighbours, "exact_neighbours": exact_neighbours, "calibrate": calibrate,
-        "training": training, "noise": noise_model, "noise_bounds": noise, "n_restarts": restarts, "memory": memory,
-        "standardize": standardize, "engine": engine, "n_jobs": jobs, "dtype": dtype, "random_state": seed,
+        "training": training, "noise": noise_model, "noise_bounds": noise, "likelihood": likelihood,
+        "n_restarts": restarts, "memory": memory, "standardize": standardize, "engine": engine, "n_jobs": jobs,
+        "dtype": dtype, "random_state": seed,
     }  # fmt: skip
     reading: dict[str, Any] = {"drop": options.names(drop), "categorical": options.names(categorical)}
     reading |= {"features": options.names(features) or None, "missing": missing, "learn_noise": learn_noise}
@@ -195,6 +197,7 @@ def _report(model: Any, output: str, checkpoint: str | None, scores: Any, as_jso
         "seconds": report.seconds,
         "parameters": descriptions.parameters(model),
         "warnings": descriptions.warnings_of(model),
+        "looks_like": report.looks_like or None,
         "held_out": None if scores is None else descriptions.scores(scores),
         "checkpoint": checkpoint,
     }
@@ -202,6 +205,8 @@ def _report(model: Any, output: str, checkpoint: str | None, scores: Any, as_jso
     dropped += f" (and {report.copies:,} copies of them)" if report.copies else ""
     spent = sum(report.seconds.values())
     lines = [f"{output}: {report.rows:,} rows{dropped}, {report.leaves:,} experts, {spent:.1f} s"]
+    if report.suggestion:
+        lines.append(report.suggestion)
     if scores is not None:
         lines += [f"{scores.rows:,} held-out rows:", descriptions.scores_text(scores)]
     if checkpoint is not None:

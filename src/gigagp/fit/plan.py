@@ -94,7 +94,7 @@ class Plan:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return (*self.kernel.names, "noise_variance")
+        return (*self.kernel.names, (self.latents and self.latents.dispersion_name) or "noise_variance")
 
     def metric(self, theta: Array, n_features: int) -> Array:
         """The kernel's metric at theta, or ones where it has none."""

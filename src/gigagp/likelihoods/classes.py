@@ -22,6 +22,7 @@ class Classes:
     weights: tuple[float, ...]
 
     likelihood = Bernoulli()
+    dispersion_name = None
 
     @property
     def number(self) -> int:

@@ -24,6 +24,10 @@ class Latents(Protocol):
     def likelihood(self) -> Likelihood: ...
 
     @property
+    def dispersion_name(self) -> str | None:
+        """In reports; None where the likelihood has no dispersion."""
+
+    @property
     def latents(self) -> int:
         """The number of latent functions."""
 
@@ -66,6 +70,10 @@ class SingleLatent:
     @cached_property
     def means(self) -> Array:
         return np.array([self.mean])
+
+    @property
+    def dispersion_name(self) -> str | None:
+        return "dispersion" if self.likelihood.has_dispersion else None
 
     def weights_of(self, y: Array, row_noise: Array | None) -> Array:
         return np.ones(len(y)) if row_noise is None else 1 / np.asarray(row_noise[:, FACTOR], float)

@@ -28,6 +28,7 @@ from gigagp.data.sources.encoding import Encoding
 from gigagp.data.store import DTYPES, ExpertStore, read_rows
 from gigagp.errors import InvalidInput
 from gigagp.kernels import Kernel
+from gigagp.likelihoods import Latents
 from gigagp.model.calibration_format import floats, read_calibration
 from gigagp.model.class_format import read_classes
 from gigagp.model.committee import Committee
@@ -116,6 +117,7 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
         cells = files.lists("cells", leaves, rows, verify)
         router = _router(files, leaves, columns, cells)
         experts = _experts(files, manifest, cells, store, router, verify)
+        own = read_likelihood(manifest.get("likelihood"), registry, store.y)
         near = _neighbourhood(manifest.get("neighbourhood"), kernel, theta, store, cells, router)
         return Model(
             committee=Committee(
@@ -130,7 +132,9 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
             local=field(manifest, "local", bool),
             inputs=_scaling(files, "inputs", columns),
             target=_scaling(files, "target", 1),
-            report=_report(files, manifest.get("report"), rows, kernel, theta, cells, experts),
+            report=_report(
+                files, manifest.get("report"), rows, kernel, theta, cells, experts, None if own is None else own.latents
+            ),
             encoding=encoding,
             feature_names=None if names is None else tuple(names),
             target_name=_target_name(manifest),
@@ -138,7 +142,7 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
             input_noise=None if "input_noise" not in manifest
             else _input_noise(field(manifest, "input_noise", dict), files, store, registry),
             classes=read_classes(manifest.get("classes"), store.y),
-            likelihood=read_likelihood(manifest.get("likelihood"), registry, store.y),
+            likelihood=own,
         ), settings  # fmt: skip
 
 
@@ -319,9 +323,11 @@ def _scaling(files: ArrayFiles, name: str, columns: int) -> Scaling:
 
 
 def _report(
-    files: ArrayFiles, content: Any, rows: int, kernel: Kernel, theta: Array, cells: RowLists, experts: RowLists
-) -> FitReport:
-    evaluations, names = count(content, "evaluations"), (*kernel.names, "noise_variance")
+    files: ArrayFiles, content: Any, rows: int, kernel: Kernel, theta: Array, cells: RowLists, experts: RowLists,
+    latents: Latents | None,
+) -> FitReport:  # fmt: skip
+    evaluations = count(content, "evaluations")
+    names = (*kernel.names, (latents and latents.dispersion_name) or "noise_variance")
     return FitReport(
         rows=rows,
         leaves=len(cells),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -88,7 +88,7 @@ class Model:
 
     @property
     def noise_variance(self) -> float:
-        """The noise variance of y, in the user's units."""
+        """The noise variance of y, in the user's units; the dispersion where y has a likelihood with one."""
         with np.errstate(over="ignore", under="ignore"):  # a target around 1e300 has a variance beyond all numbers
             return float(np.exp(self.theta[-1]) * np.square(self.target.scale[0]))
 
@@ -97,7 +97,7 @@ class Model:
         """Names of columns and target, and their scales."""
         features = self.encoding.features if self.encoding is not None else ()
         kinds = [feature.kind for feature in features for _ in feature.names] or ["number"] * self.columns
-        return Units.of(
+        units = Units.of(
             names=self.feature_names or tuple(f"x{d}" for d in range(self.columns)),
             target=self.target_name or "y",
             kinds=kinds,
@@ -105,6 +105,7 @@ class Model:
             height=float(self.target.scale[0]),
             kernel=self.committee.kernel,
         )
+        return units if self.latents is None else replace(units, latent=True, noise_name=self.latents.dispersion_name)
 
     @property
     def reading(self) -> Encoding:
