@@ -69,17 +69,15 @@ def command(
 ) -> None:
     """Fit a model to a file, and save it in a folder."""
     settings = {
-        "kernel": None if kernel == "auto" else kernel, "partition": partition, "leaf_size": leaf_size,
-        "levels": levels, "branching": branching, "sharing": sharing, "combine": combine,
-        "experts_per_query": experts_per_query, "experts": experts, "leaf": leaf, "inducing": inducing,
-        "method": method, "neighbours": neighbours, "exact_neighbours": exact_neighbours, "calibrate": calibrate,
-        "training": training, "noise": noise_model, "noise_bounds": noise, "likelihood": likelihood,
-        "n_restarts": restarts, "memory": memory, "standardize": standardize, "engine": engine, "n_jobs": jobs,
-        "dtype": dtype, "random_state": seed,
+        "kernel": None if kernel == "auto" else kernel, "partition": partition, "leaf_size": leaf_size, "leaf": leaf,
+        "levels": levels, "branching": branching, "sharing": sharing, "combine": combine, "inducing": inducing,
+        "experts_per_query": experts_per_query, "experts": experts, "method": method, "neighbours": neighbours,
+        "exact_neighbours": exact_neighbours, "calibrate": calibrate, "training": training, "noise": noise_model,
+        "noise_bounds": noise, "likelihood": likelihood, "n_restarts": restarts, "memory": memory, "n_jobs": jobs,
+        "standardize": standardize, "engine": engine, "dtype": dtype, "random_state": seed,
     }  # fmt: skip
-    reading: dict[str, Any] = {"drop": options.names(drop), "categorical": options.names(categorical)}
-    reading |= {"features": options.names(features) or None, "missing": missing, "learn_noise": learn_noise}
-    reading |= {"sample_weight": weight_column, "noise_std": noise_column}
+    reading: dict[str, Any] = {"drop": drop, "categorical": categorical, "features": features, "missing": missing}
+    reading |= {"sample_weight": weight_column, "noise_std": noise_column, "learn_noise": learn_noise}
     try:
         _fit(data, target, output, task, settings, reading, store, checkpoint, test_fraction, overwrite, as_json)
     except KeyboardInterrupt:
@@ -95,6 +93,8 @@ def _fit(
     from gigagp.model.saving import check_destination
 
     check_destination(output, overwrite)
+    reading |= {name: options.names(reading[name]) for name in ("drop", "categorical", "features")}
+    reading["features"] = reading["features"] or None
     test_rows = None if test_fraction is None else Share(test_fraction, settings["random_state"])
     parsers = {
         "experts_per_query": _experts_per_query, "neighbours": _neighbours,
