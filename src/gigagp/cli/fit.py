@@ -55,6 +55,7 @@ def command(
     likelihood: fit_options.LikelihoodName = "auto",
     restarts: fit_options.Restarts = 0,
     standardize: fit_options.Standardize = True,
+    sphere: fit_options.Sphere = "auto",
     engine: options.Engine = "threads",
     jobs: options.Jobs = None,
     dtype: fit_options.Dtype = "float64",
@@ -73,15 +74,24 @@ def command(
         "levels": levels, "branching": branching, "sharing": sharing, "combine": combine, "inducing": inducing,
         "experts_per_query": experts_per_query, "experts": experts, "method": method, "neighbours": neighbours,
         "exact_neighbours": exact_neighbours, "calibrate": calibrate, "training": training, "noise": noise_model,
-        "noise_bounds": noise, "likelihood": likelihood, "n_restarts": restarts, "memory": memory, "n_jobs": jobs,
-        "standardize": standardize, "engine": engine, "dtype": dtype, "random_state": seed,
+        "noise_bounds": noise, "likelihood": likelihood, "n_restarts": restarts, "memory": memory, "sphere": sphere,
+        "standardize": standardize, "engine": engine, "n_jobs": jobs, "dtype": dtype, "random_state": seed,
     }  # fmt: skip
-    reading: dict[str, Any] = {"drop": drop, "categorical": categorical, "features": features, "missing": missing}
-    reading |= {"sample_weight": weight_column, "noise_std": noise_column, "learn_noise": learn_noise}
+    reading = _reading(features, drop, categorical, missing, weight_column, noise_column, learn_noise)
     try:
         _fit(data, target, output, task, settings, reading, store, checkpoint, test_fraction, overwrite, as_json)
     except KeyboardInterrupt:
         raise Interrupted(_what_is_left(checkpoint, str(context.obj))) from None
+
+
+def _reading(
+    features: list[str] | None, drop: list[str] | None, categorical: list[str] | None, missing: str,
+    weight_column: str | None, noise_column: str | None, learn_noise: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """What is read of the data, as `HGPRegressor.fit` takes it."""
+    names = {"drop": options.names(drop), "categorical": options.names(categorical)}
+    noise = {"sample_weight": weight_column, "noise_std": noise_column, "learn_noise": learn_noise}
+    return {**names, "features": options.names(features) or None, "missing": missing, **noise}
 
 
 def _fit(
@@ -93,12 +103,10 @@ def _fit(
     from gigagp.model.saving import check_destination
 
     check_destination(output, overwrite)
-    reading |= {name: options.names(reading[name]) for name in ("drop", "categorical", "features")}
-    reading["features"] = reading["features"] or None
     test_rows = None if test_fraction is None else Share(test_fraction, settings["random_state"])
     parsers = {
         "experts_per_query": _experts_per_query, "neighbours": _neighbours,
-        "noise_bounds": _noise_bounds,
+        "noise_bounds": _noise_bounds, "sphere": _sphere,
     }  # fmt: skip
     model = _estimator(data, target, task, settings | {name: parse(settings[name]) for name, parse in parsers.items()})
     noise, learn_noise, scores = {"noise_std": reading.pop("noise_std")}, reading.pop("learn_noise"), None
@@ -161,6 +169,16 @@ def _experts_per_query(text: str) -> int | str | None:
     if text not in ("auto", "all"):
         raise InvalidParameter(f"--experts-per-query must be auto, all or a whole number; got {text}")
     return None if text == "all" else text
+
+
+def _sphere(text: str) -> tuple[str, ...] | str | None:
+    """Two names separated by a comma; auto or none."""
+    if text in ("auto", "none"):
+        return None if text == "none" else text
+    columns = tuple(options.names([text]))
+    if len(columns) != 2:
+        raise InvalidParameter(f"--sphere must be auto, none, or two columns such as lon,lat; got {text}")
+    return columns
 
 
 def _noise_bounds(text: str | None) -> tuple[float, float]:

@@ -62,13 +62,13 @@ def make_plan(
     noise = _noise(options, data, method)
     choose("training", options.training, dict.fromkeys(("auto", "full", "progressive")))
     restarts = settings.count("n_restarts", options.n_restarts)
-    variance = 1.0 if settings.switch("standardize", options.standardize) else settings.variance(data.target)
+    variance = settings.variance(data.target, options)
     unit = _typical_weight(data)
     low, high = (bound * variance * unit for bound in settings.noise_bounds(options.noise_bounds))
     if not learn_noise:
         low = high = min(low, _NO_NOISE[settings.precision(options.dtype).name] * variance)
     varies = not data.target.constant[0]
-    kernel = _default_kernel(options, data.inputs, variance) if own_kernel is None else own_kernel.bound(columns)
+    kernel = own_kernel.bound(columns) if own_kernel else _default_kernel(options, data.inputs, variance, columns)
     if partitioner.local and not one_leaf and kernel.metric(kernel.theta) is None:
         warnings.warn(
             f'{own_kernel!r} has no metric, so partition="local" divides the rows in plain standardised units; '
@@ -122,9 +122,8 @@ def plan_for_latents(
     if likelihood is None:
         return plan
     mean, deviation = float(data.target.mean[0]), float(data.target.deviation[0])
-    return _plan_for_likelihood(
-        plan, options, data, LikelihoodModel.of(likelihood, mean, deviation**2, data.target.count)
-    )
+    model = LikelihoodModel.of(likelihood, mean, deviation**2, data.target.count)
+    return _plan_for_likelihood(plan, options, model)
 
 
 def _plan_for_classes(plan: Plan, options: FitSettings, classes: Classes) -> Plan:
@@ -148,12 +147,11 @@ def _plan_for_classes(plan: Plan, options: FitSettings, classes: Classes) -> Pla
     )
 
 
-def _plan_for_likelihood(plan: Plan, options: FitSettings, data: Scan, model: LikelihoodModel) -> Plan:
+def _plan_for_likelihood(plan: Plan, options: FitSettings, model: LikelihoodModel) -> Plan:
     """The plan where targets have a likelihood that is not Gaussian: its dispersion takes the place of the noise."""
     _check_for_likelihood(plan, options)
     kernel, own_kernel, likelihood = plan.kernel, settings.kernel(options.kernel), model.likelihood
     if own_kernel is None:
-        kernel = _default_kernel(options, data.inputs, 1.0)
         start = model.prior_variance if model.prior_variance > 0 else _LATENT_VARIANCE
         kernel = kernel.with_theta(np.append(np.log(max(start, _LEAST_LATENT_VARIANCE)), kernel.theta[1:]))
     low, high = settings.noise_bounds(options.noise_bounds) if likelihood.has_dispersion else (1.0, 1.0)
@@ -230,13 +228,15 @@ def _sparse_method(options: FitSettings, combination: CombinationRule, student: 
     return "committee"
 
 
-def _default_kernel(options: FitSettings, inputs: Moments, variance: float) -> Kernel:
+def _default_kernel(options: FitSettings, inputs: Moments, variance: float, columns: InputColumns) -> Kernel:
     """A squared exponential of the target's variance whose length-scales span the data."""
-    D = len(inputs.low)
+    groups = columns.groups(range(columns.count))
+    D = columns.count - bool(columns.together)  # dimensions: a place on the sphere has two
     if options.standardize:
-        return SquaredExponential(1.0, [D**0.5] * D)
-    width = np.where(inputs.deviation > 0, inputs.deviation, 1.0)
+        return SquaredExponential(1.0, [D**0.5] * len(groups)).bound(columns)
+    deviations = np.array([np.sqrt(np.square(inputs.deviation[list(group)]).mean()) for group in groups])
+    width = np.where(deviations > 0, deviations, 1.0)
     return SquaredExponential(
         variance, D**0.5 * width, variance_bounds=(1e-4 * variance, 1e4 * variance),
         lengthscale_bounds=(1e-3 * float(width.min()), 1e3 * float(width.max())),
-    )  # fmt: skip
+    ).bound(columns)  # fmt: skip

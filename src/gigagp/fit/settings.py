@@ -45,6 +45,7 @@ class FitSettings:
     dtype: Any
     memory: Any
     standardize: Any
+    sphere: Any
     noise: Any
     noise_bounds: Any
     n_restarts: Any
@@ -92,6 +93,21 @@ def class_families(kernel: Kernel) -> tuple[Family, ...]:
     return Family(equal, _STRETCHES[Matern32]), Family(kernel), *rough
 
 
+def sphere(value: Any) -> tuple[str | int, str | int] | str | None:
+    """The columns of longitude and latitude, by name or number; "auto", or None for no such columns."""
+    if value is None or (isinstance(value, bool | np.bool_) and not value):
+        return None
+    if isinstance(value, str) and value == "auto":
+        return value
+    pair = isinstance(value, tuple | list) and len(value) == 2
+    if pair and all(isinstance(each, str | Integral) and not isinstance(each, bool) for each in value):
+        first, second = (each if isinstance(each, str) else int(each) for each in value)
+        return first, second
+    raise InvalidParameter(
+        f'sphere must be "auto", None, or the columns of longitude and latitude, such as ("lon", "lat"); got {value!r}'
+    )
+
+
 def levels(name: str, value: Any) -> Array:
     """Numbers between 0 and 1."""
     try:
@@ -129,8 +145,10 @@ def noise_bounds(bounds: Any) -> tuple[float, float]:
     raise InvalidParameter(f"noise_bounds must be two numbers, 0 < low <= high; got {bounds!r}")
 
 
-def variance(target: Moments) -> float:
-    """The variance of a target that is not standardised."""
+def variance(target: Moments, options: FitSettings) -> float:
+    """The variance of the function in the model's units: one, unless it is that of a target that is not standardised."""
+    if switch("standardize", options.standardize) or likelihood(options.likelihood) is not None:
+        return 1.0
     with np.errstate(over="ignore"):
         variance = max(float(np.square(target.deviation[0])), 1e-300)
     if not variance < 1e290:

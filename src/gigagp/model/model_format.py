@@ -16,7 +16,8 @@ from gigagp.likelihoods import Likelihood
 from gigagp.partition import Partitioner
 
 FORMAT = "gigagp-model"
-VERSION = 6  # of the format that is written where rows differ in noise or targets are not Gaussian
+VERSION = 7  # of the format that is written where neighbourhoods with several kernels are averaged
+ROW_NOISE_VERSION = 6  # of the format that is written where rows differ in noise or targets are not Gaussian
 EQUAL_NOISE_VERSION = 5  # of the format that is written for all other models: it has neither
 OLDEST_VERSION = 4  # of the format that can be read: it differs from version 5 in having no mixtures
 MANIFEST = "manifest.json"

@@ -276,8 +276,12 @@ def _noise(model: HGPRegressor) -> list[str]:
 def _prediction_method(model: HGPRegressor) -> str:
     near, nearest = model.predictor_.neighbourhood, model.predictor_.experts_per_query
     if near is not None:
+        nearest_rows = f"the {near.count:,} training rows nearest to it"
+        if near.others:
+            kernels = ", ".join(near.families)
+            return f"by {len(near.members)} exact GPs ({kernels}), each on {nearest_rows}, averaged by their precision"
         kind = "an exact GP" if model.model_.likelihood is None else "Laplace's approximation"
-        return f"by {kind} on the {near.count:,} training rows nearest to it"
+        return f"by {kind} on {nearest_rows}"
     exact = model.predictor_.mixture
     if exact is not None:
         return f"by {len(exact.members)} exact GPs on all rows, whose predictions are averaged"

@@ -48,7 +48,7 @@ def test_a_discrete_distribution_agrees_with_its_probabilities(own):
         assert predicted[i].cdf(k[3 % len(k)])[0] == pytest.approx(p[: 3 % len(k) + 1].sum(), abs=1e-6)
         F = np.cumsum(p)
         for level in (0.1, 0.5, 0.95):
-            assert predicted.quantile(level)[i] == np.argmax(F >= level)
+            assert predicted.quantile(level)[i] == np.argmax(level <= F)
         for y in (0, 1, int(np.argmax(F >= 0.7))):
             score = ((F - (k >= y)) ** 2).sum()
             assert predicted[i].crps(y)[0] == pytest.approx(score, rel=2e-3, abs=1e-6)
