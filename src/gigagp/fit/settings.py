@@ -146,7 +146,7 @@ def noise_bounds(bounds: Any) -> tuple[float, float]:
 
 
 def variance(target: Moments, options: FitSettings) -> float:
-    """The variance of the function in the model's units: one, unless it is that of a target that is not standardised."""
+    """The variance of the function in the units of the model; one unless the target is not standardised."""
     if switch("standardize", options.standardize) or likelihood(options.likelihood) is not None:
         return 1.0
     with np.errstate(over="ignore"):
