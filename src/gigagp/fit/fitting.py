@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from gigagp import memory
-from gigagp.data.copies import DistinctRows, counted_once
+from gigagp.data.copies import DistinctRows, count_copies
 from gigagp.data.folders import TemporaryFolder
 from gigagp.data.outliers import NONE, Outliers, find_outliers, without
 from gigagp.data.scaled import ScaledRows, StreamedRows, scaled_targets
@@ -57,8 +57,8 @@ def fit_model(
     exact = classes is None and likelihood is None  # whether targets are numbers with Gaussian errors
     dtype, budget = settings.precision(options.dtype), memory.budget(options.memory)
     parts = partitioner(options.partition)
-    counted, copies = counted_once(rows) if parts.local and exact else (rows, 0)
-    data = _scanned(counted, seeds, checkpoint, tell, likelihood)
+    data = _scanned(rows, parts.local and exact, seeds, checkpoint, tell, likelihood)
+    counted = DistinctRows(rows, data.rows) if data.copies else rows
     known = rows.noise is not None and rows.noise.deviations is not None
     outliers = find_outliers(data) if exact and not known else NONE
     data = without(data, outliers)
@@ -97,7 +97,7 @@ def fit_model(
         target=target,
         report=replace(
             _with_outliers(result.report, outliers, result.unusual.count, unusual),
-            copies=copies,
+            copies=data.copies,
             looks_like=looks_like(data) if options.likelihood == "auto" and exact else "",
         ),
         encoding=encoding,
@@ -181,14 +181,21 @@ def _with_outliers(report: FitReport, outliers: Outliers, count: int, unusual: l
 
 
 def _scanned(
-    rows: Rows | DistinctRows, seeds: Seeds, checkpoint: Checkpoint | None, tell: Listener,
+    rows: Rows, without_copies: bool, seeds: Seeds, checkpoint: Checkpoint | None, tell: Listener,
     likelihood: Likelihood | None,
 ) -> Scan:  # fmt: skip
-    """The result of the first pass over the data, from the checkpoint where it is there."""
+    """The result of the first pass over the data, from the checkpoint where it is there.
+
+    without_copies : whether exact copies of rows are counted once
+    likelihood : of the targets; an error for one that it cannot have
+    """
 
     def read() -> Scan:
-        count = Counter("scan", rows.n_rows, tell)
-        return replace(scan(possible_blocks(rows, BLOCK, likelihood), seeds.keys, count), dropped=rows.n_dropped or 0)
+        copies = count_copies(rows) if without_copies else 0
+        counted = DistinctRows(rows, (rows.n_rows or 0) - copies) if copies else rows
+        count = Counter("scan", counted.n_rows, tell)
+        scan_result = scan(possible_blocks(counted, BLOCK, likelihood), seeds.keys, count)
+        return replace(scan_result, dropped=rows.n_dropped or 0, copies=copies)
 
     data = read() if checkpoint is None else checkpoint.scanned(read)
     if data.rows < 2:

@@ -92,7 +92,7 @@ def newton_step(
     """
     p = len(f)
     form_b(K, roots, p, A)
-    if follow(factoring, (A, T, S, D, A), 0) != 0:
+    if follow(factoring, (A, T, S, D, A), p) != 0:
         return np.inf
     symmetric_product(K, b, p, v)
     for i in range(p):
