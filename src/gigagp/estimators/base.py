@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -64,6 +65,8 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
         learn_noise = settings.switch("learn_noise", learn_noise)
         if not learn_noise and noise_std is None:
             raise InvalidParameter("learn_noise=False needs noise_std=, the known noise of each row")
+        if noise_std is not None and settings.likelihood(fit_settings.likelihood) is not None:
+            raise InvalidParameter("noise_std is for targets with Gaussian noise; use sample_weight, or no likelihood")
         if store is not None and checkpoint is not None:
             raise InvalidParameter("pass store= or checkpoint=, not both: a checkpoint contains its own store")
         tell = make_listener(self.verbose, progress)
@@ -89,11 +92,12 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
             classes = None if labels is None else self._class_model(rows, labels)
 
             def fit_rows(rows: Rows, trend: Trend | None = None, last: bool = True) -> Model:
-                return fit_model(
+                model = fit_model(
                     rows, fit_settings, seed, store=store if last else None,
                     checkpoint=saved_progress if last else None, encoding=encoding, feature_names=names, tell=tell,
-                    learn_noise=learn_noise, classes=classes, trend=trend,
+                    learn_noise=learn_noise, classes=classes,
                 )  # fmt: skip
+                return replace(model, trend=trend)
 
             model = fit_with_mean(rows, fit_settings, fit_rows, self._predictor_of, int(seed.generate_state(1)[0]))
             self._take(model)
@@ -180,8 +184,7 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
             raise InvalidParameter(f"theta must have {len(model.theta)} log-parameters; got shape {theta.shape}")
         c = model.committee
         with predictor.engine() as engine:
-            classes = None if model.classes is None else model.classes.classes
-            evidence = summed_evidence(c.kernel, c.store, model.cells, c.tree, engine, c.dof, c.inducing, classes)
+            evidence = summed_evidence(c.kernel, c.store, model.cells, c.tree, engine, c.dof, c.inducing, model.latents)
             total = evidence(theta, None)
         return (total.value, total.gradient.copy()) if eval_gradient else total.value
 

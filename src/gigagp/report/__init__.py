@@ -17,8 +17,8 @@ from gigagp.estimators.regressor import HGPRegressor
 from gigagp.model.evaluation import Evaluation
 from gigagp.progress import Listener
 from gigagp.report.advice import Advice, advice_on_fit, advice_on_scores
-from gigagp.report.extrapolation import advice_on_extrapolation
 from gigagp.report.content import ReportContent
+from gigagp.report.extrapolation import advice_on_extrapolation
 from gigagp.report.held_out import score_held_out_rows
 from gigagp.report.page import render
 from gigagp.report.scoring import ScoreCollector
@@ -65,7 +65,7 @@ def write_report(
         remark = score_held_out_rows(model, scores, seed)
         source = f"{scores.rows:,} held-out training rows"
     else:
-        evaluation = model.evaluate(data, target, missing=missing, progress=progress, each=scores)
+        evaluation = model.evaluate_each(data, target, scores, missing=missing, progress=progress)
         source = f"{scores.rows:,} rows of the given data"
     advice = _advice(model, scores, evaluation)
     heading = title or f"A model of {model.units_.target}"
