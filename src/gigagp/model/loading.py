@@ -149,7 +149,8 @@ def read_model(
             inputs=read_inputs(files, sphere, columns),
             target=read_scaling(files, "target", 1),
             report=_report(
-                files, manifest.get("report"), rows, kernel, theta, cells, experts, None if likelihood is None else likelihood.latents
+                files, manifest.get("report"), rows, kernel, theta, cells, experts,
+                None if likelihood is None else likelihood.latents,
             ),
             encoding=encoding,
             feature_names=None if names is None else tuple(names),
