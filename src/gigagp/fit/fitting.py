@@ -103,6 +103,7 @@ def fit_model(
         target_name=rows.target.column if rows.target and not rows.target.beside else None,
         input_noise=result.input_noise,
         classes=_calibrated(classes, result.class_calibration),
+        share=rows.share,
     )
 
 

@@ -34,7 +34,7 @@ from gigagp.model.factor_cache import FactorCache
 from gigagp.model.fit_report import Candidate, FitReport, Stage
 from gigagp.model.fit_warnings import WARNINGS, FitWarning
 from gigagp.model.input_noise import InputNoise
-from gigagp.model.inputs_format import read_columns, read_inputs, read_scaling, read_sphere
+from gigagp.model.inputs_format import read_columns, read_inputs, read_scaling, read_share, read_sphere
 from gigagp.model.mixture import Member, Mixture
 from gigagp.model.model import CommitteeDefaults, Model
 from gigagp.model.model_format import (
@@ -141,6 +141,7 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
             input_noise=None if "input_noise" not in manifest
             else _input_noise(field(manifest, "input_noise", dict), files, store, registry),
             classes=read_classes(manifest.get("classes"), store.y),
+            share=read_share(manifest),
         ), settings  # fmt: skip
 
 
