@@ -69,7 +69,7 @@ def write_report(
         remark = score_held_out_rows(model, scores, seed)
         source = f"{scores.rows:,} held-out training rows"
     else:
-        evaluation = model.evaluate(data, target, missing=missing, share=share, progress=progress, each=scores)
+        evaluation = model.evaluate_each(data, target, scores, missing=missing, share=share, progress=progress)
         source, remark = _whose_rows(model, scores.rows, share)
     advice = _advice(model, scores, evaluation)
     heading = title or f"A model of {model.units_.target}"
