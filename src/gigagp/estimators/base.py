@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -90,7 +91,7 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
                 rows, fit_settings, seed, store=store, checkpoint=saved_progress, encoding=encoding,
                 feature_names=names, tell=tell, learn_noise=learn_noise, classes=classes,
             )  # fmt: skip
-            self._take(model)
+            self._take(replace(model, share=share))
         warn_user(model.report, model.units)
         return self
 

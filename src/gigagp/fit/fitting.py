@@ -106,7 +106,6 @@ def fit_model(
         input_noise=result.input_noise,
         classes=replace(classes, calibration=link) if classes and link else classes,
         likelihood=replace(plan.likelihood, calibration=link) if plan.likelihood else None,
-        share=rows.share,
     )
 
 
