@@ -100,7 +100,7 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
                 return replace(model, trend=trend)
 
             model = fit_with_mean(rows, fit_settings, fit_rows, self._predictor_of, int(seed.generate_state(1)[0]))
-            self._take(model)
+            self._take(replace(model, share=share))
         warn_user(model.report, model.units)
         return self
 

@@ -36,7 +36,7 @@ from gigagp.model.factor_cache import FactorCache
 from gigagp.model.fit_report import Candidate, FitReport, Stage
 from gigagp.model.fit_warnings import WARNINGS, FitWarning
 from gigagp.model.input_noise import InputNoise
-from gigagp.model.inputs_format import read_columns, read_inputs, read_scaling, read_sphere
+from gigagp.model.inputs_format import read_columns, read_inputs, read_scaling, read_share, read_sphere
 from gigagp.model.likelihood_format import read_likelihood
 from gigagp.model.mixture import Member, Mixture
 from gigagp.model.model import CommitteeDefaults, Model
@@ -161,6 +161,7 @@ def read_model(
             classes=read_classes(manifest.get("classes"), store.y),
             trend=trend,
             likelihood=likelihood,
+            share=read_share(manifest),
         ), settings  # fmt: skip
 
 

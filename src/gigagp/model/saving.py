@@ -24,7 +24,7 @@ from gigagp.model.calibration_format import describe_calibration
 from gigagp.model.class_format import describe_classes
 from gigagp.model.fit_warnings import FitWarning
 from gigagp.model.input_noise import InputNoise
-from gigagp.model.inputs_format import describe_sphere
+from gigagp.model.inputs_format import describe_share, describe_sphere
 from gigagp.model.likelihood_format import describe_likelihood
 from gigagp.model.loading import read_model
 from gigagp.model.mixture import Mixture
@@ -137,6 +137,7 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
         "communication": 0 if c.communication is None else len(c.communication),
         "kernel": to_plain("kernel", c.kernel),
         **describe_sphere(model.inputs.sphere),
+        **describe_share(model.share),
         "encoding": None if model.encoding is None else model.encoding.to_dict(),
         "feature_names": None if model.feature_names is None else list(model.feature_names),
         "target_name": model.target_name,
