@@ -28,6 +28,7 @@ from gigagp.data.sources.encoding import Encoding
 from gigagp.data.store import DTYPES, ExpertStore, read_rows
 from gigagp.errors import InvalidInput
 from gigagp.kernels import Kernel
+from gigagp.linalg.row_codes import length as codes_length
 from gigagp.model.calibration_format import floats, read_calibration
 from gigagp.model.class_format import read_classes
 from gigagp.model.committee import Committee
@@ -38,6 +39,7 @@ from gigagp.model.input_noise import InputNoise
 from gigagp.model.mixture import Member, Mixture
 from gigagp.model.model import CommitteeDefaults, Model
 from gigagp.model.model_format import (
+    BLOCK_CODES,
     BLOCK_SIDES,
     FORMAT,
     MANIFEST,
@@ -264,7 +266,9 @@ def _router(files: ArrayFiles, leaves: int, columns: int, cells: RowLists) -> Ro
     if not ("block_lows" in files and isinstance(cells, Runs)):
         return Router(centres, metric, boxes)
     starts = block_starts(cells.starts)
-    return Router(centres, metric, boxes, BlockTree.of(starts, *_boxes(files, BLOCK_SIDES, (len(starts) - 1, columns))))
+    sides = _boxes(files, BLOCK_SIDES, (len(starts) - 1, columns))
+    codes = files.map(BLOCK_CODES, (codes_length(int(starts[-1]), columns),), "uint8") if BLOCK_CODES in files else None
+    return Router(centres, metric, boxes, BlockTree.of(starts, *sides, codes))
 
 
 def _places(files: ArrayFiles, names: tuple[str, ...], shape: tuple[int, int]) -> list[Array]:
