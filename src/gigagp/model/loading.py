@@ -114,8 +114,10 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
         encoding, names = _columns(manifest, columns)
         theta = _theta(files, kernel)
         store = read_rows(files, rows, columns, dtype, verify)
+        kept = memory.budget(settings.get("memory")) // 4 if verify else 0  # bytes of rows that are mapped at once
+        store.keep_mapped(kept)
         cells = files.lists("cells", leaves, rows, verify)
-        router = _router(files, leaves, columns, cells)
+        router = _router(files, leaves, columns, cells, verify, kept)
         experts = _experts(files, manifest, cells, store, router, verify)
         near = _neighbourhood(manifest.get("neighbourhood"), kernel, theta, store, cells, router)
         return Model(
@@ -254,8 +256,11 @@ def _tree(files: ArrayFiles, manifest: dict[str, Any], leaves: int) -> Tree:
     return Tree(levels)
 
 
-def _router(files: ArrayFiles, leaves: int, columns: int, cells: RowLists) -> Router:
-    """The search for experts: by boxes of cells, or by centres for partitions and earlier models without boxes."""
+def _router(files: ArrayFiles, leaves: int, columns: int, cells: RowLists, verify: bool, kept: int) -> Router:
+    """The search for experts: by boxes of cells, or by centres for partitions and earlier models without boxes.
+
+    kept : bytes of codes of rows that are read into memory; more are mapped
+    """
     metric = files.read("metric", (columns,), "float64")
     if not (metric.min() >= 0 and metric.max() <= _FARTHEST):
         raise damaged(files.path("metric"), _NOT_DISTANCES)
@@ -267,7 +272,11 @@ def _router(files: ArrayFiles, leaves: int, columns: int, cells: RowLists) -> Ro
         return Router(centres, metric, boxes)
     starts = block_starts(cells.starts)
     sides = _boxes(files, BLOCK_SIDES, (len(starts) - 1, columns))
-    codes = files.map(BLOCK_CODES, (codes_length(int(starts[-1]), columns),), "uint8") if BLOCK_CODES in files else None
+    codes = None
+    if BLOCK_CODES in files:
+        length = codes_length(int(starts[-1]), columns)
+        codes = files.map(BLOCK_CODES, (length,), "uint8", verify)
+        codes = np.array(codes) if length <= kept else np.asarray(codes)
     return Router(centres, metric, boxes, BlockTree.of(starts, *sides, codes))
 
 
