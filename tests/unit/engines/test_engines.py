@@ -325,6 +325,8 @@ def test_libraries_are_searched_for_a_blas_only_after_one_was_loaded(monkeypatch
             super().__init__()
 
     monkeypatch.setattr(blas_module, "ThreadpoolController", Counted)
+    monkeypatch.setattr(blas_module, "_inside", 0)  # whatever contexts the tests are run in
+    monkeypatch.setattr(blas_module, "_limit", None)
     copy = shutil.copy(_ctypes.__file__, tmp_path / "library.so")
     for expected, happens in [
         (1, lambda: ctypes.CDLL(copy)),  # earlier tests may have left a controller
