@@ -85,8 +85,8 @@ class Predictor:
         """
         prediction = self.latent_prediction(self.scaled(X), engine, with_variance)
         if row_noise is not None:
-            noise, scale = (self.mixture or self.model.committee).noise, float(self.model.target.scale[0])
-            prediction = replace(prediction, noise=variances(noise * scale**2, row_noise) / scale**2)
+            scale = float(self.model.target.scale[0])
+            prediction = replace(prediction, noise=variances(self.noise * scale**2, row_noise) / scale**2)
         return self.in_units(prediction, latent)
 
     def mean_and_deviation(self, engine: Engine, latent: bool = False) -> Callable[..., tuple[Array, Array]]:
@@ -134,11 +134,16 @@ class Predictor:
         input_noise, setting = self.model.input_noise, self.calibration.setting
         if input_noise is None:
             return prediction
-        noise = self.model.committee.noise * input_noise.factors(Z)
+        noise = self.noise * input_noise.factors(Z)
         if setting is not None and prediction.variance is not None:
             _, rho = setting.remoteness(prediction.variance)
             noise += rho * (setting.typical - noise)
         return replace(prediction, noise=noise)
+
+    @property
+    def noise(self) -> float:
+        """The noise variance of a row of weight one, in the model's units."""
+        return (self.mixture or self.neighbourhood or self.model.committee).noise
 
     def in_units(self, prediction: LatentPrediction, latent: bool = False) -> tuple[Array, Array | None]:
         """Mean and standard deviation of y, or with `latent` of f, in the user's units.
@@ -152,7 +157,7 @@ class Predictor:
         if self.calibration.rows:
             variance = self.calibration.variance(prediction, latent)
         else:
-            noise = (self.mixture or self.model.committee).noise if prediction.noise is None else prediction.noise
+            noise = self.noise if prediction.noise is None else prediction.noise
             variance = np.maximum(prediction.variance, 0.0) if latent else prediction.variance + noise
             if self.neighbourhood is None and self.mixture is None:
                 variance = variance * prediction.misfit**2
@@ -184,10 +189,16 @@ class Predictor:
         yield from (c.theta, c.router.centres, c.router.metric, c.experts.sizes, self.model.cells.sizes, c.store.y)
         if c.router.by_cells:
             yield from (c.router.boxes.lows, c.router.boxes.highs)
-        for scaling in (self.model.inputs, self.model.target):
+        for scaling in (self.model.inputs.scaling, self.model.target):
             yield from (scaling.centre, scaling.scale)
+        if self.model.inputs.sphere is not None:
+            yield described((self.model.inputs.sphere.longitude, self.model.inputs.sphere.latitude))
+            yield self.model.inputs.sphere.axes
         if c.communication is not None:
             yield c.communication
+        for other in () if near is None else near.others:
+            yield described((other.kernel, other.neighbours, other.inner, other.exact))
+            yield other.theta
         for member in () if self.mixture is None else self.mixture.members:
             yield described((member.kernel, member.weight))
             yield from (member.theta, member.errors)
