@@ -196,6 +196,20 @@ def _possible_rows(
 
 
 @compiled_in_place
+def _copied(rows: Array, count: int, out: Array) -> int:
+    """out[:count] := rows[:count]; returns the count."""
+    for i in range(count):
+        out[i] = rows[i]
+    return count
+
+
+@compiled_in_place
+def _make_empty(heads: Array) -> None:
+    for b in range(_BUCKETS):
+        heads[b] = NOTHING
+
+
+@compiled_in_place
 def _fetch_next(X: Array, starts: Array, sides: Array, codes: Array, entry: int) -> None:
     """Bring into the cache what the entry at the head of the queue will be compared by."""
     columns = X.shape[1]
@@ -244,8 +258,7 @@ def nearest(  # noqa: PLR0912, PLR0915 one loop over nodes, blocks and rows
     box_distances(sides, root, point, apart)
     nearest_box = _least(apart)
     last = bits(nearest_box + 2 * _span(sides)) >> _COARSE
-    for b in range(_BUCKETS):
-        heads[b] = NOTHING
+    _make_empty(heads)
     queue[0], bounds[0], behind[0], heads[0] = root, nearest_box, NOTHING, 0
     entered, bucket = 1, 0
     while bucket < _BUCKETS:
@@ -282,9 +295,7 @@ def nearest(  # noqa: PLR0912, PLR0915 one loop over nodes, blocks and rows
                     bucket = min(bucket, b)
                     entered += 1
         elif coded:
-            waiting = possible
-            for i in range(possible):
-                near_rows[i] = fetched[i]
+            waiting = _copied(fetched, possible, near_rows)
         else:
             for start in range(begin, end, _PART):
                 count = rows_within(X, start, min(start + _PART, end), scales, own, worst, near, near_rows)
