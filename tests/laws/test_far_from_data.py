@@ -58,16 +58,6 @@ def test_noise_that_depends_on_the_inputs_does_not_change_the_deviation_far_away
         assert std[0] == pytest.approx(y.std(), rel=0.05)
 
 
-@pytest.mark.parametrize(("columns", "target", "way"), [(1, quiet, WAYS[1]), (3, linear, WAYS[0]), (8, noisy, WAYS[1])])
-def test_far_from_rows_with_known_noise_the_deviation_is_the_targets_without_it(columns, target, way):
-    X, y = rows(columns, target)
-    known = np.where(X[:, 0] < 0.3, 0.02, 0.4)
-    y = y + known * np.random.default_rng(1).standard_normal(len(y))
-    model = HGPRegressor(method=way, leaf_size=90, random_state=0).fit(X, y, noise_std=known)
-    _, std = model.predict(np.full((1, columns), 1e6), return_std=True)
-    assert std[0] == pytest.approx(np.sqrt(y.var() - np.mean(known**2)), rel=0.05)
-
-
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("target", [quiet, mixed])
 def test_the_way_there_is_continuous(way, target):

@@ -79,14 +79,8 @@ class Setting:
         return max(self.target - self.typical, _LEAST_SHARE * self.target)
 
     def at_rows(self, noise: Array | None) -> Setting:
-        """With the typical noise of rows that have these noise variances.
-
-        It is their mean, because the target's variance is that of f plus the mean noise. A row counts at most as the
-        target's variance: rows that are known to be outliers have far more noise.
-        """
-        if noise is None or len(noise) == 0:
-            return self
-        return replace(self, row_noise=float(np.mean(np.minimum(noise, self.target))))
+        """With the typical noise of rows that have these noise variances."""
+        return self if noise is None or len(noise) == 0 else replace(self, row_noise=float(np.median(noise)))
 
     def remoteness(self, variance: Array) -> tuple[Array, Array]:
         """v', the variance of f with the target's as prior, and rho: zero at the data and one far from all of them."""
