@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from gigagp import memory
-from gigagp.data.copies import DistinctRows, counted_once
+from gigagp.data.copies import DistinctRows, combined, counted_once
 from gigagp.data.folders import TemporaryFolder
 from gigagp.data.outliers import NONE, Outliers, find_outliers, without
 from gigagp.data.scaled import ScaledRows, StreamedRows, scaled_targets
@@ -53,7 +53,10 @@ def fit_model(
     seeds = Seeds.of(seed)
     dtype, budget = settings.precision(options.dtype), memory.budget(options.memory)
     parts = partitioner(options.partition)
-    counted, copies = counted_once(rows) if parts.local and classes is None else (rows, 0)
+    if classes is not None:
+        counted, copies = combined(rows), 0
+    else:
+        counted, copies = counted_once(rows) if parts.local else (rows, 0)
     data = _scanned(counted, seeds, checkpoint, tell)
     known = rows.noise is not None and rows.noise.deviations is not None
     outliers = NONE if classes is not None or known else find_outliers(data)
