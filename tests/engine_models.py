@@ -53,7 +53,7 @@ def expected(name="local", rows=ROWS):
 def class_answers(engine):
     """Theta, probabilities and held-out scores of a model of three classes, as bytes."""
     X, y = data(300)
-    model = HGPClassifier(Matern32(4.0, [1.0, 1.0]), leaf_size=60, random_state=3, engine=engine)
+    model = HGPClassifier(Matern32(4.0, [1.0, 1.0]), leaf_size=60, neighbours=32, random_state=3, engine=engine)
     model.fit(X, np.digitize(y, [-0.5, 0.5]), sample_weight=np.where(X[:, 0] < 0, 1.0, 2.0))
     scores = np.array([candidate.score for candidate in model.report_.choices])
     return [model.theta_.tobytes(), model.predict_proba(X[:150] + 0.01).tobytes(), scores.tobytes()]

@@ -62,7 +62,11 @@ def fit_model(
     outliers = NONE if classes is not None or known else find_outliers(data)
     data = without(data, outliers)
     target = data.target.scaling() if options.standardize and classes is None else Scaling.identity(1)
-    inputs = data.inputs.scaling() if options.standardize else Scaling.identity(rows.n_features)
+    inputs = (
+        data.inputs.scaling(two_valued_by_range=classes is not None)
+        if options.standardize
+        else Scaling.identity(rows.n_features)
+    )
     columns = _input_columns(rows.encoding, feature_names, inputs, target)
     plan = make_plan(options, data, parts, columns, learn_noise)
     if classes is not None:

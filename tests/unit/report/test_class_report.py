@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.metrics import confusion_matrix, log_loss, precision_score, recall_score, roc_auc_score
+from test_report import Page
 from typer.testing import CliRunner
 
 from gigagp import HGPClassifier
@@ -15,7 +16,6 @@ from gigagp.kernels import Matern32
 from gigagp.report import write_report
 from gigagp.report.class_advice import advice_on_classes
 from gigagp.report.class_scoring import ClassScoreCollector
-from test_report import Page
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*bound")
 NASTY = '<script>alert("1")</script>&$x^2$'
