@@ -106,6 +106,7 @@ BRIEF = {
     (calibration, "_STUDENT_STEPS"): 10,
     (calibration, "_EM_STEPS"): 50,
     (kernel_families, "_ITERATIONS"): 4,
+    (kernel_families, "_MUCH_BETTER"): np.inf,
     (kernel_families, "_FIRST_ROWS"): 200,
     (kernel_families, "_ROWS"): 200,
     (kernel_families, "_GROUPS"): 4,

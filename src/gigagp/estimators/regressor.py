@@ -32,7 +32,8 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         a kernel with columns= are in the units of the data; those of a kernel without refer to standardised inputs and
         targets, unless standardize=False. By default the kernel has one length-scale per column
         and is chosen among squared exponential, Matérn 5/2, 3/2 and 1/2 and rational quadratic by its predictions of
-        held-out rows (see `report_.choices`). Up to about 2,000 rows several of these families are averaged. With
+        held-out rows (see `report_.choices`); several of these families are averaged where that predicts them better,
+        and up to about 2,000 rows always. With
         partition "stratified" or "random" the default is the squared exponential.
     partition : {"local", "stratified", "random"} or Partitioner
         How rows are divided among experts. "local": cells of a KD-tree, each with neighbouring rows.

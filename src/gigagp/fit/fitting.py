@@ -53,20 +53,14 @@ def fit_model(
     seeds = Seeds.of(seed)
     dtype, budget = settings.precision(options.dtype), memory.budget(options.memory)
     parts = partitioner(options.partition)
-    if classes is not None:
-        counted, copies = combined(rows), 0
-    else:
-        counted, copies = counted_once(rows) if parts.local else (rows, 0)
+    counted, copies = _counted(rows, parts.local, classes)
     data = _scanned(counted, seeds, checkpoint, tell)
     known = rows.noise is not None and rows.noise.deviations is not None
     outliers = NONE if classes is not None or known else find_outliers(data)
     data = without(data, outliers)
     target = data.target.scaling() if options.standardize and classes is None else Scaling.identity(1)
-    inputs = (
-        data.inputs.scaling(two_valued_by_range=classes is not None)
-        if options.standardize
-        else Scaling.identity(rows.n_features)
-    )
+    by_range = classes is not None
+    inputs = data.inputs.scaling(by_range) if options.standardize else Scaling.identity(rows.n_features)
     columns = _input_columns(rows.encoding, feature_names, inputs, target)
     plan = make_plan(options, data, parts, columns, learn_noise)
     if classes is not None:
@@ -110,6 +104,13 @@ def fit_model(
         input_noise=result.input_noise,
         classes=_calibrated(classes, result.class_calibration),
     )
+
+
+def _counted(rows: Rows, local: bool, classes: ClassModel | None) -> tuple[Rows | DistinctRows, int]:
+    """The rows without copies, where copies do not count, and the number of copies that were left out."""
+    if classes is not None:
+        return combined(rows), 0
+    return counted_once(rows) if local else (rows, 0)
 
 
 def _calibrated(classes: ClassModel | None, calibration: ClassCalibration | None) -> ClassModel | None:

@@ -225,6 +225,4 @@ class Scorer:
 
 def setting(model: Neighbourhood | Committee, target: float) -> Setting:
     """Variances of noise, prior and target; a kernel that is not stationary has no one prior variance."""
-    theta = model.theta[:-1]
-    prior = float(model.kernel.diagonal(theta, model.store.X[:1])[0]) if model.kernel.stationary else None
-    return Setting(model.noise, prior, target)
+    return Setting(model.noise, model.prior, target)

@@ -22,6 +22,7 @@ from gigagp.fit.committee_scores import SHARING, CommitteeScorer
 from gigagp.fit.groups import Groups
 from gigagp.fit.held_out_scores import HeldOutScore, NumberScoring, Scorer
 from gigagp.fit.input_noise import better_noise, with_input_noise
+from gigagp.fit.kernel_averages import average_kernels
 from gigagp.fit.kernel_families import Trial, try_kernels
 from gigagp.fit.plan import Log, Plan, Seeds
 from gigagp.fit.rough_theta import rough_theta
@@ -42,6 +43,7 @@ from gigagp.fit.training import (
     train_progressive,
 )
 from gigagp.fit.unusual_rows import UnusualRows
+from gigagp.kernels.base import Kernel
 from gigagp.linalg.row_noise import ADDED
 from gigagp.model.calibration import Calibration
 from gigagp.model.class_calibration import ClassCalibration
@@ -218,6 +220,7 @@ def _fit_many_rows(
 ) -> _TrainedModel:
     """Choose the start of training and the kernel family, train theta, and choose how queries are answered."""
     rows, seeds = groups.rows, cutter.seeds
+    trials: list[Trial] = []
     if plan.train and _is_trainable(plan) and groups.possible:
         with record.stage("start of training"):
             starts = find_starts(plan, cutter.sample, theta, groups, scorer, log, record.trace)
@@ -239,6 +242,16 @@ def _fit_many_rows(
     committee_with = committees(plan, groups.stored, groups.extents, theta)
     near = partial(groups.model, plan.kernel, theta, plan.neighbours or DEFAULT_NEIGHBOURS)
     choice = _choose(plan, groups.stored, near, committee_with, rows, scorer, record, seeds.choice)
+    if len(trials) > 1 and plan.classes is None and plan.noise == "constant" and choice.neighbourhood is not None:
+        with record.stage("average of kernels"):
+
+            def train(kernel: Kernel, theta: Array) -> Array:
+                own = replace(plan, kernel=kernel)
+                return _trained_theta(own, replace(groups, plan=own), theta, scorer, log, record, seeds)
+
+            averaged, candidates = average_kernels(choice, trials, groups, scorer, train)
+            record.choices.extend(candidates)
+        choice = averaged if plan.calibrate else replace(averaged, calibration=Calibration.none())
     return _TrainedModel(plan, theta, groups, committee_with, choice)
 
 

@@ -47,7 +47,7 @@ from gigagp.model.model_format import (
     folder_path,
 )
 from gigagp.model.neighbour_search import BlockTree
-from gigagp.model.neighbourhood import Neighbourhood
+from gigagp.model.neighbourhood_format import read_neighbourhood
 from gigagp.model.plain_values import Registry, count, field, from_plain, number, require
 from gigagp.model.routing import Router
 from gigagp.model.sharing import Neighbourhoods
@@ -115,7 +115,10 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
         cells = files.lists("cells", leaves, rows, verify)
         router = _router(files, leaves, columns, cells)
         experts = _experts(files, manifest, cells, store, router, verify)
-        near = _neighbourhood(manifest.get("neighbourhood"), kernel, theta, store, cells, router)
+        near = read_neighbourhood(
+            manifest.get("neighbourhood"), kernel, theta, store, cells, router,
+            lambda content: _kernel(content, columns, registry),
+        )  # fmt: skip
         return Model(
             committee=Committee(
                 kernel, theta, store, experts, _tree(files, manifest, leaves), router,
@@ -186,18 +189,6 @@ def _defaults(content: dict[str, Any]) -> CommitteeDefaults:
     name = field(content, "rule", str)
     require(name in RULES, "it names an unknown combination rule")
     return CommitteeDefaults(name, count(content, "nearest") or None)
-
-
-def _neighbourhood(
-    content: Any, kernel: Kernel, theta: Array, store: ExpertStore, cells: RowLists, router: Router
-) -> Neighbourhood | None:
-    if content is None:
-        return None
-    count_, exact = count(content, "neighbours", 1), field(content, "exact", bool)
-    require(isinstance(cells, Runs) and router.by_cells, "it predicts from neighbours, but its rows are not in cells")
-    assert isinstance(cells, Runs)
-    inner = count(content, "inner", 0) if "inner" in content else 0  # models of version 4 do not have it
-    return Neighbourhood(kernel, theta, store, cells, router, count_, exact, inner)
 
 
 def _mixture(

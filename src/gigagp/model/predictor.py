@@ -85,8 +85,8 @@ class Predictor:
         """
         prediction = self.latent_prediction(self.scaled(X), engine, with_variance)
         if row_noise is not None:
-            noise, scale = (self.mixture or self.model.committee).noise, float(self.model.target.scale[0])
-            prediction = replace(prediction, noise=variances(noise * scale**2, row_noise) / scale**2)
+            scale = float(self.model.target.scale[0])
+            prediction = replace(prediction, noise=variances(self.noise * scale**2, row_noise) / scale**2)
         return self.in_units(prediction, latent)
 
     def mean_and_deviation(self, engine: Engine, latent: bool = False) -> Callable[..., tuple[Array, Array]]:
@@ -131,7 +131,12 @@ class Predictor:
         input_noise = self.model.input_noise
         if input_noise is None:
             return prediction
-        return replace(prediction, noise=self.model.committee.noise * input_noise.factors(Z))
+        return replace(prediction, noise=self.noise * input_noise.factors(Z))
+
+    @property
+    def noise(self) -> float:
+        """The noise variance of a row of weight one, in the model's units."""
+        return (self.mixture or self.neighbourhood or self.model.committee).noise
 
     def in_units(self, prediction: LatentPrediction, latent: bool = False) -> tuple[Array, Array | None]:
         """Mean and standard deviation of y, or with `latent` of f, in the user's units.
@@ -145,7 +150,7 @@ class Predictor:
         if self.calibration.rows:
             variance = self.calibration.variance(prediction, latent)
         else:
-            noise = (self.mixture or self.model.committee).noise if prediction.noise is None else prediction.noise
+            noise = self.noise if prediction.noise is None else prediction.noise
             variance = np.maximum(prediction.variance, 0.0) if latent else prediction.variance + noise
             if self.neighbourhood is None and self.mixture is None:
                 variance = variance * prediction.misfit**2
@@ -181,6 +186,9 @@ class Predictor:
             yield from (scaling.centre, scaling.scale)
         if c.communication is not None:
             yield c.communication
+        for other in () if near is None else near.others:
+            yield described((other.kernel, other.neighbours, other.inner, other.exact))
+            yield other.theta
         for member in () if self.mixture is None else self.mixture.members:
             yield described((member.kernel, member.weight))
             yield from (member.theta, member.errors)

@@ -33,11 +33,12 @@ from gigagp.model.model_format import (
     FILE_NAMES,
     FORMAT,
     MANIFEST,
+    ROW_NOISE_VERSION,
     VERSION,
     check_settings,
     folder_path,
 )
-from gigagp.model.neighbourhood import Neighbourhood
+from gigagp.model.neighbourhood_format import describe_neighbourhood
 from gigagp.model.plain_values import Registry, own_classes, to_number, to_plain
 from gigagp.model.sharing import Neighbourhoods
 from gigagp.partition import IndexLists
@@ -104,7 +105,7 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
     c, report = model.committee, model.report
     return {
         "format": FORMAT,
-        "version": EQUAL_NOISE_VERSION if c.store.row_noise is None and model.classes is None else VERSION,
+        "version": _version(model),
         "written_by": {name: metadata.version(name) for name in ("gigagp", "numpy")},
         "settings": {name: to_plain(name, value) for name, value in settings.items()},
         "rows": len(c.store.y),
@@ -117,7 +118,7 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
         **({} if c.inducing is None else {"inducing": int(c.inducing)}),
         "auto": {"rule": model.defaults.rule, "nearest": model.defaults.experts_per_query or 0},
         "experts": _kind_of_experts(model),
-        "neighbourhood": _describe_neighbourhood(model.neighbourhood),
+        "neighbourhood": describe_neighbourhood(model.neighbourhood),
         "mixture": _describe_mixture(model.mixture),
         **({} if model.input_noise is None else {"input_noise": _describe_input_noise(model.input_noise)}),
         "classes": describe_classes(model.classes),
@@ -143,15 +144,18 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _version(model: Model) -> int:
+    """The oldest version of the format that has everything that this model consists of."""
+    if model.neighbourhood is not None and model.neighbourhood.others:
+        return VERSION
+    return (
+        EQUAL_NOISE_VERSION if model.committee.store.row_noise is None and model.classes is None else ROW_NOISE_VERSION
+    )
+
+
 def describe_warning(warning: FitWarning) -> dict[str, Any]:
     values = {name: to_number(value) for name, value in vars(warning).items()}
     return {"kind": type(warning).__name__, **values}
-
-
-def _describe_neighbourhood(model: Neighbourhood | None) -> dict[str, Any] | None:
-    if model is None:
-        return None
-    return {"neighbours": int(model.neighbours), "exact": bool(model.exact), "inner": int(model.inner)}
 
 
 def _describe_mixture(model: Mixture | None) -> list[dict[str, Any]] | None:

@@ -160,7 +160,11 @@ def _model(model: HGPRegressor) -> Html:
 def _prediction_method(model: HGPRegressor) -> str:
     near, nearest = model.predictor_.neighbourhood, model.predictor_.experts_per_query
     if near is not None:
-        return f"by an exact GP on the {near.count:,} training rows nearest to it"
+        nearest_rows = f"the {near.count:,} training rows nearest to it"
+        if near.others:
+            kernels = ", ".join(near.families)
+            return f"by {len(near.members)} exact GPs ({kernels}), each on {nearest_rows}, averaged by their precision"
+        return f"by an exact GP on {nearest_rows}"
     exact = model.predictor_.mixture
     if exact is not None:
         return f"by {len(exact.members)} exact GPs on all rows, whose predictions are averaged"

@@ -21,7 +21,7 @@ START = np.log([10.0, 1.4, 1.4, 0.1])
     ids=["few", "classes"],
 )
 def test_gradient_is_that_of_the_log_density(prior):
-    theta = START + [0.3, -1.0, 2.0, 0.5]
+    theta = START + np.array([0.3, -1.0, 2.0, 0.5])
     np.testing.assert_allclose(prior.gradient(theta), approx_fprime(theta, prior.log_density, 1e-7), atol=1e-5)
 
 
