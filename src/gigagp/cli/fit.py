@@ -54,6 +54,7 @@ def command(
     noise_model: fit_options.NoiseModel = "constant",
     restarts: fit_options.Restarts = 0,
     standardize: fit_options.Standardize = True,
+    sphere: fit_options.Sphere = "auto",
     engine: options.Engine = "threads",
     jobs: options.Jobs = None,
     dtype: fit_options.Dtype = "float64",
@@ -68,20 +69,25 @@ def command(
 ) -> None:
     """Fit a model to a file, and save it in a folder."""
     settings = {
-        "kernel": None if kernel == "auto" else kernel, "partition": partition, "leaf_size": leaf_size,
-        "levels": levels, "branching": branching, "sharing": sharing, "combine": combine,
-        "experts_per_query": experts_per_query, "experts": experts, "leaf": leaf, "inducing": inducing,
-        "method": method, "neighbours": neighbours, "exact_neighbours": exact_neighbours, "calibrate": calibrate,
-        "training": training, "noise": noise_model, "noise_bounds": noise, "n_restarts": restarts, "memory": memory,
-        "standardize": standardize, "engine": engine, "n_jobs": jobs, "dtype": dtype, "random_state": seed,
+        "kernel": None if kernel == "auto" else kernel, "partition": partition, "leaf_size": leaf_size, "leaf": leaf,
+        "levels": levels, "branching": branching, "sharing": sharing, "combine": combine, "inducing": inducing,
+        "experts_per_query": experts_per_query, "experts": experts, "method": method, "neighbours": neighbours,
+        "exact_neighbours": exact_neighbours, "calibrate": calibrate, "training": training, "noise": noise_model,
+        "noise_bounds": noise, "n_restarts": restarts, "memory": memory, "standardize": standardize, "sphere": sphere,
+        "engine": engine, "n_jobs": jobs, "dtype": dtype, "random_state": seed,
     }  # fmt: skip
-    reading: dict[str, Any] = {"drop": options.names(drop), "categorical": options.names(categorical)}
-    reading |= {"features": options.names(features) or None, "missing": missing, "learn_noise": learn_noise}
+    reading = _columns(features, drop, categorical) | {"missing": missing, "learn_noise": learn_noise}
     reading |= {"sample_weight": weight_column, "noise_std": noise_column}
     try:
         _fit(data, target, output, task, settings, reading, store, checkpoint, test_fraction, overwrite, as_json)
     except KeyboardInterrupt:
         raise Interrupted(_what_is_left(checkpoint, str(context.obj))) from None
+
+
+def _columns(features: list[str] | None, drop: list[str] | None, categorical: list[str] | None) -> dict[str, Any]:
+    """Names of columns as `HGPRegressor.fit` takes them."""
+    reading = {"drop": options.names(drop), "categorical": options.names(categorical)}
+    return reading | {"features": options.names(features) or None}
 
 
 def _fit(
@@ -96,7 +102,7 @@ def _fit(
     test_rows = None if test_fraction is None else Share(test_fraction, settings["random_state"])
     parsers = {
         "experts_per_query": _experts_per_query, "neighbours": _neighbours,
-        "noise_bounds": _noise_bounds,
+        "noise_bounds": _noise_bounds, "sphere": _sphere,
     }  # fmt: skip
     model = _estimator(data, target, task, settings | {name: parse(settings[name]) for name, parse in parsers.items()})
     noise, learn_noise, scores = {"noise_std": reading.pop("noise_std")}, reading.pop("learn_noise"), None
@@ -159,6 +165,16 @@ def _experts_per_query(text: str) -> int | str | None:
     if text not in ("auto", "all"):
         raise InvalidParameter(f"--experts-per-query must be auto, all or a whole number; got {text}")
     return None if text == "all" else text
+
+
+def _sphere(text: str) -> tuple[str, ...] | str | None:
+    """Two names separated by a comma; auto or none."""
+    if text in ("auto", "none"):
+        return None if text == "none" else text
+    columns = tuple(options.names([text]))
+    if len(columns) != 2:
+        raise InvalidParameter(f"--sphere must be auto, none, or two columns such as lon,lat; got {text}")
+    return columns
 
 
 def _noise_bounds(text: str | None) -> tuple[float, float]:

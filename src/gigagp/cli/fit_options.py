@@ -78,6 +78,13 @@ Restarts = Annotated[int, typer.Option(help="Additional starting points of the t
 Standardize = Annotated[
     bool, typer.Option(help="Scale inputs and target to mean 0 and standard deviation 1 internally.")
 ]
+Sphere = Annotated[
+    str,
+    typer.Option(
+        help="Columns of longitude and latitude, such as lon,lat, which are places on a sphere; auto: recognised by "
+        "name and values; none: no such columns."
+    ),
+]
 Dtype = Annotated[str, typer.Option(help="Floating-point precision: float64 or float32.")]
 Store = Annotated[
     str | None, typer.Option(help="Folder for sorted rows that exceed the memory budget. [default: a temporary folder]")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from gigagp import memory
 from gigagp.arrays import Array
 from gigagp.data.sources import Share, open_rows
 from gigagp.data.validation import check_columns, check_finite
+from gigagp.engines import Engine
 from gigagp.errors import InvalidParameter
 from gigagp.estimators.base import HGPEstimator
 from gigagp.estimators.input_rows import is_source
@@ -19,7 +21,7 @@ from gigagp.fit import settings
 from gigagp.model.distribution import PredictiveDistribution, Shape
 from gigagp.model.evaluation import BlockListener, Evaluation, evaluate
 from gigagp.model.fingerprint import fingerprint
-from gigagp.progress import Listener, make_listener
+from gigagp.progress import Counter, Listener, make_listener
 
 if TYPE_CHECKING:
     from gigagp.model.prediction_files import PredictionReport
@@ -142,20 +144,78 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
         predictor = self.predictor_
         carried = prediction_files.bytes_of_kept(rows) + 32 * (2 + len(levels))
         with predictor.engine() as engine:
-            answer = predictor.mean_and_deviation(engine, bool(latent))
-            shape = Shape.gaussian() if latent else predictor.calibration.shape
-            places = shape.quantile(np.array(levels))
-
-            def columns(X: Array) -> list[Array]:
-                mean, deviation = answer(X)
-                return [mean, deviation, *(mean + deviation * place for place in places)]
-
+            columns = self._columns(engine, levels, bool(latent))
             task = prediction_files.Task(
                 rows, columns, ("mean", "std", *(f"q{q!r}" for q in levels)),
                 {"quantiles": levels, "latent": bool(latent)}, fingerprint(predictor.state()),
                 predictor.queries_at_once(memory.budget(self.memory), carried), make_listener(self.verbose, progress),
             )  # fmt: skip
             return prediction_files.predict_file(task, data, output, overwrite)
+
+    def _columns(self, engine: Engine, levels: tuple[float, ...], latent: bool) -> Callable[[Array], list[Array]]:
+        """Mean, standard deviation and quantiles, as a function of the inputs."""
+        predictor = self.predictor_
+        answer = predictor.mean_and_deviation(engine, latent)
+        places = (Shape.gaussian() if latent else predictor.calibration.shape).quantile(np.array(levels))
+
+        def columns(X: Array) -> list[Array]:
+            mean, deviation = answer(X)
+            return [mean, deviation, *(mean + deviation * place for place in places)]
+
+        return columns
+
+    def predict_grid(
+        self, *, step: Any = None, quantiles: Any = (), latent: bool = False,
+        output: str | os.PathLike[str] | None = None, overwrite: bool = False, progress: Listener | None = None,
+        **columns: Any,
+    ) -> Any:  # fmt: skip
+        """Predict a regular grid: mean, standard deviation and quantiles as an xarray Dataset.
+
+        The Dataset has one dimension per column with a range or with values, in reverse order: predict_grid(lon=...,
+        lat=...) has the dimensions (lat, lon). Needs the optional dependencies "gigagp[geo]".
+
+        Parameters
+        ----------
+        step : number or dict
+            Distance between the values of a range, in the units of its column; a dict has one per column.
+        quantiles : numbers between 0 and 1
+            Quantiles to predict, one variable each, such as q0.05.
+        latent : bool
+            True for std and quantiles of the latent f rather than of y.
+        output : path
+            File to write, block by block, for grids that exceed memory: NetCDF (.nc), Zarr (.zarr) or GeoTIFF (.tif,
+            one band per variable). The Dataset that is returned then reads from this file.
+        overwrite : bool
+            Whether an existing file may be replaced.
+        progress : function
+            Called with a gigagp.progress.Event for each block of the grid.
+        **columns
+            One argument per column of the model: a pair (low, high), an array or list of values, or one value. lon and
+            lat also name the columns of longitude and latitude if these are called otherwise. Longitude and latitude,
+            or the columns of a model that has only one or two, cover the training rows by default.
+
+        """
+        from gigagp.model import grid_files, grids  # noqa: PLC0415 pyarrow takes time to load
+
+        check_is_fitted(self, "model_")
+        levels, latent = tuple(settings.levels("quantiles", quantiles).tolist()), settings.switch("latent", latent)
+        grid, predictor, target = grids.make_grid(self.model_, columns, step), self.predictor_, self.units_.target
+        names = ("mean", "std", *(f"q{q!r}" for q in levels))
+        of_what = f"the function behind {target}" if latent else target
+        texts = (f"predicted {target}", f"standard deviation of {of_what}")
+        variables = grid_files.Variables(names, (*texts, *(f"{q:.4g} quantile of {of_what}" for q in levels)))
+        budget = memory.budget(self.memory)
+        final = None if output is None else grid_files.check_output(grid, variables, output, overwrite)
+        if final is None:
+            grid_files.check_memory(grid, variables, budget)
+        with predictor.engine() as engine:
+            blocks = grids.predicted_blocks(
+                grid, self._columns(engine, levels, latent), predictor.queries_at_once(budget, 32 * len(names)),
+                Counter("grid", grid.size, make_listener(self.verbose, progress)),
+            )  # fmt: skip
+            if final is None:
+                return grid_files.dataset(grid, variables, blocks)
+            return grid_files.write(grid, variables, blocks, final)
 
     def evaluate(
         self, data: Any, target: Any = None, *, sample_weight: Any = None, noise_std: Any = None,

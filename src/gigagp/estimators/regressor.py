@@ -93,6 +93,10 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         the machine.
     standardize : bool
         Scale inputs and target to mean 0 and standard deviation 1 internally.
+    sphere : "auto", pair of columns, or None
+        The columns of longitude and latitude in degrees, by name or number, such as ("lon", "lat"): they are one place
+        on a sphere, with one length-scale, so that distances are great circles, and 180 degrees east is 180 degrees
+        west. "auto": the two columns that have such names and values, if the data have names. None: no such columns.
     noise : {"constant", "inputs", "auto"}
         "constant": the noise of y is the same everywhere, apart from the scales that experts or neighbourhoods may
         have. "inputs": a second model learns how the noise depends on the inputs, from held-out errors; rows and
@@ -139,6 +143,7 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         dtype: str = "float64",
         memory: str | int | None = None,
         standardize: bool = True,
+        sphere: Any = "auto",
         noise: str = "constant",
         noise_bounds: tuple[float, float] = (1e-6, 10.0),
         n_restarts: int = 0,
@@ -148,8 +153,7 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         self.kernel = kernel
         self.partition = partition
         self.leaf_size = leaf_size
-        self.levels = levels
-        self.branching = branching
+        self.levels, self.branching = levels, branching
         self.sharing = sharing
         self.combine = combine
         self.experts_per_query = experts_per_query
@@ -165,7 +169,7 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         self.n_jobs = n_jobs
         self.dtype = dtype
         self.memory = memory
-        self.standardize = standardize
+        self.standardize, self.sphere = standardize, sphere
         self.noise = noise
         self.noise_bounds = noise_bounds
         self.n_restarts = n_restarts

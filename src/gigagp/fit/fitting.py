@@ -16,6 +16,7 @@ from gigagp.data.scaling import BLOCK, Scaling
 from gigagp.data.scan import Sample, Scan, scan
 from gigagp.data.sources import Encoding, Rows
 from gigagp.data.sources.times import UNITS
+from gigagp.data.sphere import InputScaling, check_pair, find_pair, on_sphere, range_error
 from gigagp.engines import one_blas_thread, open_engine
 from gigagp.errors import InvalidInput
 from gigagp.fit import settings, stages
@@ -59,8 +60,7 @@ def fit_model(
     outliers = NONE if classes is not None or known else find_outliers(data)
     data = without(data, outliers)
     target = data.target.scaling() if options.standardize and classes is None else Scaling.identity(1)
-    by_range = classes is not None
-    inputs = data.inputs.scaling(by_range) if options.standardize else Scaling.identity(rows.n_features)
+    inputs, data = _input_scaling(data, options, rows, feature_names, classes is not None)
     columns = _input_columns(rows.encoding, feature_names, inputs, target)
     plan = make_plan(options, data, parts, columns, learn_noise)
     if classes is not None:
@@ -118,20 +118,62 @@ def _calibrated(classes: ClassModel | None, calibration: ClassCalibration | None
 
 
 def _input_columns(
-    encoding: Encoding, feature_names: tuple[str, ...] | None, inputs: Scaling, target: Scaling
+    encoding: Encoding, feature_names: tuple[str, ...] | None, inputs: InputScaling, target: Scaling
 ) -> InputColumns:
     """Names, places and scales of the user's columns; of an array without names these are x0, x1, ...
 
-    Lengths along dates are in days.
+    Lengths along dates are in days, and those on the sphere in degrees.
     """
-    ends = np.cumsum([len(feature.names) for feature in encoding.features]).tolist()
-    places = tuple(tuple(range(start, end)) for start, end in zip([0, *ends], ends, strict=False))
-    names = tuple(feature.column for feature in encoding.features)
-    if feature_names is not None and len(feature_names) == len(names):
-        names = feature_names  # of a data frame that was checked by scikit-learn
+    together, names = inputs.together, _names(encoding, feature_names)
+    places = tuple(together if set(own) & set(together) else own for own in _places(encoding))
     kinds = (feature.kind for feature in encoding.features for _ in feature.names)
-    units = [UNITS[kind][1] if kind in UNITS else 1.0 for kind in kinds]
-    return InputColumns(names, places, tuple((inputs.scale / np.array(units)).tolist()), float(target.scale[0]))
+    widths = inputs.widths
+    widths[: inputs.columns] /= [UNITS[kind][1] if kind in UNITS else 1.0 for kind in kinds]
+    return InputColumns(names, places, tuple(widths.tolist()), float(target.scale[0]), together)
+
+
+def _places(encoding: Encoding) -> list[tuple[int, ...]]:
+    """The columns of numbers that each of the user's columns has become."""
+    ends = np.cumsum([len(feature.names) for feature in encoding.features]).tolist()
+    return [tuple(range(start, end)) for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _names(encoding: Encoding, feature_names: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Names of the user's columns."""
+    names = tuple(feature.column for feature in encoding.features)
+    of_frame = feature_names is not None and len(feature_names) == len(names)  # that was checked by scikit-learn
+    return feature_names if of_frame and feature_names is not None else names
+
+
+def _input_scaling(
+    data: Scan, options: FitSettings, rows: Rows, feature_names: tuple[str, ...] | None, two_valued_by_range: bool
+) -> tuple[InputScaling, Scan]:
+    """The scaling of the inputs, and the scan with the moments of the model's columns.
+
+    Longitude and latitude are those that the user names, or with sphere="auto" those that have such names and values.
+    two_valued_by_range : as in `Moments.scaling`
+    """
+    standardize = settings.switch("standardize", options.standardize)
+    inputs = data.inputs.scaling(two_valued_by_range) if standardize else Scaling.identity(rows.n_features)
+    pair, places = settings.sphere(options.sphere), [own[0] for own in _places(rows.encoding)]
+    names, kinds = _names(rows.encoding, feature_names), [feature.kind for feature in rows.encoding.features]
+    if isinstance(pair, tuple):
+        first, second = check_pair(pair, names, kinds)
+        longitude, latitude = places[first], places[second]
+        error = range_error((names[first], names[second]), 0, 1, data.inputs.at([longitude, latitude]))
+        if error is not None:
+            raise InvalidInput(f"sphere={pair!r}: {error}; name the longitude first")
+    else:
+        numbers = [number for number, kind in enumerate(kinds) if kind == "number"]
+        named = pair == "auto" and feature_names is not None
+        recognised = find_pair([names[number] for number in numbers]) if named else None
+        if recognised is None:
+            return InputScaling(inputs), data
+        longitude, latitude = (places[numbers[each]] for each in recognised)
+        if range_error(names, 0, 1, data.inputs.at([longitude, latitude])) is not None:
+            return InputScaling(inputs), data
+    scaling, moments = on_sphere(inputs, data.inputs, data.sample.X, longitude, latitude, standardize)
+    return scaling, replace(data, inputs=moments)
 
 
 def _with_outliers(report: FitReport, outliers: Outliers, count: int, unusual: list[int]) -> FitReport:

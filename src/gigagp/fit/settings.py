@@ -44,6 +44,7 @@ class FitSettings:
     dtype: Any
     memory: Any
     standardize: Any
+    sphere: Any
     noise: Any
     noise_bounds: Any
     n_restarts: Any
@@ -88,6 +89,21 @@ def class_families(kernel: Kernel) -> tuple[Family, ...]:
     )  # fmt: skip
     rough = [Family(family().with_parameters(kernel.parameters), _STRETCHES[family]) for family in (Matern32, Matern12)]
     return Family(equal, _STRETCHES[Matern32]), Family(kernel), *rough
+
+
+def sphere(value: Any) -> tuple[str | int, str | int] | str | None:
+    """The columns of longitude and latitude, by name or number; "auto", or None for no such columns."""
+    if value is None or (isinstance(value, bool | np.bool_) and not value):
+        return None
+    if isinstance(value, str) and value == "auto":
+        return value
+    pair = isinstance(value, tuple | list) and len(value) == 2
+    if pair and all(isinstance(each, str | Integral) and not isinstance(each, bool) for each in value):
+        first, second = (each if isinstance(each, str) else int(each) for each in value)
+        return first, second
+    raise InvalidParameter(
+        f'sphere must be "auto", None, or the columns of longitude and latitude, such as ("lon", "lat"); got {value!r}'
+    )
 
 
 def levels(name: str, value: Any) -> Array:

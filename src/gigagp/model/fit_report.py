@@ -122,6 +122,8 @@ class FitReport:
         lines += wrapped("parameters: ", self._parameters())
         jitter = f"{self.jitter:.1g} in {self.jittered_experts} experts" if self.jitter else "none"
         lines.append(f"  jitter: {jitter}; {'converged' if self.converged else 'not converged'}: {self.message}")
+        if self.units is not None and self.units.geography:
+            lines += wrapped("", self.units.geography)
         if self.dropped:
             lines.append(f"  dropped: {self.dropped:,} rows with missing values")
         if self.copies:
@@ -151,6 +153,7 @@ class FitReport:
             self.stages_html(),
             self.timing_html(),
             self.choices_html(),
+            tag("p", f"{self.units.geography}.") if self.units is not None and self.units.geography else "",
             tag("p", f"{'Converged' if self.converged else 'Not converged'}: {self.message}"),
             tag("p", f"{self.outlying_rows[0].upper()}{self.outlying_rows[1:]}") if self.outlying_rows else "",
             *(

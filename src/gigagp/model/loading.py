@@ -24,7 +24,6 @@ from gigagp.data.array_files import ArrayFiles
 from gigagp.data.folders import damaged
 from gigagp.data.row_lists import RowLists, Runs
 from gigagp.data.scaling import Scaling
-from gigagp.data.sources.encoding import Encoding
 from gigagp.data.store import DTYPES, ExpertStore, read_rows
 from gigagp.errors import InvalidInput
 from gigagp.kernels import Kernel
@@ -35,6 +34,7 @@ from gigagp.model.factor_cache import FactorCache
 from gigagp.model.fit_report import Candidate, FitReport, Stage
 from gigagp.model.fit_warnings import WARNINGS, FitWarning
 from gigagp.model.input_noise import InputNoise
+from gigagp.model.inputs_format import read_columns, read_inputs, read_scaling, read_sphere
 from gigagp.model.mixture import Member, Mixture
 from gigagp.model.model import CommitteeDefaults, Model
 from gigagp.model.model_format import (
@@ -109,7 +109,8 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
         settings = {name: from_plain(each, registry) for name, each in field(manifest, "settings", dict).items()}
         check_settings(settings)
         kernel = _kernel(manifest, columns, registry)
-        encoding, names = _columns(manifest, columns)
+        sphere = read_sphere(manifest, columns)
+        encoding, names = read_columns(manifest, columns - (sphere is not None))
         theta = _theta(files, kernel)
         store = read_rows(files, rows, columns, dtype, verify)
         cells = files.lists("cells", leaves, rows, verify)
@@ -130,8 +131,8 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
             mixture=_mixture(manifest.get("mixture"), files, store, registry, settings),
             cells=cells,
             local=field(manifest, "local", bool),
-            inputs=_scaling(files, "inputs", columns),
-            target=_scaling(files, "target", 1),
+            inputs=read_inputs(files, sphere, columns),
+            target=read_scaling(files, "target", 1),
             report=_report(files, manifest.get("report"), rows, kernel, theta, cells, experts),
             encoding=encoding,
             feature_names=None if names is None else tuple(names),
@@ -160,23 +161,6 @@ def _kernel(manifest: dict[str, Any], columns: int, registry: Registry) -> Kerne
         raise ValueError("it does not describe a valid kernel")
     require(kernel.fits(columns), "its kernel does not fit its number of columns")
     return kernel
-
-
-def _columns(manifest: dict[str, Any], columns: int) -> tuple[Encoding | None, list[str] | None]:
-    """How columns of tables are read, and their names."""
-    names, description = manifest.get("feature_names"), manifest.get("encoding")
-    if names is not None:
-        require(isinstance(names, list) and len(names) == columns, "it does not have one name per column")
-        require(all(isinstance(name, str) for name in names), "a column name is not text")
-    if description is None:
-        return None, names
-    try:
-        encoding = Encoding.from_dict(description)
-    except InvalidInput as error:
-        raise ValueError(str(error)) from None
-    require(len(encoding.feature_names) == columns, "its encoding does not fit its number of columns")
-    require(names in (None, encoding.feature_names), "its column names are not those of its encoding")
-    return encoding, names
 
 
 def _target_name(manifest: dict[str, Any]) -> str | None:
@@ -298,13 +282,6 @@ def _communication(files: ArrayFiles, manifest: dict[str, Any], rows: int) -> Ar
     if common[0] < 0 or common[-1] >= rows or (common[1:] <= common[:-1]).any():
         raise damaged(files.path("communication"), "it contains row numbers that do not exist")
     return common
-
-
-def _scaling(files: ArrayFiles, name: str, columns: int) -> Scaling:
-    centre, scale = files.read(name, (2, columns), "float64")
-    if (scale <= 0).any():
-        raise damaged(files.path(name), "its scales are not positive")
-    return Scaling(centre, scale)
 
 
 def _report(

@@ -10,6 +10,7 @@ from gigagp.arrays import Array
 from gigagp.data.row_lists import RowLists
 from gigagp.data.scaling import Scaling
 from gigagp.data.sources.encoding import Encoding, Feature
+from gigagp.data.sphere import InputScaling
 from gigagp.data.store import ExpertStore
 from gigagp.kernels import Kernel
 from gigagp.model.class_model import ClassModel
@@ -47,7 +48,7 @@ class Model:
     cells: RowLists  # the rows of each leaf, whose evidence training sums
     local: bool  # whether a leaf's rows are neighbours
     defaults: CommitteeDefaults
-    inputs: Scaling
+    inputs: InputScaling
     target: Scaling
     report: FitReport
     encoding: Encoding | None = None  # how columns of a table or file become numbers; None for arrays
@@ -74,7 +75,7 @@ class Model:
     @property
     def columns(self) -> int:
         """The number of input columns, after categories have been encoded."""
-        return int(self.store.X.shape[1])
+        return self.inputs.columns
 
     @property
     def noise_variance(self) -> float:
@@ -85,15 +86,17 @@ class Model:
     @property
     def units(self) -> Units:
         """Names of columns and target, and their scales."""
+        sphere = self.inputs.sphere
         features = self.encoding.features if self.encoding is not None else ()
         kinds = [feature.kind for feature in features for _ in feature.names] or ["number"] * self.columns
         return Units.of(
             names=self.feature_names or tuple(f"x{d}" for d in range(self.columns)),
             target=self.target_name or "y",
             kinds=kinds,
-            scales=self.inputs.scale,
+            scales=self.inputs.widths,
             height=float(self.target.scale[0]),
             kernel=self.committee.kernel,
+            sphere=None if sphere is None else (sphere.longitude, sphere.latitude),
         )
 
     @property

@@ -180,12 +180,14 @@ def _plain_parameter(parameter: Parameter) -> dict[str, Any]:
         plain["limits"] = [list(bounds) for bounds in parameter.limits]
     if any(parameter.in_data_units):
         plain["in_data_units"] = list(parameter.in_data_units)
+    if parameter.groups:
+        plain["groups"] = [list(group) for group in parameter.groups]
     return plain
 
 
 def _parameter(parameter: Parameter, plain: object) -> Parameter:
     known = {"name", "values", "bounds"}
-    if not isinstance(plain, dict) or not known <= set(plain) <= known | {"limits", "in_data_units"}:
+    if not isinstance(plain, dict) or not known <= set(plain) <= known | {"limits", "in_data_units", "groups"}:
         raise ValueError(f"{reprlib.repr(plain)} is not the parameter {parameter.name}")
     values, bounds, limits = _numbers(plain["values"]), _pair(plain["bounds"]), plain.get("limits", [])
     units = plain.get("in_data_units", [False, False])
@@ -195,7 +197,19 @@ def _parameter(parameter: Parameter, plain: object) -> Parameter:
     if not (parameter.per_feature or len(values) == len(parameter.values)):
         raise ValueError(f"{parameter.name} has {len(values)} values")
     each_bounds = tuple(_pair(each) for each in limits)
-    return replace(parameter, values=values, bounds=bounds, limits=each_bounds, in_data_units=(units[0], units[1]))
+    return replace(
+        parameter, values=values, bounds=bounds, limits=each_bounds, in_data_units=(units[0], units[1]),
+        groups=_groups(plain.get("groups", [])),
+    )  # fmt: skip
+
+
+def _groups(plain: object) -> tuple[tuple[int, ...], ...]:
+    """Lists in which each of the numbers 0, 1, ... occurs once."""
+    if isinstance(plain, list) and all(isinstance(group, list) for group in plain):
+        members = [each for group in plain for each in group]
+        if all(type(each) is int for each in members) and set(members) == set(range(len(members))):
+            return tuple(tuple(group) for group in plain)
+    raise ValueError(f"{reprlib.repr(plain)} are not groups of columns")
 
 
 def _pair(plain: object) -> tuple[float, float]:

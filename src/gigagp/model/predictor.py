@@ -182,8 +182,11 @@ class Predictor:
         yield from (c.theta, c.router.centres, c.router.metric, c.experts.sizes, self.model.cells.sizes, c.store.y)
         if c.router.by_cells:
             yield from (c.router.boxes.lows, c.router.boxes.highs)
-        for scaling in (self.model.inputs, self.model.target):
+        for scaling in (self.model.inputs.scaling, self.model.target):
             yield from (scaling.centre, scaling.scale)
+        if self.model.inputs.sphere is not None:
+            yield described((self.model.inputs.sphere.longitude, self.model.inputs.sphere.latitude))
+            yield self.model.inputs.sphere.axes
         if c.communication is not None:
             yield c.communication
         for other in () if near is None else near.others:

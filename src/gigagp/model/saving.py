@@ -24,6 +24,7 @@ from gigagp.model.calibration_format import describe_calibration
 from gigagp.model.class_format import describe_classes
 from gigagp.model.fit_warnings import FitWarning
 from gigagp.model.input_noise import InputNoise
+from gigagp.model.inputs_format import describe_sphere
 from gigagp.model.loading import read_model
 from gigagp.model.mixture import Mixture
 from gigagp.model.model import Model
@@ -124,6 +125,7 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
         "classes": describe_classes(model.classes),
         "communication": 0 if c.communication is None else len(c.communication),
         "kernel": to_plain("kernel", c.kernel),
+        **describe_sphere(model.inputs.sphere),
         "encoding": None if model.encoding is None else model.encoding.to_dict(),
         "feature_names": None if model.feature_names is None else list(model.feature_names),
         "target_name": model.target_name,
@@ -213,7 +215,7 @@ def _write_arrays(folder: Path, model: Model) -> dict[str, Any]:
         **(dict(zip(BLOCK_SIDES, blocks.boxes(), strict=True)) if blocks is not None else {}),
         "metric": c.router.metric,
         "theta": c.theta,
-        "inputs": np.stack([model.inputs.centre, model.inputs.scale]),
+        "inputs": np.stack([model.inputs.scaling.centre, model.inputs.scaling.scale]),
         "target": np.stack([model.target.centre, model.target.scale]),
         "evidence_trace": np.array(report.evidence_trace, float),
         "theta_trace": report.theta_trace,
