@@ -22,47 +22,77 @@ _MOST_WEIGHTED = 99  # rows of a table in which rows of classes are combined: mo
 
 
 class DistinctRows:
-    """The rows of a small table without copies, in memory; used in place of the `Rows` that they come from.
+    """The rows of a small table without copies; used in place of the `Rows` that they come from.
 
-    weights : how often each of them counts; None where all count once
+    Nothing is read until blocks are needed, so that a fit whose rows are sorted already reads nothing.
     """
 
-    def __init__(self, rows: Rows, block: Block, first: Array, weights: Array | None = None) -> None:
-        assert block.y is not None
-        self.source, self.n_features, self.n_dropped = rows.source, rows.n_features, rows.n_dropped
-        self.noise = rows.noise if weights is None else RowNoise()
-        self._weights = None if weights is None else np.column_stack([weights, np.zeros(len(weights))])
-        self.n_rows: int | None = len(first)
-        self._X, self._y = np.ascontiguousarray(block.X[first]), block.y[first]
-        self._source_rows = first if block.source_rows is None else block.source_rows[first]
+    def __init__(self, rows: Rows, n_rows: int) -> None:
+        self._rows, self.n_rows = rows, n_rows
+        self.source, self.noise, self.n_features = rows.source, rows.noise, rows.n_features
+
+    @property
+    def n_dropped(self) -> int | None:
+        return self._rows.n_dropped
 
     def blocks(self, size: int = BLOCK) -> Iterator[Block]:
-        for start in range(0, len(self._y), size):
+        block = next(self._rows.blocks(_MOST_ROWS + 1))
+        first = _first_of_each(block)
+        X, y = np.ascontiguousarray(block.X[first]), _targets(block)[first]
+        source_rows = first if block.source_rows is None else block.source_rows[first]
+        for start in range(0, len(y), size):
             here = slice(start, start + size)
-            weights = None if self._weights is None else self._weights[here]
-            yield Block(start, self._X[here], self._y[here], None, self._source_rows[here], weights)
+            yield Block(start, X[here], y[here], None, source_rows[here])
 
 
-def counted_once(rows: Rows) -> tuple[Rows | DistinctRows, int]:
-    """The rows without copies, and the number of copies; all rows where they are many or have weights or known noise.
+def count_copies(rows: Rows) -> int:
+    """The number of rows that are copies of earlier ones and need not be counted.
 
-    At least two rows remain.
+    It is zero where rows are many or have weights or known noise, where inputs are repeated on purpose, and where fewer
+    than two rows would remain.
     """
     if rows.noise is not None or (rows.n_rows is not None and rows.n_rows > _MOST_ROWS):
-        return rows, 0
+        return 0
     block = next(rows.blocks(_MOST_ROWS + 1))
     if len(block.X) > _MOST_ROWS:
-        return rows, 0
+        return 0
+    distinct = len(_first_of_each(block))
+    on_purpose = len(np.unique(block.X, axis=0)) < distinct
+    return 0 if on_purpose or distinct < 2 else len(block.X) - distinct
+
+
+def _targets(block: Block) -> Array:
     assert block.y is not None
-    first = _first_of_each(np.column_stack([block.X, block.y]))
-    copies = len(block.y) - len(first)
-    on_purpose = len(_first_of_each(block.X)) < len(first)
-    if not copies or on_purpose or len(first) < 2:
-        return rows, 0
-    return DistinctRows(rows, block, first), copies
+    return block.y
 
 
-def combined(rows: Rows) -> Rows | DistinctRows:
+def _first_of_each(block: Block) -> Array:
+    """The numbers of the rows that are not copies of earlier ones, in order."""
+    values = np.column_stack([block.X, _targets(block)])
+    return np.sort(np.unique(values, axis=0, return_index=True)[1])
+
+
+class CombinedRows:
+    """A few rows with weights, in memory; used in place of the `Rows` that they come from."""
+
+    def __init__(self, rows: Rows, block: Block, chosen: Array, weights: Array) -> None:
+        self.source, self.n_features, self.n_dropped = rows.source, rows.n_features, rows.n_dropped
+        self.noise, self.n_rows = RowNoise(), len(chosen)
+        source_rows = chosen if block.source_rows is None else block.source_rows[chosen]
+        weights_and_noise = np.column_stack([weights, np.zeros(len(weights))])
+        self._block = Block(
+            0, np.ascontiguousarray(block.X[chosen]), _targets(block)[chosen], None, source_rows, weights_and_noise
+        )
+
+    def blocks(self, size: int = BLOCK) -> Iterator[Block]:
+        assert size >= self.n_rows
+        yield self._block
+
+
+CountedRows = Rows | DistinctRows | CombinedRows  # the rows of a source that a fit counts
+
+
+def combined(rows: Rows) -> Rows | CombinedRows:
     """The rows of few rows of classes, in the order of their values; copies are one row with the sum of their weights.
 
     The model is then the same to the bit whether a row is given twice or with weight two, and in any order of rows.
@@ -71,15 +101,9 @@ def combined(rows: Rows) -> Rows | DistinctRows:
     if rows.n_rows is not None and rows.n_rows > _MOST_WEIGHTED:
         return rows
     block = next(rows.blocks(_MOST_WEIGHTED + 1))
-    assert block.y is not None
-    values = np.column_stack([block.X, block.y])
+    values = np.column_stack([block.X, _targets(block)])
     distinct, first, places = np.unique(values, axis=0, return_index=True, return_inverse=True)
-    if len(block.y) > _MOST_WEIGHTED or len(distinct) < 2 or (rows.noise is None and len(distinct) == len(values)):
+    if len(values) > _MOST_WEIGHTED or len(distinct) < 2 or (rows.noise is None and len(distinct) == len(values)):
         return rows
     weights = np.bincount(places.ravel(), block.weights, minlength=len(distinct))
-    return DistinctRows(rows, block, first, weights)
-
-
-def _first_of_each(values: Array) -> Array:
-    """The numbers of the rows that are not copies of earlier ones, in order."""
-    return np.sort(np.unique(values, axis=0, return_index=True)[1])
+    return CombinedRows(rows, block, first, weights)

@@ -12,6 +12,7 @@ from gigagp.data.sources import Share
 from gigagp.engines import Place
 from gigagp.estimators.number_predictions import NumberPredictions
 from gigagp.kernels import Kernel
+from gigagp.likelihoods import Likelihood
 from gigagp.partition import Partitioner
 from gigagp.progress import Listener
 
@@ -104,6 +105,14 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         2,000 rows, where `fit` is given the noise or weights of rows, and where a committee predicts.
     noise_bounds : (float, float)
         Bounds of the noise variance, as shares of the target's variance. Equal bounds fix it.
+    likelihood : {"auto", "gaussian", "student", "poisson", "negative_binomial", "gamma", "bernoulli"} or Likelihood
+        The distribution of y given the latent function f. "poisson" and "negative_binomial": counts, of mean exp(f);
+        "gamma": positive numbers, of mean exp(f); "bernoulli": 0 or 1, or shares of successes in `sample_weight`
+        trials. These are predicted from neighbouring rows by Laplace's approximation; the target is not scaled, and
+        `noise_bounds` are bounds of the dispersion of "negative_binomial" and "gamma". "gaussian": y is Gaussian, with
+        the same variances for all experts. "student": each expert has its own scale, and the distribution of errors
+        may have heavy tails. "auto": as "student" for local and "gaussian" for other partitions; `report_` says when
+        the target looks like counts, labels or shares. An object is a likelihood of your own; see docs/likelihoods.md.
     n_restarts : int
         Additional starting points of the training.
     random_state : int, Generator, RandomState or None
@@ -146,6 +155,7 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         sphere: Any = "auto",
         noise: str = "constant",
         noise_bounds: tuple[float, float] = (1e-6, 10.0),
+        likelihood: str | Likelihood = "auto",
         n_restarts: int = 0,
         random_state: Any = None,
         verbose: int = 0,
@@ -172,6 +182,7 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         self.standardize, self.sphere = standardize, sphere
         self.noise = noise
         self.noise_bounds = noise_bounds
+        self.likelihood = likelihood
         self.n_restarts = n_restarts
         self.random_state = random_state
         self.verbose = verbose

@@ -61,7 +61,7 @@ class Groups:
     @property
     def size(self) -> int:
         """Rows per group: as many as a leaf has, up to a limit; fewer where there are several latent functions."""
-        scale = 1.0 if self.plan.classes is None else self.plan.classes.scale
+        scale = 1.0 if self.plan.latents is None else self.plan.latents.scale
         return int(np.ceil(scale * min(int(np.ceil(self.stored.cells.sizes.mean())), _LARGEST_GROUP)))
 
     @property
@@ -100,7 +100,7 @@ class Groups:
         tree = Tree.balanced(len(cells))
         plan = self.plan
         evidence = log.recorded(
-            summed_evidence(kernel, store, cells, tree, self.engine, plan.dof, classes=plan.classes)
+            summed_evidence(kernel, store, cells, tree, self.engine, plan.dof, latents=plan.latents)
         )
         return replace(plan, kernel=kernel).with_prior(evidence)
 

@@ -90,7 +90,8 @@ def try_kernels(
         trials = [extended[close.index(trial)] if trial in close else trial for trial in trials]
         close = extended
     least = min(trial.candidate.score for trial in close)
-    chosen = next(trial for trial in close if trial.candidate.score <= least * (1 + _INDISTINGUISHABLE))
+    unit = trials[0].score.unit or least
+    chosen = next(trial for trial in close if trial.candidate.score <= least + _INDISTINGUISHABLE * unit)
     return [replace(trial, candidate=replace(trial.candidate, chosen=trial is chosen)) for trial in trials]
 
 

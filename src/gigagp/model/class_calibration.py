@@ -26,7 +26,7 @@ from scipy.special import log_softmax
 
 from gigagp.arrays import Array
 from gigagp.likelihoods import Classes
-from gigagp.model.class_neighbourhood import ClassLatents
+from gigagp.model.laplace_neighbourhood import LatentFunctions
 
 _AVERAGING = np.pi / 8  # c of an uncalibrated model
 _PRIOR_ROWS = 8.0  # rows that the prior of the parameters counts as: few held-out rows change them little
@@ -46,7 +46,7 @@ class ClassCalibration:
     score: float = np.nan
     skew: float = 0.0
 
-    def log_probabilities(self, classes: Classes, latents: ClassLatents, prior: float) -> Array:
+    def log_probabilities(self, classes: Classes, latents: LatentFunctions, prior: float) -> Array:
         """The logarithms of the probabilities, one row per query and one column per class.
 
         prior : variance of the latent functions before any row is known
@@ -65,14 +65,14 @@ class ClassCalibration:
         """The function g."""
         return np.asarray(np.exp(self.skew) * np.logaddexp(0, z) - np.exp(-self.skew) * np.logaddexp(0, -z))
 
-    def losses(self, classes: Classes, latents: ClassLatents, codes: Array, prior: float) -> Array:
+    def losses(self, classes: Classes, latents: LatentFunctions, codes: Array, prior: float) -> Array:
         """Minus the log-probability of each row's class."""
         logs = self.log_probabilities(classes, latents, prior)
         return np.asarray(-logs[np.arange(len(codes)), codes.astype(int)])
 
     @classmethod
     def learnt(
-        cls, classes: Classes, latents: ClassLatents, codes: Array, prior: float, weights: Array
+        cls, classes: Classes, latents: LatentFunctions, codes: Array, prior: float, weights: Array
     ) -> ClassCalibration:
         """The calibration that maximises the likelihood of held-out rows, with a weak prior around no calibration."""
         if len(codes) < _LEAST_ROWS:

@@ -27,6 +27,7 @@ from gigagp.data.scaling import Scaling
 from gigagp.data.store import DTYPES, ExpertStore, read_rows
 from gigagp.errors import InvalidInput
 from gigagp.kernels import Kernel
+from gigagp.likelihoods import Latents
 from gigagp.model.calibration_format import floats, read_calibration
 from gigagp.model.class_format import read_classes
 from gigagp.model.committee import Committee
@@ -35,6 +36,7 @@ from gigagp.model.fit_report import Candidate, FitReport, Stage
 from gigagp.model.fit_warnings import WARNINGS, FitWarning
 from gigagp.model.input_noise import InputNoise
 from gigagp.model.inputs_format import read_columns, read_inputs, read_scaling, read_sphere
+from gigagp.model.likelihood_format import read_likelihood
 from gigagp.model.mixture import Member, Mixture
 from gigagp.model.model import CommitteeDefaults, Model
 from gigagp.model.model_format import (
@@ -116,6 +118,7 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
         cells = files.lists("cells", leaves, rows, verify)
         router = _router(files, leaves, columns, cells)
         experts = _experts(files, manifest, cells, store, router, verify)
+        own = read_likelihood(manifest.get("likelihood"), registry, store.y)
         near = read_neighbourhood(
             manifest.get("neighbourhood"), kernel, theta, store, cells, router,
             lambda content: _kernel(content, columns, registry),
@@ -133,7 +136,9 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
             local=field(manifest, "local", bool),
             inputs=read_inputs(files, sphere, columns),
             target=read_scaling(files, "target", 1),
-            report=_report(files, manifest.get("report"), rows, kernel, theta, cells, experts),
+            report=_report(
+                files, manifest.get("report"), rows, kernel, theta, cells, experts, None if own is None else own.latents
+            ),
             encoding=encoding,
             feature_names=None if names is None else tuple(names),
             target_name=_target_name(manifest),
@@ -141,6 +146,7 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
             input_noise=None if "input_noise" not in manifest
             else _input_noise(field(manifest, "input_noise", dict), files, store, registry),
             classes=read_classes(manifest.get("classes"), store.y),
+            likelihood=own,
         ), settings  # fmt: skip
 
 
@@ -285,9 +291,11 @@ def _communication(files: ArrayFiles, manifest: dict[str, Any], rows: int) -> Ar
 
 
 def _report(
-    files: ArrayFiles, content: Any, rows: int, kernel: Kernel, theta: Array, cells: RowLists, experts: RowLists
-) -> FitReport:
-    evaluations, names = count(content, "evaluations"), (*kernel.names, "noise_variance")
+    files: ArrayFiles, content: Any, rows: int, kernel: Kernel, theta: Array, cells: RowLists, experts: RowLists,
+    latents: Latents | None,
+) -> FitReport:  # fmt: skip
+    evaluations = count(content, "evaluations")
+    names = (*kernel.names, (latents and latents.dispersion_name) or "noise_variance")
     return FitReport(
         rows=rows,
         leaves=len(cells),
@@ -306,6 +314,7 @@ def _report(
         outliers=tuple(_counts(content.get("outliers", []))),  # models of earlier versions have none
         outlier_count=count(content, "outlier_count") if "outlier_count" in content else 0,
         copies=count(content, "copies") if "copies" in content else 0,
+        looks_like=field(content, "looks_like", str) if "looks_like" in content else "",
         calibration=read_calibration(field(content, "calibration", dict)),
         choices=tuple(_plain(Candidate, each) for each in field(content, "choices", list)),
     )

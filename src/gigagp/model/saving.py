@@ -25,6 +25,7 @@ from gigagp.model.class_format import describe_classes
 from gigagp.model.fit_warnings import FitWarning
 from gigagp.model.input_noise import InputNoise
 from gigagp.model.inputs_format import describe_sphere
+from gigagp.model.likelihood_format import describe_likelihood
 from gigagp.model.loading import read_model
 from gigagp.model.mixture import Mixture
 from gigagp.model.model import Model
@@ -123,6 +124,7 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
         "mixture": _describe_mixture(model.mixture),
         **({} if model.input_noise is None else {"input_noise": _describe_input_noise(model.input_noise)}),
         "classes": describe_classes(model.classes),
+        **({} if model.likelihood is None else {"likelihood": describe_likelihood(model.likelihood)}),
         "communication": 0 if c.communication is None else len(c.communication),
         "kernel": to_plain("kernel", c.kernel),
         **describe_sphere(model.inputs.sphere),
@@ -140,6 +142,7 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
             "outliers": list(report.outliers),
             "outlier_count": int(report.outlier_count),
             "copies": int(report.copies),
+            "looks_like": report.looks_like,
             "calibration": describe_calibration(report.calibration),
             "choices": [{**asdict(choice), "score": to_number(choice.score)} for choice in report.choices],
         },
@@ -151,7 +154,7 @@ def _version(model: Model) -> int:
     if model.neighbourhood is not None and model.neighbourhood.others:
         return VERSION
     return (
-        EQUAL_NOISE_VERSION if model.committee.store.row_noise is None and model.classes is None else ROW_NOISE_VERSION
+        EQUAL_NOISE_VERSION if model.committee.store.row_noise is None and model.latents is None else ROW_NOISE_VERSION
     )
 
 

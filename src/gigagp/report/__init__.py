@@ -87,9 +87,6 @@ class _ScoredRows:
     seed: int
     progress: Listener | None
 
-    def evaluate(self, model: Any, scores: Any) -> Any:
-        return model.evaluate(self.data, self.target, missing=self.missing, progress=self.progress, each=scores)
-
 
 @dataclass(frozen=True, eq=False)
 class _Page:
@@ -106,7 +103,7 @@ def _about_numbers(model: HGPRegressor, title: str | None, rows: _ScoredRows) ->
     if rows.data is None:
         remark = score_held_out_rows(model, scores, rows.seed)
     else:
-        evaluation = rows.evaluate(model, scores)
+        evaluation = model.evaluate_each(rows.data, rows.target, scores, missing=rows.missing, progress=rows.progress)
     advice = _advice(model, scores, evaluation)
     content = ReportContent(
         model, _heading(model, title), scores, _source(scores.rows, evaluation), remark, evaluation, advice
@@ -119,7 +116,7 @@ def _about_classes(model: HGPClassifier, title: str | None, rows: _ScoredRows) -
     if rows.data is None:
         remark = score_held_out_classes(model, scores, rows.seed)
     else:
-        evaluation = rows.evaluate(model, scores)
+        evaluation = model.evaluate(rows.data, rows.target, missing=rows.missing, progress=rows.progress, each=scores)
     labels = [str(label) for label in model.classes_.tolist()]
     dropped = evaluation.dropped if evaluation is not None else 0
     advice = [*advice_on_fit(model), *advice_on_classes(scores, labels, dropped)]

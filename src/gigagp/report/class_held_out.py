@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gigagp.estimators.classifier import HGPClassifier
-from gigagp.model import class_neighbourhood
+from gigagp.model import laplace_neighbourhood
 from gigagp.plotting.rows import unscaled_inputs
 from gigagp.report.class_scoring import ClassScoreCollector
 
@@ -20,14 +20,14 @@ def score_held_out_classes(model: HGPClassifier, scores: ClassScoreCollector, se
     assert near is not None
     assert classes is not None
     total = len(near.store.y)
-    work = class_neighbourhood.work(near, classes.classes)
+    work = laplace_neighbourhood.work(near, classes.classes)
     count = int(min(total, _MAX_ROWS, max(_MIN_ROWS, _WORK_BUDGET / work)))
     rows = np.sort(np.random.default_rng(seed).choice(total, count, replace=False))
     X, y = near.store.gather(rows)
     X = np.ascontiguousarray(X)
     with model.predictor_.engine() as engine:
-        latents = class_neighbourhood.predict(near, classes.classes, X, engine, held_out=rows)
-    prior = class_neighbourhood.prior_variance(near)
+        latents = laplace_neighbourhood.predict(near, classes.classes, X, engine, held_out=rows)
+    prior = laplace_neighbourhood.prior_variance(near)
     p = np.exp(classes.calibration.log_probabilities(classes.classes, latents, prior))
     leaf = np.searchsorted(near.cells.starts, rows, side="right") - 1
     scores.add(unscaled_inputs(model, X), y.astype(int), p, leaf)

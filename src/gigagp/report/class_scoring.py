@@ -11,7 +11,7 @@ from gigagp.arrays import Array
 from gigagp.data.row_keys import row_keys
 from gigagp.data.scaling import Moments
 from gigagp.estimators.classifier import HGPClassifier
-from gigagp.model import class_neighbourhood
+from gigagp.model import laplace_neighbourhood
 from gigagp.model.class_evaluation import CalibrationBins
 from gigagp.plotting.rows import leaf_centre
 from gigagp.report.scoring import SAMPLE, Regions, RowSample
@@ -121,8 +121,8 @@ class ClassScoreCollector:
         assert model.model_.classes is not None
         Z = model.model_.inputs.apply(self.sample()[0][:_FAR_SAMPLE], near.store.X.dtype)
         with model.predictor_.engine() as engine:
-            variance = class_neighbourhood.predict(near, model.model_.classes.classes, Z, engine).variance.min(axis=1)
-        return round(self.rows * float(np.mean(variance >= _FAR_VARIANCE * class_neighbourhood.prior_variance(near))))
+            variance = laplace_neighbourhood.predict(near, model.model_.classes.classes, Z, engine).variance.min(axis=1)
+        return round(self.rows * float(np.mean(variance >= _FAR_VARIANCE * laplace_neighbourhood.prior_variance(near))))
 
     def all_rows(self) -> ClassScore:
         """The score of all rows together."""
