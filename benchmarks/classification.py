@@ -102,6 +102,16 @@ def peers() -> list[Peer]:
     return [*found, exact]
 
 
+def chance_error(p: np.ndarray, repeats: int = 20) -> float:
+    """The expected calibration error that these probabilities would have if they were calibrated, by chance."""
+    rng, errors = np.random.default_rng(0), []
+    for _ in range(repeats):
+        bins = CalibrationBins()
+        bins.add(p, (p.cumsum(axis=1) < rng.random((len(p), 1))).sum(axis=1).clip(0, p.shape[1] - 1))
+        errors.append(bins.error)
+    return float(np.mean(errors))
+
+
 def scaled(model: Any) -> Any:
     return make_pipeline(StandardScaler(), model)
 
@@ -122,7 +132,7 @@ def line(peer: Peer, rows: Rows) -> str:
     rows_used = "" if len(y) == len(rows[1]) else f" ({len(y):,} training rows)"
     return (
         f"{peer.name:26} {log_loss(truth, p):8.4f} {auc:>7} {(p.argmax(axis=1) == truth).mean():9.4f} {bins.error:7.4f}"
-        f" {fitted - start:7.1f} {predicted - fitted:8.1f}{rows_used}"
+        f" {chance_error(p):7.4f} {fitted - start:7.1f} {predicted - fitted:8.1f}{rows_used}"
     )
 
 
@@ -147,7 +157,8 @@ def main() -> None:
             continue
         sizes = f"{len(rows[1]):,} training rows, {len(rows[3]):,} test rows, {rows[0].shape[1]} columns"
         print(f"{name}, split {options.split}: {sizes}")
-        print(f"{'model':26} {'log loss':>8} {'AUC':>7} {'accuracy':>9} {'ECE':>7} {'fit, s':>7} {'pred., s':>8}")
+        head = f"{'model':26} {'log loss':>8} {'AUC':>7} {'accuracy':>9} {'ECE':>7} {'chance':>7}"
+        print(f"{head} {'fit, s':>7} {'pred., s':>8}")
         for peer in peers():
             chosen = not options.only or peer.name in options.only
             if chosen and (peer.many_classes or rows[1].max() == 1):
