@@ -46,6 +46,7 @@ class FitSettings:
     memory: Any
     standardize: Any
     sphere: Any
+    mean: Any
     noise: Any
     noise_bounds: Any
     n_restarts: Any
