@@ -57,7 +57,7 @@ def traps(tmp_path_factory):
 def cluster():
     with (
         dask.config.set({**_SETTINGS, **TESTED}),
-        limit(60),
+        limit(300),  # only so that a test that hangs ends; the machine may be busy
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
     ):
         yield cluster
@@ -73,8 +73,8 @@ def connected(cluster, traps):
 @pytest.fixture
 def client(connected, traps):
     """Two workers, and no trap set."""
-    with limit(100):
-        connected.wait_for_workers(2, timeout=30)
+    with limit(300):
+        connected.wait_for_workers(2, timeout=100)
         yield connected
         traps.clear()
 
@@ -223,7 +223,7 @@ def test_workers_that_die_again_and_again_are_reported(client, cluster, traps, m
 def test_a_cluster_without_workers(monkeypatch):
     monkeypatch.setattr("gigagp.engines.dask_cluster._PATIENCE", 1)
     with (
-        limit(60),
+        limit(300),  # only so that a test that hangs ends; the machine may be busy
         LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as empty,
         Client(empty) as client,
         pytest.raises(WorkerLost, match="had no worker for 1 s; start some"),
