@@ -24,6 +24,7 @@ class LikelihoodScoring:
 
     model: LikelihoodModel
     doubling_gain: float = _DOUBLING_GAIN
+    regular_gains: bool = False
 
     def work(self, model: Neighbourhood) -> float:
         return laplace_neighbourhood.work(model, self.model.latents) / _MORE_WORK
