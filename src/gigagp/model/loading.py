@@ -126,10 +126,8 @@ def read_model(
         encoding, names = read_columns(manifest, columns - (sphere is not None))
         theta = _theta(files, kernel)
         store = read_rows(files, rows, columns, dtype, verify)
-        kept = memory.budget(settings.get("memory")) // 4 if verify else 0  # bytes of rows that are mapped at once
-        store.keep_mapped(kept)
         cells = files.lists("cells", leaves, rows, verify)
-        router = _router(files, leaves, columns, cells, verify, kept)
+        router = _router(files, leaves, columns, cells, verify, _keep_mapped(store, settings, verify))
         experts = _experts(files, manifest, cells, store, router, verify)
         trend = read_trend(manifest.get("trend"), files, columns, own)
         if isinstance(trend, RegressorTrend):
@@ -167,6 +165,13 @@ def read_model(
             likelihood=likelihood,
             share=read_share(manifest),
         ), settings  # fmt: skip
+
+
+def _keep_mapped(store: ExpertStore, settings: dict[str, Any], verify: bool) -> int:
+    """Map all rows now if they fit into a quarter of the budget, which is returned; nothing without `verify`."""
+    kept = memory.budget(settings.get("memory")) // 4 if verify else 0
+    store.keep_mapped(kept)
+    return kept
 
 
 @contextmanager
