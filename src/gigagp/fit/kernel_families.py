@@ -43,6 +43,11 @@ class Trial:
     stages: tuple[Stage, ...]
     neighbours: int  # of the held-out predictions
 
+    @property
+    def smooth(self) -> bool:
+        """Whether many neighbours predict much better than few."""
+        return self.neighbours == _MANY_NEIGHBOURS
+
 
 def try_kernels(
     plan: Plan, theta: Array, groups: Groups, scorer: Scorer, log: Log, trace: Trace,
