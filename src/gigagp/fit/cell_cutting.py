@@ -44,8 +44,8 @@ class CellCutter:
 
         For the same work of all experts together, larger cells with less sharing give each expert more rows.
         """
-        size = int((3 * _EXPERTS_WORK / (_SHARING**3 * groups.rows)) ** 0.5)
-        free = plan.shape.free and plan.shape.sharing is None and plan.method == "auto"
+        size = min(int((3 * _EXPERTS_WORK / (_SHARING**3 * groups.rows)) ** 0.5), groups.rows // _SHARING)
+        free = plan.shape.free and plan.shape.sharing is None and plan.method != "neighbourhood"
         if not free or size < _LARGER * groups.stored.cells.sizes.mean():
             return groups
         return self._cut(replace(plan, shape=replace(plan.shape, leaf_size=size)), groups, theta)
