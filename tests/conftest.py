@@ -38,7 +38,7 @@ settings.load_profile("short")
 
 NEEDS = {
     "browser": ("chromium and chromedriver", lambda: all(map(shutil.which, ("chromium", "chromedriver")))),
-    "torch": ("torch==2.13.0", lambda: find_spec("torch") is not None),
+    "torch": ("torch==2.13.0 and gpytorch", lambda: all(map(find_spec, ("torch", "gpytorch")))),
 }
 
 

@@ -93,7 +93,7 @@ def test_weight_two_is_the_row_given_twice():
     np.testing.assert_allclose(slope_a[:-1], slope_b[:-1], rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("engine", ["serial", "processes"])
+@pytest.mark.parametrize("engine", ["serial", pytest.param("processes", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("way", ["neighbourhood", "committee"])
 def test_every_engine_gives_the_same_model(engine, way):
     X, y, deviations = rows()

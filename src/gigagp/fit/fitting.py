@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from gigagp import memory
-from gigagp.data.copies import DistinctRows, counted_once
+from gigagp.data.copies import DistinctRows, count_copies
 from gigagp.data.folders import TemporaryFolder
 from gigagp.data.outliers import NONE, Outliers, find_outliers, without
 from gigagp.data.scaled import ScaledRows, StreamedRows, scaled_targets
@@ -54,8 +54,8 @@ def fit_model(
     seeds = Seeds.of(seed)
     dtype, budget = settings.precision(options.dtype), memory.budget(options.memory)
     parts = partitioner(options.partition)
-    counted, copies = counted_once(rows) if parts.local and classes is None else (rows, 0)
-    data = _scanned(counted, seeds, checkpoint, tell)
+    data = _scanned(rows, parts.local and classes is None, seeds, checkpoint, tell)
+    counted = DistinctRows(rows, data.rows) if data.copies else rows
     known = rows.noise is not None and rows.noise.deviations is not None
     outliers = NONE if classes is not None or known else find_outliers(data)
     data = without(data, outliers)
@@ -97,7 +97,7 @@ def fit_model(
         defaults=CommitteeDefaults.of(parts.local),
         inputs=inputs,
         target=target,
-        report=replace(_with_outliers(result.report, outliers, result.unusual.count, unusual), copies=copies),
+        report=replace(_with_outliers(result.report, outliers, result.unusual.count, unusual), copies=data.copies),
         encoding=encoding,
         feature_names=feature_names,
         target_name=rows.target.column if rows.target and not rows.target.beside else None,
@@ -181,12 +181,18 @@ def _with_outliers(report: FitReport, outliers: Outliers, count: int, unusual: l
     return replace(report, warnings=(OutlyingRows(len(outliers), tuple(numbers[:MOST_ROWS])), *report.warnings))
 
 
-def _scanned(rows: Rows | DistinctRows, seeds: Seeds, checkpoint: Checkpoint | None, tell: Listener) -> Scan:
-    """The result of the first pass over the data, from the checkpoint where it is there."""
+def _scanned(rows: Rows, without_copies: bool, seeds: Seeds, checkpoint: Checkpoint | None, tell: Listener) -> Scan:
+    """The result of the first pass over the data, from the checkpoint where it is there.
+
+    without_copies : whether exact copies of rows are counted once
+    """
 
     def read() -> Scan:
-        count = Counter("scan", rows.n_rows, tell)
-        return replace(scan(rows.blocks(BLOCK), seeds.keys, count), dropped=rows.n_dropped or 0)
+        copies = count_copies(rows) if without_copies else 0
+        counted = DistinctRows(rows, (rows.n_rows or 0) - copies) if copies else rows
+        count = Counter("scan", counted.n_rows, tell)
+        scan_result = scan(counted.blocks(BLOCK), seeds.keys, count)
+        return replace(scan_result, dropped=rows.n_dropped or 0, copies=copies)
 
     data = read() if checkpoint is None else checkpoint.scanned(read)
     if data.rows < 2:

@@ -107,7 +107,7 @@ def mode(
     for _ in range(_MOST_STEPS):
         curvatures(labels, weights, f, mean, p, roots, b)
         form_b(K, roots, p, A)
-        if follow(factoring, (A, T, S, D, A), 0) != 0:
+        if follow(factoring, (A, T, S, D, A), p) != 0:
             return False
         symmetric_product(K, b, p, v)
         for i in range(p):

@@ -181,13 +181,15 @@ def _end(
     gaussian = -0.5 * misfit - half_log_determinant - 0.5 * p * np.log(2 * np.pi)
     value, weight = student(gaussian, misfit, p, dof)
     if weight != 1.0:
-        alpha *= x.dtype.type(np.sqrt(weight))
+        for i in range(p):
+            alpha[i] *= x.dtype.type(np.sqrt(weight))
     every = np.empty(columns + 2)
     trace = _pull_weights(kind, x, variance, shape, alpha, A, K, every)
     if len(row_noise) > 0:
         trace = weighted_trace(alpha, A, row_noise, p)
     gradient[0] = every[0]
-    gradient[1:] = 0
+    for d in range(1, len(gradient)):  # loops, because assigning to slices takes seconds to compile
+        gradient[d] = 0
     for d in range(columns):
         gradient[1 + owners[d]] += every[1 + d]
     if shaped:
@@ -210,11 +212,11 @@ def _evidences(
         first, result = starts[i], results[i]
         own_noise = row_noise[first : first + p]  # without rows where all noise is equal
         x = _begin(kind, variance, scales, shape, noise, X[first : first + p], own_noise, K, A)
-        if follow(factoring, (A, T, S, D, A), 0) != 0:
+        if follow(factoring, (A, T, S, D, A), p) != 0:
             result[0] = np.nan
             continue
         half_log_determinant = 0.5 * log_determinant(A, p)
-        follow(inverting, (A, T, S, D, A), 0)
+        follow(inverting, (A, T, S, D, A), p)
         result[0] = _end(
             kind, variance, shape, owners, shaped, noise, dof, half_log_determinant, x, y[first : first + p],
             own_noise, K, A, T, result[1:],
