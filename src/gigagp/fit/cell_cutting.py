@@ -15,6 +15,7 @@ from gigagp.partition.base import StoredPartition
 
 _EXPERTS_WORK = 4e11  # multiplications of all experts of a committee, each factored once: about five seconds
 _SHARING = 4  # points of an expert per point of its cell
+_LARGEST_SHARE = 0.5  # of all rows that an expert has
 _LARGER = 1.3  # ratio of sizes from which cells are cut again
 
 
@@ -44,7 +45,8 @@ class CellCutter:
 
         For the same work of all experts together, larger cells with less sharing give each expert more rows.
         """
-        size = min(int((3 * _EXPERTS_WORK / (_SHARING**3 * groups.rows)) ** 0.5), groups.rows // _SHARING)
+        affordable = int((3 * _EXPERTS_WORK / (_SHARING**3 * groups.rows)) ** 0.5)
+        size = min(affordable, int(_LARGEST_SHARE * groups.rows / _SHARING))
         free = plan.shape.free and plan.shape.sharing is None and plan.method != "neighbourhood"
         if not free or size < _LARGER * groups.stored.cells.sizes.mean():
             return groups

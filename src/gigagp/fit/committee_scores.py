@@ -79,7 +79,7 @@ class CommitteeScorer:
         return score is None or self.scorer.gain_over(score, model).may_exceed(NEGLIGIBLE_GAIN)
 
     def _rows(self, committee: Committee, k: int) -> Array:
-        """Rows at as many places as the work allows; anywhere if these are all cells, since all experts then predict."""
+        """Rows at as many places as the work allows; if these are all cells, anywhere: all experts predict then."""
         points = float(committee.experts.sizes.mean())
         affordable = int(_COMMITTEE_WORK / ((k + 2) * (points**3 / 3 + points**2 * _MOST_ROWS_PER_PLACE)))
         places = min(len(self.order), max(_FEWEST_PLACES, min(_MOST_PLACES, affordable)))
