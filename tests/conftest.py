@@ -94,7 +94,7 @@ BRIEF = {
     (fit_settings, "families"): lambda kernel: FAMILIES(kernel)[:2],
     (fit_settings, "class_families"): lambda kernel: CLASS_FAMILIES(kernel)[:2],
     (rough_theta, "_ROWS"): 300,
-    (rough_theta, "_CLASS_ROWS"): 200,
+    (rough_theta, "_LAPLACE_ROWS"): 200,
     (rough_theta, "_ITERATIONS"): 12,
     (groups, "_LARGEST_GROUP"): 100,
     (held_out_scores, "_MOST_ROWS"): 400,

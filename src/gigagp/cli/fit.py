@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -52,6 +54,8 @@ def command(
     noise_column: options.NoiseColumn = None,
     learn_noise: fit_options.LearnNoise = True,
     noise_model: fit_options.NoiseModel = "constant",
+    mean: fit_options.Mean = "constant",
+    likelihood: fit_options.LikelihoodName = "auto",
     restarts: fit_options.Restarts = 0,
     standardize: fit_options.Standardize = True,
     sphere: fit_options.Sphere = "auto",
@@ -73,21 +77,32 @@ def command(
         "levels": levels, "branching": branching, "sharing": sharing, "combine": combine, "inducing": inducing,
         "experts_per_query": experts_per_query, "experts": experts, "method": method, "neighbours": neighbours,
         "exact_neighbours": exact_neighbours, "calibrate": calibrate, "training": training, "noise": noise_model,
-        "noise_bounds": noise, "n_restarts": restarts, "memory": memory, "standardize": standardize, "sphere": sphere,
-        "engine": engine, "n_jobs": jobs, "dtype": dtype, "random_state": seed,
+        "noise_bounds": noise, "likelihood": likelihood, "mean": mean, "n_restarts": restarts, "memory": memory,
+        "standardize": standardize, "sphere": sphere, "engine": engine, "n_jobs": jobs, "dtype": dtype,
+        "random_state": seed,
     }  # fmt: skip
-    reading = _columns(features, drop, categorical) | {"missing": missing, "learn_noise": learn_noise}
-    reading |= {"sample_weight": weight_column, "noise_std": noise_column}
-    try:
+    reading = _reading(features, drop, categorical, missing, weight_column, noise_column, learn_noise)
+    with _interruptible(checkpoint, str(context.obj)):
         _fit(data, target, output, task, settings, reading, store, checkpoint, test_fraction, overwrite, as_json)
+
+
+@contextmanager
+def _interruptible(checkpoint: str | None, call: str) -> Iterator[None]:
+    """Say what an interruption leaves."""
+    try:
+        yield
     except KeyboardInterrupt:
-        raise Interrupted(_what_is_left(checkpoint, str(context.obj))) from None
+        raise Interrupted(_what_is_left(checkpoint, call)) from None
 
 
-def _columns(features: list[str] | None, drop: list[str] | None, categorical: list[str] | None) -> dict[str, Any]:
-    """Names of columns as `HGPRegressor.fit` takes them."""
-    reading = {"drop": options.names(drop), "categorical": options.names(categorical)}
-    return reading | {"features": options.names(features) or None}
+def _reading(
+    features: list[str] | None, drop: list[str] | None, categorical: list[str] | None, missing: str,
+    weight_column: str | None, noise_column: str | None, learn_noise: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """What is read of the data, as `HGPRegressor.fit` takes it."""
+    names = {"drop": options.names(drop), "categorical": options.names(categorical)}
+    noise = {"sample_weight": weight_column, "noise_std": noise_column, "learn_noise": learn_noise}
+    return {**names, "features": options.names(features) or None, "missing": missing, **noise}
 
 
 def _fit(
@@ -211,6 +226,7 @@ def _report(model: Any, output: str, checkpoint: str | None, scores: Any, as_jso
         "seconds": report.seconds,
         "parameters": descriptions.parameters(model),
         "warnings": descriptions.warnings_of(model),
+        "looks_like": report.looks_like or None,
         "held_out": None if scores is None else descriptions.scores(scores),
         "checkpoint": checkpoint,
     }
@@ -218,6 +234,8 @@ def _report(model: Any, output: str, checkpoint: str | None, scores: Any, as_jso
     dropped += f" (and {report.copies:,} copies of them)" if report.copies else ""
     spent = sum(report.seconds.values())
     lines = [f"{output}: {report.rows:,} rows{dropped}, {report.leaves:,} experts, {spent:.1f} s"]
+    if report.suggestion:
+        lines.append(report.suggestion)
     if scores is not None:
         lines += [f"{scores.rows:,} held-out rows:", descriptions.scores_text(scores)]
     if checkpoint is not None:

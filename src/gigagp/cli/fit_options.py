@@ -74,6 +74,14 @@ LearnNoise = Annotated[bool, typer.Option(help="Learn a noise variance besides t
 NoiseModel = Annotated[
     str, typer.Option(help="constant: the same noise everywhere; inputs: noise that depends on the inputs; or auto.")
 ]
+Mean = Annotated[str, typer.Option(help="The mean function: constant, or linear in the columns that are numbers.")]
+LikelihoodName = Annotated[
+    str,
+    typer.Option(
+        help="Distribution of the target: poisson or negative_binomial for counts, gamma for positive numbers, "
+        "bernoulli for 0 and 1 or shares; gaussian or student for other numbers; or auto."
+    ),
+]
 Restarts = Annotated[int, typer.Option(help="Additional starting points of the training.")]
 Standardize = Annotated[
     bool, typer.Option(help="Scale inputs and target to mean 0 and standard deviation 1 internally.")

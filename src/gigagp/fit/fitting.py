@@ -17,18 +17,19 @@ from gigagp.data.scan import Sample, Scan, scan
 from gigagp.data.sources import Encoding, Rows
 from gigagp.data.sources.times import UNITS
 from gigagp.data.sphere import InputScaling, check_pair, find_pair, on_sphere, range_error
+from gigagp.data.target_checks import looks_like, possible_blocks
 from gigagp.engines import one_blas_thread, open_engine
 from gigagp.errors import InvalidInput
 from gigagp.fit import settings, stages
 from gigagp.fit.checkpoint import Checkpoint
 from gigagp.fit.plan import NoLog, Seeds
-from gigagp.fit.planning import make_plan, plan_for_classes
+from gigagp.fit.planning import make_plan, plan_for_latents
 from gigagp.fit.settings import FitSettings
 from gigagp.fit.store_writer import DiskStorage, MemoryStorage, Storage
 from gigagp.fit.unusual_rows import MOST_ROWS
 from gigagp.kernels.inputs import InputColumns
+from gigagp.likelihoods import Likelihood
 from gigagp.linalg.row_noise import COLUMNS
-from gigagp.model.class_calibration import ClassCalibration
 from gigagp.model.class_model import ClassModel
 from gigagp.model.factor_cache import FactorCache
 from gigagp.model.fit_report import FitReport
@@ -52,25 +53,22 @@ def fit_model(
     classes : where targets are the numbers of classes, before calibration
     """
     seeds = Seeds.of(seed)
+    likelihood = settings.likelihood(options.likelihood)
+    exact = classes is None and likelihood is None  # whether targets are numbers with Gaussian errors
     dtype, budget = settings.precision(options.dtype), memory.budget(options.memory)
     parts = partitioner(options.partition)
-    data = _scanned(rows, parts.local and classes is None, seeds, checkpoint, tell)
+    data = _scanned(rows, parts.local and exact, seeds, checkpoint, tell, likelihood)
     counted = DistinctRows(rows, data.rows) if data.copies else rows
     known = rows.noise is not None and rows.noise.deviations is not None
-    outliers = NONE if classes is not None or known else find_outliers(data)
+    outliers = find_outliers(data) if exact and not known else NONE
     data = without(data, outliers)
-    target = data.target.scaling() if options.standardize and classes is None else Scaling.identity(1)
+    target = data.target.scaling() if options.standardize and exact else Scaling.identity(1)
     inputs, data = _input_scaling(data, options, rows, feature_names)
     columns = _input_columns(rows.encoding, feature_names, inputs, target)
     plan = make_plan(options, data, parts, columns, learn_noise)
-    if classes is not None:
-        plan = plan_for_classes(plan, options, classes.classes)
-    sample = Sample(
-        data.sample.keys,
-        data.sample.rows,
-        inputs.apply(data.sample.X, dtype),
-        scaled_targets(data.sample.y, target, dtype),
-    )
+    plan = plan_for_latents(plan, options, data, None if classes is None else classes.classes, likelihood)
+    sample_X, sample_y = inputs.apply(data.sample.X, dtype), scaled_targets(data.sample.y, target, dtype)
+    sample = Sample(data.sample.keys, data.sample.rows, sample_X, sample_y)
     streamed = StreamedRows(counted, data.rows, inputs, target, dtype, Counter("store", data.rows, tell), outliers)
     scaled: ScaledRows = streamed
     storage: Storage = MemoryStorage()
@@ -86,7 +84,7 @@ def fit_model(
     except BaseException:
         storage.discard()  # at once, since the traceback keeps everything that it refers to alive
         raise
-    mixture = result.mixture
+    mixture, link = result.mixture, result.link
     unusual = result.unusual.source_rows(rows, inputs, target)
     return Model(
         committee=replace(result.committee, cache=FactorCache(budget // 4)),
@@ -97,17 +95,18 @@ def fit_model(
         defaults=CommitteeDefaults.of(parts.local),
         inputs=inputs,
         target=target,
-        report=replace(_with_outliers(result.report, outliers, result.unusual.count, unusual), copies=data.copies),
+        report=replace(
+            _with_outliers(result.report, outliers, result.unusual.count, unusual),
+            copies=data.copies,
+            looks_like=looks_like(data) if options.likelihood == "auto" and exact else "",
+        ),
         encoding=encoding,
         feature_names=feature_names,
         target_name=rows.target.column if rows.target and not rows.target.beside else None,
         input_noise=result.input_noise,
-        classes=_calibrated(classes, result.class_calibration),
+        classes=replace(classes, calibration=link) if classes and link else classes,
+        likelihood=replace(plan.likelihood, calibration=link) if plan.likelihood else None,
     )
-
-
-def _calibrated(classes: ClassModel | None, calibration: ClassCalibration | None) -> ClassModel | None:
-    return classes if classes is None or calibration is None else replace(classes, calibration=calibration)
 
 
 def _input_columns(
@@ -181,17 +180,21 @@ def _with_outliers(report: FitReport, outliers: Outliers, count: int, unusual: l
     return replace(report, warnings=(OutlyingRows(len(outliers), tuple(numbers[:MOST_ROWS])), *report.warnings))
 
 
-def _scanned(rows: Rows, without_copies: bool, seeds: Seeds, checkpoint: Checkpoint | None, tell: Listener) -> Scan:
+def _scanned(
+    rows: Rows, without_copies: bool, seeds: Seeds, checkpoint: Checkpoint | None, tell: Listener,
+    likelihood: Likelihood | None,
+) -> Scan:  # fmt: skip
     """The result of the first pass over the data, from the checkpoint where it is there.
 
     without_copies : whether exact copies of rows are counted once
+    likelihood : of the targets; an error for one that it cannot have
     """
 
     def read() -> Scan:
         copies = count_copies(rows) if without_copies else 0
         counted = DistinctRows(rows, (rows.n_rows or 0) - copies) if copies else rows
         count = Counter("scan", counted.n_rows, tell)
-        scan_result = scan(counted.blocks(BLOCK), seeds.keys, count)
+        scan_result = scan(possible_blocks(counted, BLOCK, likelihood), seeds.keys, count)
         return replace(scan_result, dropped=rows.n_dropped or 0, copies=copies)
 
     data = read() if checkpoint is None else checkpoint.scanned(read)

@@ -41,6 +41,7 @@ class HeldOutScore:
     prediction: Any
     calibration: Any
     losses: Array
+    unit: float | None = None  # what gains are relative to; None for the mean loss, which must then be positive
 
     @property
     def score(self) -> float:
@@ -74,6 +75,7 @@ class NumberScoring:
 
     target: float  # variance of the target, in the model's units
     doubling_gain: float = DOUBLING_GAIN
+    gaussian: bool = False  # whether errors must be Gaussian
 
     def work(self, model: Neighbourhood) -> float:
         return model.work
@@ -94,7 +96,8 @@ class NumberScoring:
     ) -> HeldOutScore:
         """The score of predictions that have the noise of their rows, where rows differ in it."""
         y = y.astype(float)
-        calibration = Calibration.learnt(prediction, y, setting(model, self.target).at_rows(prediction.noise))
+        variances = setting(model, self.target).at_rows(prediction.noise)
+        calibration = Calibration.learnt(prediction, y, variances, self.gaussian)
         return HeldOutScore(rows, y, prediction, calibration, crps_losses(calibration, prediction, y))
 
 
@@ -108,7 +111,7 @@ def crps_losses(calibration: Calibration, prediction: LatentPrediction, y: Array
 
 @dataclass(frozen=True)
 class Gain:
-    """The relative reduction of the score from one model to another on the same rows, and its standard error."""
+    """The reduction of the score from one model to another on the same rows, in units of the score, and its error."""
 
     value: float
     error: float
@@ -120,8 +123,8 @@ class Gain:
             return cls(0.0, np.inf)
         count = min(len(candidate.y), len(reference.y))
         losses, reference_losses = candidate.losses[:count], reference.losses[:count]
-        mean = max(float(reference_losses.mean()), float(np.finfo(float).tiny))
-        difference = (reference_losses - losses) / mean
+        unit = reference.unit or max(float(reference_losses.mean()), float(np.finfo(float).tiny))
+        difference = (reference_losses - losses) / unit
         return cls(float(difference.mean()), float(difference.std() / np.sqrt(count)))
 
     def exceeds(self, least: float) -> bool:

@@ -59,8 +59,9 @@ def try_kernels(
     Where many neighbours predict much better than few, families are judged by many.
     """
     store, cells = groups.around(plan.metric(theta, groups.columns), _GROUPS)
-    neighbours, large = plan.neighbours or DEFAULT_NEIGHBOURS, groups.rows > _LARGE_TABLE
-    iterations = _FEW_ITERATIONS if large else _ITERATIONS
+    neighbours = plan.neighbours or DEFAULT_NEIGHBOURS
+    brief = groups.rows > _LARGE_TABLE or plan.latents is not None  # Laplace's approximation takes several times longer
+    iterations = _FEW_ITERATIONS if brief else _ITERATIONS
 
     def model(family: Kernel, theta: Array) -> Neighbourhood:
         return groups.model(family, theta, neighbours)
@@ -86,7 +87,7 @@ def try_kernels(
             best = min(trials, key=lambda trial: trial.candidate.score)
             if not _is_close(trials[-1], best):
                 roughest = family.stretch
-    if plan.neighbours is None and not large:
+    if plan.neighbours is None and not brief:
         trials = _with_more_neighbours(trials, best, groups, scorer)
         best = min(trials, key=lambda trial: trial.candidate.score)
     close = [trial for trial in trials if _is_close(trial, best)]
@@ -95,7 +96,8 @@ def try_kernels(
         trials = [extended[close.index(trial)] if trial in close else trial for trial in trials]
         close = extended
     least = min(trial.candidate.score for trial in close)
-    chosen = next(trial for trial in close if trial.candidate.score <= least * (1 + _INDISTINGUISHABLE))
+    unit = trials[0].score.unit or least
+    chosen = next(trial for trial in close if trial.candidate.score <= least + _INDISTINGUISHABLE * unit)
     return [replace(trial, candidate=replace(trial.candidate, chosen=trial is chosen)) for trial in trials]
 
 

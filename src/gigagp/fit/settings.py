@@ -14,6 +14,7 @@ from gigagp.errors import InvalidInput, InvalidParameter, choose
 from gigagp.fit.plan import Family
 from gigagp.kernels import Kernel, Matern12, Matern32, Matern52, RationalQuadratic
 from gigagp.kernels.expressions import parse
+from gigagp.likelihoods import LIKELIHOODS, Likelihood
 
 # Rough kernels fit the same data with longer length-scales than the squared exponential.
 _STRETCHES = {Matern52: 1.1, Matern32: 1.3, Matern12: 3.0}
@@ -45,11 +46,13 @@ class FitSettings:
     memory: Any
     standardize: Any
     sphere: Any
+    mean: Any
     noise: Any
     noise_bounds: Any
     n_restarts: Any
     random_state: Any
     verbose: Any
+    likelihood: Any = "auto"
 
     @property
     def by_committee(self) -> bool:
@@ -117,6 +120,22 @@ def levels(name: str, value: Any) -> Array:
     return levels
 
 
+def likelihood(value: Any) -> Likelihood | None:
+    """A likelihood by name or as an object; None for "auto", "gaussian" and "student", which are exact."""
+    if isinstance(value, Likelihood):
+        return value
+    made = choose("likelihood", value, {"auto": None, "gaussian": None, "student": None, **LIKELIHOODS})
+    return None if made is None else made()
+
+
+def experts(options: FitSettings) -> str:
+    """The setting `experts`, which likelihood="gaussian" or "student" decides where it is open."""
+    decided = options.likelihood if options.likelihood in ("gaussian", "student") else "auto"
+    if "auto" not in (decided, options.experts) and decided != options.experts:
+        raise InvalidParameter(f"likelihood={decided!r} contradicts experts={options.experts!r}; leave one at 'auto'")
+    return str(decided if options.experts == "auto" else options.experts)
+
+
 def noise_bounds(bounds: Any) -> tuple[float, float]:
     """Two numbers, 0 < low <= high."""
     pair = isinstance(bounds, tuple | list | np.ndarray) and len(bounds) == 2
@@ -127,8 +146,10 @@ def noise_bounds(bounds: Any) -> tuple[float, float]:
     raise InvalidParameter(f"noise_bounds must be two numbers, 0 < low <= high; got {bounds!r}")
 
 
-def variance(target: Moments) -> float:
-    """The variance of a target that is not standardised."""
+def variance(target: Moments, options: FitSettings) -> float:
+    """The variance of the function in the units of the model; one unless the target is not standardised."""
+    if switch("standardize", options.standardize) or likelihood(options.likelihood) is not None:
+        return 1.0
     with np.errstate(over="ignore"):
         variance = max(float(np.square(target.deviation[0])), 1e-300)
     if not variance < 1e290:

@@ -18,13 +18,15 @@ from gigagp import kernels
 from gigagp.combine import RULES, CombinationRule
 from gigagp.errors import InvalidInput, InvalidParameter
 from gigagp.kernels import Kernel, Parameter
+from gigagp.likelihoods import LIKELIHOODS, Gaussian, Likelihood
 from gigagp.partition import PARTITIONS, Partitioner
 
-_KINDS = (Kernel, CombinationRule, Partitioner)
+_KINDS = (Kernel, CombinationRule, Partitioner, Likelihood)
 _KERNELS: list[type] = [k for k in vars(kernels).values() if isinstance(k, type) and issubclass(k, Kernel)]
 _RULES: list[type] = list(RULES.values())
 _PARTITIONS: list[type] = list(PARTITIONS.values())
-_BUILT_IN: dict[str, type] = {each.__name__: each for each in (*_KERNELS, *_RULES, *_PARTITIONS)}
+_LIKELIHOODS: list[type] = [*LIKELIHOODS.values(), Gaussian]
+_BUILT_IN: dict[str, type] = {each.__name__: each for each in (*_KERNELS, *_RULES, *_PARTITIONS, *_LIKELIHOODS)}
 _NO_NUMBERS = ("nan", "inf", "-inf")
 _DEEPEST = 100  # levels of nested values, such as kernels composed of kernels
 _LARGEST = float(np.finfo(float).max)
@@ -38,7 +40,7 @@ class Registry:
         for own_class in own:
             if not (isinstance(own_class, type) and issubclass(own_class, _KINDS)):
                 raise InvalidParameter(
-                    f"kernels must be classes, of kernels, rules or partitioners of your own; got {own_class!r}"
+                    f"kernels must be classes of kernels, rules, partitioners or likelihoods; got {own_class!r}"
                 )
             if self._classes.setdefault(own_class.__name__, own_class) is not own_class:
                 raise InvalidParameter(f"there are two classes called {own_class.__name__}; rename yours")
@@ -139,7 +141,7 @@ def _plain(value: object, own: set[type], depth: int) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(each, own, depth + 1) for each in value]
     if not isinstance(value, _KINDS):
-        raise ValueError(f"{reprlib.repr(value)} is neither a plain value nor a kernel, rule or partitioner")
+        raise ValueError(f"{reprlib.repr(value)} is neither a plain value nor a kernel, rule, partition or likelihood")
     if type(value) is not _BUILT_IN.get(type(value).__name__):
         own.add(type(value))
     described: dict[str, Any] = {"class": type(value).__name__, "arguments": _arguments(value, own, depth)}

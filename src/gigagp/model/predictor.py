@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from scipy.special import ndtri
 
 from gigagp.arrays import Array
 from gigagp.combine import CombinationRule
@@ -21,14 +23,29 @@ from gigagp.model.calibration import Calibration
 from gigagp.model.distribution import PredictiveDistribution
 from gigagp.model.fingerprint import described
 from gigagp.model.latent import LatentPrediction
+from gigagp.model.likelihood_distribution import Distribution, LikelihoodDistribution
+from gigagp.model.likelihood_format import describe_likelihood
 from gigagp.model.mixture import Mixture
 from gigagp.model.model import Model
 from gigagp.model.neighbourhood import Neighbourhood
+from gigagp.model.trend import Trend
 
 _COPIES = 4  # numbers in memory per number of a query
 _PER_EXPERT = 12  # numbers in memory per query and expert that answers it
 _EXPERTS_IN_MEMORY = 4  # whose messages are in memory at a time where all experts answer
 _FEWEST_QUERIES = 1024  # in memory at once
+
+
+@dataclass(frozen=True, eq=False)
+class LatentDistribution:
+    """Mean and standard deviation of the function without noise, and its quantile at z standard deviations."""
+
+    mean: Array
+    std: Array
+    at_deviations: Callable[[float], Array]
+
+    def quantile(self, level: float) -> Array:
+        return self.at_deviations(float(ndtri(level)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,25 +100,58 @@ class Predictor:
 
         row_noise : of the targets (`linalg.row_noise`), in the user's units; None for rows of weight one
         """
-        prediction = self.latent_prediction(self.scaled(X), engine, with_variance)
+        if self.model.likelihood is not None:
+            law = self.distribution_at(X, engine)
+            assert isinstance(law, LikelihoodDistribution)
+            return law.mean, (law.mean_std if latent else law.std) if with_variance else None
+        Z = self.scaled(X)
+        prediction = self.latent_prediction(Z, engine, with_variance)
         if row_noise is not None:
             scale = float(self.model.target.scale[0])
             prediction = replace(prediction, noise=variances(self.noise * scale**2, row_noise) / scale**2)
-        return self.in_units(prediction, latent)
-
-    def mean_and_deviation(self, engine: Engine, latent: bool = False) -> Callable[..., tuple[Array, Array]]:
-        """`predict` as a function of the inputs and, where targets differ in noise, of their row noise."""
-
-        def predict(X: Array, row_noise: Array | None = None) -> tuple[Array, Array]:
-            mean, deviation = self.predict(X, engine, latent=latent, row_noise=row_noise)
-            assert deviation is not None
+        mean, deviation = self.in_units(prediction, latent)
+        if self.model.trend is None:
             return mean, deviation
+        return self._with_trend(self.model.trend, X, Z, prediction.variance, mean, deviation)
 
-        return predict
+    def _with_trend(
+        self, trend: Trend, X: Array, Z: Array, variance: Array | None, mean: Array, deviation: Array | None
+    ) -> tuple[Array, Array | None]:
+        """Mean and standard deviation of y with the model's mean function.
+
+        Its coefficients are uncertain; near observations these determine the mean themselves. The variance of the mean
+        function therefore counts by the square of the share of the prior variance that the observations have left.
+        """
+        mean = mean + trend.values(X)
+        if deviation is None or variance is None:
+            return mean, deviation
+        prior = np.asarray(self.model.kernel.diagonal(self.model.theta[:-1], Z), float)
+        left = np.clip(variance / np.maximum(prior, np.finfo(float).tiny), 0.0, 1.0)
+        return mean, np.sqrt(deviation**2 + left**2 * trend.variances(X))
+
+    def distribution_at(self, X: Array, engine: Engine, row_noise: Array | None = None) -> Distribution:
+        """The distribution of y at checked queries in the user's units; row_noise as in `predict`."""
+        own, near = self.model.likelihood, self.neighbourhood
+        if own is not None:
+            assert near is not None
+            return own.distribution(own.predict(near, self.scaled(X), engine), near)
+        mean, deviation = self.predict(X, engine, row_noise=row_noise)
+        assert deviation is not None
+        return self.distribution(mean, deviation)
 
     def distribution(self, mean: Array, deviation: Array) -> PredictiveDistribution:
-        """The distribution of y that belongs to a mean and a standard deviation of `predict`."""
+        """The distribution of y that belongs to a mean and a standard deviation of `predict`, of Gaussian targets."""
         return PredictiveDistribution(mean, deviation, self.calibration.shape)
+
+    def latent_distribution_at(self, X: Array, engine: Engine) -> LatentDistribution:
+        """The distribution of the function without noise: of f, or of E[y | f] where y has a likelihood of its own."""
+        if self.model.likelihood is not None:
+            law = self.distribution_at(X, engine)
+            assert isinstance(law, LikelihoodDistribution)
+            return LatentDistribution(law.mean, law.mean_std, law.mean_quantile)
+        mean, deviation = self.predict(X, engine, latent=True)
+        assert deviation is not None
+        return LatentDistribution(mean, deviation, lambda z: mean + deviation * z)
 
     def scaled(self, X: Array) -> Array:
         """Queries in the model's units."""
@@ -109,6 +159,10 @@ class Predictor:
 
     def latent_prediction(self, Z: Array, engine: Engine, with_variance: bool = True) -> LatentPrediction:
         """Mean and variance of f at scaled queries, in the model's units."""
+        if self.model.likelihood is not None:
+            assert self.neighbourhood is not None
+            latents = self.model.likelihood.predict(self.neighbourhood, Z, engine)
+            return LatentPrediction(latents.mean[:, 0], latents.variance[:, 0], None)
         if self.neighbourhood is not None:
             prediction = neighbourhood.predict(self.neighbourhood, Z, engine, with_variance)
             return self.with_noise(prediction, Z) if with_variance else prediction
@@ -197,8 +251,13 @@ class Predictor:
             yield from (member.theta, member.errors)
         if c.store.row_noise is not None:
             yield c.store.row_noise
+        if self.model.likelihood is not None:
+            yield json.dumps(describe_likelihood(self.model.likelihood))
         if self.model.input_noise is not None:
             noise = self.model.input_noise
             yield described((noise.kernel, noise.rho))
             yield from (noise.theta, noise.points, noise.weights, noise.target.centre, noise.target.scale)
+        if self.model.trend is not None:
+            yield described(self.model.trend.description)
+            yield self.model.trend.values(self.model.inputs.restore(np.asarray(c.store.X[:64], float)))
         c.store.release()

@@ -47,6 +47,8 @@ class Units:
     kernel: Kernel | None = None  # whose parameters are to be reported
     kinds: tuple[str, ...] = ()  # of the columns, as in `Feature`; (): all are numbers
     sphere: tuple[int, int] | None = None  # longitude and latitude; the kernel then sees one column more than there are
+    noise_name: str | None = "noise_variance"  # of the last entry of theta; None where it has no meaning
+    latent: bool = False  # whether the kernel is that of a latent f which is not in the target's units
 
     @classmethod
     def of(
@@ -127,12 +129,18 @@ class Units:
             Quantity(self.named(name), value * unit.factor, unit.name)
             for name, value, unit in zip(kernel.names, values, self._units(kernel, is_factor=False), strict=True)
         ]
-        return [*quantities, Quantity("noise_variance", noise_variance, f"{self.target}^2")]
+        return [*quantities, *self.noise_quantity(noise_variance)]
+
+    def noise_quantity(self, value: float) -> list[Quantity]:
+        """The last entry of theta: the noise variance, the dispersion of a likelihood, or nothing where it has none."""
+        if self.noise_name is None:
+            return []
+        return [Quantity(self.noise_name, value, f"{self.target}^2" if self.noise_name == "noise_variance" else "")]
 
     def in_units(self, parameter: str, value: float) -> str:
         """A standardised value of a parameter of `kernel` in the user's units, with the unit."""
         unit = Unit("")
-        if parameter == "noise_variance":
+        if parameter == "noise_variance" and self.noise_name == parameter:
             unit = Unit(f"{self.target}^2", self.height**2)
         elif self.kernel is not None and parameter in self.kernel.names:
             unit = list(self._units(self.kernel, is_factor=False))[self.kernel.names.index(parameter)]
@@ -160,7 +168,7 @@ class Units:
         if p.quantity is None:
             return Unit(_STANDARDISED)
         column = self.length(places[0])
-        height = "" if is_factor else f"{self.target}^2"
+        height = "" if is_factor else "f^2" if self.latent else f"{self.target}^2"
         slope = f"{height or 1}/{column}^2"
         name = {NUMBER: "", LENGTH: column, PERIOD: column, VARIANCE: height, SLOPE: slope}[p.quantity]
         return Unit(name, p.unit(InputColumns((), (), self.widths, self.height), places, is_factor))
