@@ -20,6 +20,7 @@ class Score:
     y: np.ndarray
     losses: np.ndarray
     calibration = SimpleNamespace(rows=1)
+    unit = None
 
     @classmethod
     def of(cls, mean):
