@@ -172,7 +172,7 @@ def _report(
         stages=tuple(record.stages),
         seconds=record.seconds,
         evidence_trace=tuple(trace.evidence),
-        theta_trace=_same_length(trace.theta, len(trained.theta)),
+        theta_trace=trace.thetas(len(trained.theta)),
         names=trained.plan.names,
         theta=trained.theta,
         jitter=trace.jitter,
@@ -238,6 +238,8 @@ def _fit_many_rows(
             theta = _trained_theta(plan, groups, theta, scorer, log, record, seeds)
             if groups.possible:
                 groups = cutter.cut(plan, groups, theta)
+                if any(trial.candidate.chosen and trial.smooth for trial in trials):
+                    groups = cutter.cut_for_committee(plan, groups, theta)
     committee_with = committees(plan, groups.stored, groups.extents, theta)
     near = partial(groups.model, plan.kernel, theta, plan.neighbours or DEFAULT_NEIGHBOURS)
     choice = _choose(plan, groups.stored, near, committee_with, rows, scorer, record, seeds.choice)
@@ -280,15 +282,6 @@ def _with_input_noise(
     return _TrainedModel(plan, theta, groups, committee_with, choice, None, noisy.noise)
 
 
-def _same_length(thetas: list[Array], length: int) -> Array:
-    """All thetas as one array; those of candidates with another number of parameters are NaN."""
-    table = np.full((len(thetas), length), np.nan)
-    for row, theta in zip(table, thetas, strict=True):
-        if len(theta) == length:
-            row[:] = theta
-    return table
-
-
 def _trained_theta(
     plan: Plan, groups: Groups, theta: Array, scorer: Scorer, log: Log, record: _Record, seeds: Seeds
 ) -> Array:
@@ -315,6 +308,7 @@ def _trained_theta(
             plan.kernel, stored.store, stored.cells, stored.tree, groups.engine, plan.dof, plan.inducing, plan.latents
         )
     )
+    evidence = plan.with_prior(evidence)
     if plan.training == "auto":
         plan = _economical(plan, sizes)
     best = _restart(plan, evidence, theta, sizes, trace, seeds.restarts)

@@ -22,6 +22,7 @@ from gigagp.data.row_lists import RowLists
 from gigagp.data.store import ExpertStore
 from gigagp.engines import Engine, OverLeaves
 from gigagp.expert import Evidence
+from gigagp.fit.theta_prior import ThetaPrior
 from gigagp.kernels.base import Kernel
 from gigagp.likelihoods import LaplaceEvidence, Latents
 from gigagp.linalg.workspace import Workspace
@@ -101,6 +102,17 @@ def summed_evidence(
     return evidence
 
 
+def with_prior(evidence: Objective, prior: ThetaPrior, rows: float) -> Objective:
+    """The evidence with a prior of theta, which counts once for all rows: leaves with half of them have half of it."""
+
+    def posterior(theta: Array, leaves: Array | None) -> Evidence:
+        total = evidence(theta, leaves)
+        share = total.points / rows
+        return total.plus(share * prior.log_density(theta), share * prior.gradient(theta))
+
+    return posterior
+
+
 @dataclass(frozen=True)
 class Precision:
     """When L-BFGS-B stops: relative change of the evidence per point, and largest slope, that count as zero."""
@@ -142,6 +154,14 @@ class Trace:
         self.evidence += other.evidence
         self.theta += other.theta
         self.jitter, self.jittered = max(self.jitter, other.jitter), max(self.jittered, other.jittered)
+
+    def thetas(self, length: int) -> Array:
+        """All thetas as one array; those of candidates with another number of parameters are NaN."""
+        table = np.full((len(self.theta), length), np.nan)
+        for row, theta in zip(table, self.theta, strict=True):
+            if len(theta) == length:
+                row[:] = theta
+        return table
 
     def record(self, theta: Array, total: Evidence) -> None:
         self.evidence.append(total.value / total.points)

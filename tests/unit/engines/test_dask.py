@@ -29,8 +29,10 @@ from engine_models import (
     check_large_tasks,
     check_out_of_core,
     check_prediction_file,
+    class_answers,
     data,
     expected,
+    expected_classes,
     fitted,
 )
 from gigagp import HGPRegressor, InvalidParameter
@@ -119,6 +121,11 @@ def children():
         except OSError:
             continue
     return processes
+
+
+def test_classes_have_the_same_bits_as_serial(client, monkeypatch):
+    monkeypatch.setattr("gigagp.model.neighbourhood._LITTLE_WORK", 0)  # predictions are made by the workers
+    assert class_answers(client) == expected_classes()
 
 
 @pytest.mark.slow
