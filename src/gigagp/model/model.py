@@ -22,6 +22,7 @@ from gigagp.model.input_noise import InputNoise
 from gigagp.model.likelihood_model import LikelihoodModel
 from gigagp.model.mixture import Mixture
 from gigagp.model.neighbourhood import Neighbourhood
+from gigagp.model.trend import Trend
 from gigagp.model.units import Units
 
 
@@ -61,6 +62,7 @@ class Model:
     classes: ClassModel | None = None  # where targets are the numbers of classes
     likelihood: LikelihoodModel | None = None  # where targets have a likelihood that is not Gaussian
     share: Share | None = None  # of the rows of the data, if it was fitted to a share of them
+    trend: Trend | None = None  # the mean function, subtracted from the target before scaling; None for a constant
 
     @property
     def theta(self) -> Array:

@@ -11,6 +11,8 @@ from matplotlib.axes import Axes
 from gigagp.arrays import Array
 from gigagp.data.sources import open_rows
 from gigagp.errors import InvalidParameter
+from gigagp.estimators.base import HGPEstimator
+from gigagp.estimators.classifier import HGPClassifier
 from gigagp.estimators.regressor import HGPRegressor
 from gigagp.model.grids import PLACEHOLDERS
 from gigagp.model.model import Model
@@ -32,7 +34,7 @@ class UserColumn:
     categories: tuple[str, ...] = ()  # of a category, its levels
 
 
-def user_columns(model: HGPRegressor) -> list[UserColumn]:
+def user_columns(model: HGPEstimator) -> list[UserColumn]:
     """The columns as the user knows them: a category is one column, and so are longitude and latitude."""
     columns, at = [], 0
     names = model.units_.columns
@@ -49,8 +51,10 @@ def user_columns(model: HGPRegressor) -> list[UserColumn]:
     return [place, *(column for column in columns if not set(column.places) & set(pair))]
 
 
-def influences(model: HGPRegressor) -> Array:
+def influences(model: HGPEstimator) -> Array:
     """For each of `user_columns`, the share of the target's variance that changes with the column.
+
+    Classes have the variance of their 0/1 columns, and their probabilities change.
 
     E (f(x) - f(x'))^2 / 2 var(y), where x' has the values of another training row in this column: Jansen's estimator of
     Sobol's total effect. Columns that change together with others may add up to more than one.
@@ -58,20 +62,30 @@ def influences(model: HGPRegressor) -> Array:
     if model.model_ in _known:
         return _known[model.model_]
     rows = training_rows(model, _ROWS)
-    X, variance = rows.X, max(float(rows.y.var()), 1e-300)
+    X = rows.X
     order = np.random.default_rng(0).permutation(len(X))
     with in_order():
-        mean = model.predict(X)
+        mean = _outputs(model, X)
         effects = []
         for column in user_columns(model):
             changed, places = X.copy(), list(column.places)
             changed[:, places] = X[order][:, places]
-            effects.append(float(np.mean((model.predict(changed) - mean) ** 2)) / (2 * variance))
-    _known[model.model_] = np.array(effects)
+            effects.append(float(np.mean(np.sum((_outputs(model, changed) - mean) ** 2, axis=1))) / 2)
+    if isinstance(model, HGPClassifier):
+        shares = mean.mean(axis=0)
+        variance = float(np.sum(shares * (1 - shares)))
+    else:
+        variance = float(rows.y.var())
+    _known[model.model_] = np.array(effects) / max(variance, 1e-300)
     return _known[model.model_]
 
 
-def influential_columns(model: HGPRegressor, count: int, least: int = 1) -> list[int]:
+def _outputs(model: HGPEstimator, X: Array) -> Array:
+    """Predicted means, or the probabilities of classes: one column, or one per class."""
+    return np.asarray(model.predict_proba(X) if isinstance(model, HGPClassifier) else model.predict(X)[:, None])
+
+
+def influential_columns(model: HGPEstimator, count: int, least: int = 1) -> list[int]:
     """Columns with numbers that can be drawn along an axis, those that change predictions most first.
 
     Categories and constant columns follow only if there are fewer than `least` others.
@@ -86,7 +100,7 @@ def influential_columns(model: HGPRegressor, count: int, least: int = 1) -> list
     return [*ranked[:count], *last[: max(0, least - len(ranked))]]
 
 
-def two_columns(model: HGPRegressor, columns: tuple[int | str, int | str] | None) -> list[int]:
+def two_columns(model: HGPEstimator, columns: tuple[int | str, int | str] | None) -> list[int]:
     """The two columns of a map: the given ones, or those that change predictions most."""
     if model.n_features_in_ < 2:
         raise InvalidParameter("a map needs two columns, but the model has one; use predictive_band instead")
@@ -96,7 +110,7 @@ def two_columns(model: HGPRegressor, columns: tuple[int | str, int | str] | None
     return [first, second]
 
 
-def influence(model: HGPRegressor, ax: Axes | None = None) -> Axes:
+def influence(model: HGPEstimator, ax: Axes | None = None) -> Axes:
     """How much of the target's variance changes with each column, the most influential first."""
     values, columns = influences(model), user_columns(model)
     order = np.argsort(-values, kind="stable")[:_MAX_COLUMNS]
@@ -118,12 +132,12 @@ def influence(model: HGPRegressor, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def influence_height(model: HGPRegressor) -> float:
+def influence_height(model: HGPEstimator) -> float:
     """Height of the figure in inches."""
     return 0.9 + 0.27 * min(_MAX_COLUMNS, len(user_columns(model)))
 
 
-def levels(model: HGPRegressor, column: str, ax: Axes | None = None) -> Axes:
+def levels(model: HGPEstimator, column: str, ax: Axes | None = None) -> Axes:
     """Predicted mean and one standard deviation for each level of a category, other columns as in a typical row.
 
     column : the name of a category; its most frequent levels are drawn
@@ -140,6 +154,8 @@ def levels(model: HGPRegressor, column: str, ax: Axes | None = None) -> Axes:
     drawn = np.sort(np.argsort(-counts, kind="stable")[:_MAX_LEVELS])
     queries = np.tile(typical_row(model), (len(drawn), 1))
     queries[:, places] = codes[drawn]
+    if not isinstance(model, HGPRegressor):
+        raise InvalidParameter("levels are drawn for models of numbers; this model predicts classes")
     with in_order():
         mean, std = model.predict(queries, return_std=True)
     ax = style.axes(ax, 5.2, 4.2)
@@ -154,7 +170,7 @@ def levels(model: HGPRegressor, column: str, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _codes(model: HGPRegressor, column: UserColumn) -> Array:
+def _codes(model: HGPEstimator, column: UserColumn) -> Array:
     """The numbers of the model's inputs for each level of a category."""
     import pyarrow as pa  # noqa: PLC0415 takes time to load
 

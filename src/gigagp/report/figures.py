@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from gigagp import plotting
+from gigagp.estimators.base import HGPEstimator
 from gigagp.estimators.regressor import HGPRegressor
 from gigagp.markup import Html
 from gigagp.model.fit_report import FitReport
@@ -83,14 +84,14 @@ def calibration_figures(scores: ScoreCollector) -> Iterator[Html]:
     )  # fmt: skip
 
 
-def model_figures(model: HGPRegressor) -> Iterator[Html]:
+def model_figures(model: HGPEstimator) -> Iterator[Html]:
     """Relevance of the columns, experts of a typical row, and the tree."""
     yield figure(
         "influence", lambda ax: plotting.influence(model, ax), 5.6, influence_height(model),
         "How much predictions change when a column has the values of other rows, as a share of the target's variance. "
         "Shares may add up to more than 100%, because columns act together.",
     )  # fmt: skip
-    if model.model_.input_noise is not None:
+    if isinstance(model, HGPRegressor) and model.model_.input_noise is not None:
         yield figure(
             "noise", lambda ax: plotting.noise_along(model, ax=ax), 5.6, 3.8,
             "How the noise varies with the column that it depends on most.",
