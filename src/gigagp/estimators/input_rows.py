@@ -11,6 +11,7 @@ from sklearn.utils.validation import validate_data
 
 from gigagp.arrays import Array
 from gigagp.data.sources import Rows, Share, open_rows
+from gigagp.data.sources.opening import is_geographic
 from gigagp.data.validation import check_columns, check_finite, check_target
 from gigagp.errors import InvalidInput, InvalidParameter, choose
 
@@ -19,7 +20,7 @@ def is_source(X: Any, y: Any, tables: bool = False) -> bool:
     """Whether X is read through a source: a path, a table, dates, or anything whose target is given by its name."""
     module = type(X).__module__.partition(".")[0]
     named = isinstance(y, str) or module in ("polars", "pyarrow") or (tables and module == "pandas")
-    return named or isinstance(X, str | os.PathLike) or _has_dates(X)
+    return named or isinstance(X, str | os.PathLike) or is_geographic(X) or _has_dates(X)
 
 
 def _has_dates(X: Any) -> bool:

@@ -37,6 +37,12 @@ class Router:
         self.blocks = blocks  # boxes around blocks of rows within cells, for the search for the nearest rows
         self.boxes = Boxes(*(boxes or (centres, centres)), centres)
 
+    def in_metric(self, metric: Array) -> Router:
+        """The router to the same experts in another metric; both metrics are positive."""
+        change = metric / self.metric
+        boxes = (self.boxes.lows * change, self.boxes.highs * change) if self.by_cells else None
+        return Router(self.centres * change, metric, boxes, None if self.blocks is None else self.blocks.scaled(change))
+
     @cached_property
     def index(self) -> cKDTree:
         """For experts without cells, and built when first needed."""
