@@ -46,6 +46,7 @@ class FitSettings:
     memory: Any
     standardize: Any
     sphere: Any
+    mean: Any
     noise: Any
     noise_bounds: Any
     n_restarts: Any
@@ -125,6 +126,14 @@ def likelihood(value: Any) -> Likelihood | None:
         return value
     made = choose("likelihood", value, {"auto": None, "gaussian": None, "student": None, **LIKELIHOODS})
     return None if made is None else made()
+
+
+def check_for_likelihood(options: FitSettings, known_noise: bool) -> None:
+    """InvalidParameter for what only Gaussian targets have: known noise, and a mean function that is subtracted."""
+    if known_noise:
+        raise InvalidParameter("noise_std is for targets with Gaussian noise; use sample_weight, or no likelihood")
+    if not (isinstance(options.mean, str) and options.mean == "constant"):
+        raise InvalidParameter("mean= is subtracted from targets with Gaussian noise; leave it out, or the likelihood")
 
 
 def experts(options: FitSettings) -> str:
