@@ -62,6 +62,8 @@ def bars_table(bars: Sequence[Result]) -> str:
 def tally_table(versus: Sequence[Result], splits: Sequence[int] = (0,)) -> str:
     """Wins, ties and losses of ours over the data sets, one line per peer."""
     here = [v for v in versus if v["splits"] == list(splits)]
+    if not here:
+        return "Nothing has been compared."
     body = []
     for who in dict.fromkeys(v["who"] for v in here):
         counts = [tally([v for v in here if (v["who"], v["column"]) == (who, column)]) for column in COLUMNS]
@@ -144,13 +146,29 @@ def losses_table(versus: Sequence[Result]) -> str:
         if v["splits"] == [0] and v["verdict"] == "loss"
     ]
     head = ("data", "peer", "score", "ours less theirs (squared errors for RMSE)")
+    if not any(v["splits"] == [0] for v in versus):
+        return "Nothing has been compared."
     return table(head, body) if body else "No peer is better than ours beyond the paired interval."
+
+
+def not_measured(rows: Sequence[Result]) -> list[str]:
+    """Sets whose peers have been measured on split 0 but not GigaGP, so that there are no differences."""
+    done = {r["set"] for r in rows if r["who"] == OURS and r["split"] == 0 and "nlpd" in r}
+    missing = [name for name in dict.fromkeys(r["set"] for r in rows) if name not in done]
+    if not missing:
+        return []
+    text = (
+        f"**GigaGP has not been measured beside these peers on {', '.join(missing)}**, so differences are not given "
+        "there and no win or loss follows; [prediction](prediction.md) has its scores as means over splits, at the "
+        "commit named there."
+    )
+    return [text]
 
 
 def page(results: Result, small: Result | None = None) -> str:
     rows = results["rows"]
     text = [
-        "# Accuracy", *HOW, origin(results) + ".",
+        "# Accuracy", *HOW, origin(results) + ".", *not_measured(rows),
         "## Wins, ties and losses", "Numbers of data sets, split 0.", tally_table(results["versus"]),
         "## Where a peer is better", losses_table(results["versus"]),
         "## Bars", bars_table(results["bars"]) if results["bars"] else "Split 0 has not been run.",
