@@ -29,6 +29,7 @@ from gigagp.data.store import DTYPES, ExpertStore, read_rows
 from gigagp.errors import InvalidInput
 from gigagp.kernels import Kernel
 from gigagp.likelihoods import Latents
+from gigagp.linalg.row_codes import length as codes_length
 from gigagp.model.calibration_format import floats, read_calibration
 from gigagp.model.class_format import read_classes
 from gigagp.model.committee import Committee
@@ -41,6 +42,7 @@ from gigagp.model.likelihood_format import read_likelihood
 from gigagp.model.mixture import Member, Mixture
 from gigagp.model.model import CommitteeDefaults, Model
 from gigagp.model.model_format import (
+    BLOCK_CODES,
     BLOCK_SIDES,
     FORMAT,
     MANIFEST,
@@ -125,7 +127,7 @@ def read_model(
         theta = _theta(files, kernel)
         store = read_rows(files, rows, columns, dtype, verify)
         cells = files.lists("cells", leaves, rows, verify)
-        router = _router(files, leaves, columns, cells)
+        router = _router(files, leaves, columns, cells, verify, _keep_mapped(store, settings, verify))
         experts = _experts(files, manifest, cells, store, router, verify)
         trend = read_trend(manifest.get("trend"), files, columns, own)
         if isinstance(trend, RegressorTrend):
@@ -163,6 +165,13 @@ def read_model(
             likelihood=likelihood,
             share=read_share(manifest),
         ), settings  # fmt: skip
+
+
+def _keep_mapped(store: ExpertStore, settings: dict[str, Any], verify: bool) -> int:
+    """Map all rows now if they fit into a quarter of the budget, which is returned; nothing without `verify`."""
+    kept = memory.budget(settings.get("memory")) // 4 if verify else 0
+    store.keep_mapped(kept)
+    return kept
 
 
 @contextmanager
@@ -248,8 +257,11 @@ def _tree(files: ArrayFiles, manifest: dict[str, Any], leaves: int) -> Tree:
     return Tree(levels)
 
 
-def _router(files: ArrayFiles, leaves: int, columns: int, cells: RowLists) -> Router:
-    """The search for experts: by boxes of cells, or by centres for partitions and earlier models without boxes."""
+def _router(files: ArrayFiles, leaves: int, columns: int, cells: RowLists, verify: bool, kept: int) -> Router:
+    """The search for experts: by boxes of cells, or by centres for partitions and earlier models without boxes.
+
+    kept : bytes of codes of rows that are read into memory; more are mapped
+    """
     metric = files.read("metric", (columns,), "float64")
     if not (metric.min() >= 0 and metric.max() <= _FARTHEST):
         raise damaged(files.path("metric"), _NOT_DISTANCES)
@@ -260,7 +272,13 @@ def _router(files: ArrayFiles, leaves: int, columns: int, cells: RowLists) -> Ro
     if not ("block_lows" in files and isinstance(cells, Runs)):
         return Router(centres, metric, boxes)
     starts = block_starts(cells.starts)
-    return Router(centres, metric, boxes, BlockTree.of(starts, *_boxes(files, BLOCK_SIDES, (len(starts) - 1, columns))))
+    sides = _boxes(files, BLOCK_SIDES, (len(starts) - 1, columns))
+    codes = None
+    if BLOCK_CODES in files:
+        length = codes_length(int(starts[-1]), columns)
+        codes = files.map(BLOCK_CODES, (length,), "uint8", verify)
+        codes = np.array(codes) if length <= kept else np.asarray(codes)
+    return Router(centres, metric, boxes, BlockTree.of(starts, *sides, codes))
 
 
 def _places(files: ArrayFiles, names: tuple[str, ...], shape: tuple[int, int]) -> list[Array]:
