@@ -1,4 +1,4 @@
-"""docs/accuracy.md, from results/accuracy.json and results/small_tables.json and from nothing else."""
+"""docs/accuracy.md, from results/accuracy.json and from nothing else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from comparison import COLUMNS, OURS, Result, tally
 from measure import RESULTS
 from page_parts import DOCS, origin, table
-from small_tables_page import section
 
 SETTINGS = (
     ("GigaGP", "`HGPRegressor(random_state=0)`, raw inputs; scores of `predict_distribution`, which is calibrated by "
@@ -165,7 +164,7 @@ def not_measured(rows: Sequence[Result]) -> list[str]:
     return [text]
 
 
-def page(results: Result, small: Result | None = None) -> str:
+def page(results: Result) -> str:
     rows = results["rows"]
     text = [
         "# Accuracy", *HOW, origin(results) + ".", *not_measured(rows),
@@ -179,17 +178,15 @@ def page(results: Result, small: Result | None = None) -> str:
             text += set_sections(results, name, [split])
         for splits in dict.fromkeys(tuple(v["splits"]) for v in results["versus"] if v["set"] == name):
             text += set_sections(results, name, splits) if len(splits) > 1 else []
-    text += ["## Small tables", *section(small)] if small else []
     text += ["## Ours over splits", ours_table(rows), "## Settings", table(("who", "how"), SETTINGS)]
     return "\n\n".join(text) + "\n"
 
 
 def write() -> bool:
     """Write docs/accuracy.md if accuracy has been measured."""
-    path, small = RESULTS / "accuracy.json", RESULTS / "small_tables.json"
+    path = RESULTS / "accuracy.json"
     if path.exists():
-        second = json.loads(small.read_text()) if small.exists() else None
-        (DOCS / "accuracy.md").write_text(page(json.loads(path.read_text()), second))
+        (DOCS / "accuracy.md").write_text(page(json.loads(path.read_text())))
     return path.exists()
 
 
