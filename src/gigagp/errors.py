@@ -1,6 +1,6 @@
 """The errors of the package. Each message says what is wrong, where, and what to do; each error can be pickled."""
 
-import sys
+import inspect
 from typing import Any
 
 
@@ -63,8 +63,8 @@ def callers_level() -> int:
 
     Called from the function that warns.
     """
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "gigagp":
+    level, frame = 0, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == "gigagp":
         level, frame = level + 1, frame.f_back
     return level
 
