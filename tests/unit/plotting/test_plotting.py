@@ -111,6 +111,7 @@ def test_each_picture_draws_into_the_axes_given_or_into_a_new_figure_within_its_
         assert box.y0 > -0.02, name
         assert box.x1 < page[0] + 0.02, name
         assert box.y1 < page[1] + 0.02, name
+        plt.close(alone.figure)
 
 
 def test_the_band_is_the_models_prediction(model):
