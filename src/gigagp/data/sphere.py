@@ -24,6 +24,8 @@ KM_PER_DEGREE = 6371.0088 / DEGREES  # along a great circle of the earth, with i
 _WORDS = {"longitude": ("longitude", "lon", "long", "lng"), "latitude": ("latitude", "lat")}
 _LEAST_DIRECTION = 1e-3  # length of the mean unit vector from which it is the middle of the data
 _HIGHEST = 90 + 1e-6  # degrees of latitude, with room for rounding
+_WIDEST_FLAT = 90.0  # degrees of longitude that data on a flat map may span
+_FLATTEST = 1.25  # ratio of the lengths of a degree of longitude within them
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,6 +178,20 @@ def range_error(names: Sequence[str], longitude: int, latitude: int, moments: Mo
     if low[longitude] < -180 - 1e-6 or high[longitude] > 360 + 1e-6 or high[longitude] - low[longitude] > 360 + 1e-6:
         return _range(names[longitude], low[longitude], high[longitude], "longitude", "-180 to 180, or 0 to 360")
     return None
+
+
+def is_flat(moments: Moments, longitude: int, latitude: int) -> bool:
+    """Whether a map with longitude and latitude as its axes is right everywhere but for one stretch of each axis.
+
+    Such a stretch is the matter of length-scales. A degree of longitude is as long as the cosine of the latitude, which
+    must hardly vary, and the longitudes must not go around the pole.
+    """
+    low, high = moments.low, moments.high
+    shortest = min(np.cos(np.radians(low[latitude])), np.cos(np.radians(high[latitude])))
+    longest = 1.0 if low[latitude] <= 0 <= high[latitude] else max(
+        np.cos(np.radians(low[latitude])), np.cos(np.radians(high[latitude]))
+    )  # fmt: skip
+    return bool(high[longitude] - low[longitude] < _WIDEST_FLAT and longest < _FLATTEST * shortest)
 
 
 def _range(name: str, low: float, high: float, kind: str, allowed: str) -> str:

@@ -98,7 +98,8 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
     sphere : "auto", pair of columns, or None
         The columns of longitude and latitude in degrees, by name or number, such as ("lon", "lat"): they are one place
         on a sphere, with one length-scale, so that distances are great circles, and 180 degrees east is 180 degrees
-        west. "auto": the two columns that have such names and values, if the data have names. None: no such columns.
+        west. "auto": the two columns that have such names and values, if the data have names and cover so much of the
+        earth that a flat map would be wrong. None: no such columns.
     mean : {"constant", "linear"} or regressor
         The mean function. "linear": linear in the columns that are not categories, with coefficients by (generalised)
         least squares and their uncertainty where no row is near, as in universal kriging. A regressor of scikit-learn's

@@ -17,7 +17,7 @@ from gigagp.data.scaling import BLOCK, Scaling
 from gigagp.data.scan import Sample, Scan, scan
 from gigagp.data.sources import Encoding, Rows
 from gigagp.data.sources.times import UNITS
-from gigagp.data.sphere import InputScaling, check_pair, find_pair, on_sphere, range_error
+from gigagp.data.sphere import InputScaling, check_pair, find_pair, is_flat, on_sphere, range_error
 from gigagp.data.target_checks import looks_like, possible_blocks
 from gigagp.engines import one_blas_thread, open_engine
 from gigagp.errors import InvalidInput
@@ -167,7 +167,8 @@ def _input_scaling(
         if recognised is None:
             return InputScaling(inputs), data
         longitude, latitude = (places[numbers[each]] for each in recognised)
-        if range_error(names, 0, 1, data.inputs.at([longitude, latitude])) is not None:
+        degrees = data.inputs.at([longitude, latitude])
+        if range_error(names, 0, 1, degrees) is not None or is_flat(degrees, 0, 1):
             return InputScaling(inputs), data
     scaling, moments = on_sphere(inputs, data.inputs, data.sample.X, longitude, latitude, standardize)
     return scaling, replace(data, inputs=moments)

@@ -6,7 +6,7 @@ from scipy.spatial.transform import Rotation
 from sklearn.metrics.pairwise import haversine_distances
 
 from gigagp.data.scaling import Moments, Scaling
-from gigagp.data.sphere import Sphere, check_pair, find_pair, on_sphere, range_error
+from gigagp.data.sphere import Sphere, check_pair, find_pair, is_flat, on_sphere, range_error
 from gigagp.errors import InvalidInput, InvalidParameter
 
 
@@ -117,3 +117,17 @@ def test_a_latitude_beyond_the_pole_is_refused():
     sphere = Sphere(0, 1, np.eye(3))
     with pytest.raises(InvalidInput, match="column 1 has the latitude 91"):
         sphere.coordinates(np.array([[0.0, 91.0]]))
+
+
+@pytest.mark.parametrize(
+    ("box", "flat"),
+    [
+        (((-124, 32), (-114, 42)), True),  # California
+        (((5, 58), (31, 71)), False),  # Norway: degrees of longitude differ by more than half
+        (((-180, -5), (180, 5)), False),  # around the equator
+        (((20, 80), (40, 90)), False),  # at the pole
+        (((30, -10), (40, 10)), True),
+    ],
+)
+def test_a_region_is_flat_if_degrees_are_equally_long_in_it(box, flat):
+    assert is_flat(Moments.of(np.array(box, float)), 0, 1) is flat
