@@ -18,7 +18,7 @@ def check_columns(X: Any) -> None:
         bad = [
             f"column {column!r} of X has type {dtype}"
             for j, (column, dtype) in enumerate(zip(X.columns, list(dtypes), strict=True))
-            if _is_not_a_number(X, j, dtype)
+            if is_text_column(X, j, dtype) or getattr(dtype, "kind", "f") not in "biufO"
         ]
         if bad:
             raise InvalidInput(
@@ -29,14 +29,13 @@ def check_columns(X: Any) -> None:
         _check_objects(X)
 
 
-def _is_not_a_number(X: Any, j: int, dtype: Any) -> bool:
-    """Whether column j of a data frame has text, categories or other objects."""
-    kind = getattr(dtype, "kind", None)
-    if kind == "O":
-        return any(
-            isinstance(value, str | bytes) for value in (X.iloc[:, j] if hasattr(X, "iloc") else X[X.columns[j]])
-        )
-    return (kind is not None and kind not in "biuf") or str(dtype) in ("category", "str", "string")
+def is_text_column(X: Any, j: int, dtype: Any) -> bool:
+    """Whether column j of a data frame has text or categories."""
+    if str(dtype) in ("category", "str", "string"):
+        return True
+    if getattr(dtype, "kind", None) != "O":
+        return False
+    return any(isinstance(value, str | bytes) for value in (X.iloc[:, j] if hasattr(X, "iloc") else X[X.columns[j]]))
 
 
 def _check_objects(X: Array) -> None:
@@ -52,6 +51,11 @@ def _check_objects(X: Array) -> None:
 
 def check_target(y: Any) -> None:
     """Raise InvalidInput for a target with NaN or infinity. Its shape is checked by scikit-learn."""
+    check_finite(check_target_type(y), "y")
+
+
+def check_target_type(y: Any) -> Array:
+    """The target as an array; InvalidInput where it has text."""
     values = np.asarray(y) if y is not None else np.empty(0)
     if values.dtype.kind in "OSU":
         for row, value in enumerate(values.ravel().tolist()):
@@ -60,7 +64,7 @@ def check_target(y: Any) -> None:
                     f"y has the text {value!r} at row {row}; the target must be numbers. Convert it; or, if it is the "
                     "name of a column, pass the name alone, and fit one model per target"
                 )
-    check_finite(values, "y")
+    return values
 
 
 def check_finite(values: Array, name: str, feature_names: Array | None = None) -> None:

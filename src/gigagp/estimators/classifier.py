@@ -18,7 +18,7 @@ from gigagp.data.validation import check_columns, check_finite
 from gigagp.engines import Place
 from gigagp.errors import InvalidParameter
 from gigagp.estimators.base import HGPEstimator
-from gigagp.estimators.input_rows import is_source
+from gigagp.estimators.input_rows import reads_queries
 from gigagp.estimators.labels import class_model, encode, known_codes, labels_of_column
 from gigagp.fit.settings import FitSettings
 from gigagp.kernels import Kernel
@@ -111,6 +111,8 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
         memory: str | int | None = None,
         standardize: bool = True,
         n_restarts: int = 0,
+        categorical: Any = None,
+        missing: str = "error",
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -127,12 +129,14 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
         self.memory = memory
         self.standardize = standardize
         self.n_restarts = n_restarts
+        self.categorical = categorical
+        self.missing = missing
         self.random_state = random_state
         self.verbose = verbose
 
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, features: Any = None, drop: Any = (),
-        categorical: Any = (), missing: str = "error", store: str | os.PathLike[str] | None = None,
+        categorical: Any = (), missing: str | None = None, store: str | os.PathLike[str] | None = None,
         checkpoint: str | os.PathLike[str] | None = None, share: Share | None = None,
         progress: Listener | None = None,
     ) -> Self:  # fmt: skip
@@ -151,7 +155,7 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
 
         """
         labels: tuple[Label, ...] = ()
-        if not is_source(X, y):
+        if not isinstance(y, str | os.PathLike):
             labels, y = encode(y)
         return self._fit(
             X, y, sample_weight, features=features, drop=drop, categorical=categorical, missing=missing, store=store,
@@ -189,7 +193,7 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
         predictor, classes = self.predictor_, self._fitted_classes
         near = self._neighbourhood
         with predictor.engine() as engine:
-            if is_source(X, None, tables=self.model_.encoding is not None):
+            if reads_queries(X, self.model_.encoding):
                 at_once = predictor.queries_at_once(memory.budget(self.memory))
                 blocks = open_rows(X, encoding=self.model_.reading).blocks(at_once)
                 parts = [classes.log_probabilities(near, predictor.scaled(block.X), engine) for block in blocks]

@@ -14,7 +14,7 @@ from gigagp.data.sources import Share, open_rows
 from gigagp.data.validation import check_columns, check_finite
 from gigagp.errors import InvalidParameter
 from gigagp.estimators.base import HGPEstimator
-from gigagp.estimators.input_rows import is_source
+from gigagp.estimators.input_rows import reads_queries
 from gigagp.fit import settings
 from gigagp.model.distribution import PredictiveDistribution, Shape
 from gigagp.model.evaluation import BlockListener, Evaluation, evaluate
@@ -92,7 +92,7 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
     def _predict(self, X: Any, with_variance: bool, latent: bool) -> tuple[Array, Array | None]:
         """Mean and standard deviation in the user's units."""
         predictor = self.predictor_
-        if is_source(X, None, tables=self.model_.encoding is not None):
+        if reads_queries(X, self.model_.encoding):
             at_once = predictor.queries_at_once(memory.budget(self.memory))
             blocks = open_rows(X, encoding=self.model_.reading).blocks(at_once)
             with predictor.engine() as engine:

@@ -141,6 +141,8 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         noise: str = "constant",
         noise_bounds: tuple[float, float] = (1e-6, 10.0),
         n_restarts: int = 0,
+        categorical: Any = None,
+        missing: str = "error",
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -168,12 +170,14 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         self.noise = noise
         self.noise_bounds = noise_bounds
         self.n_restarts = n_restarts
+        self.categorical = categorical
+        self.missing = missing
         self.random_state = random_state
         self.verbose = verbose
 
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, noise_std: Any = None, learn_noise: bool = True,
-        features: Any = None, drop: Any = (), categorical: Any = (), missing: str = "error",
+        features: Any = None, drop: Any = (), categorical: Any = (), missing: str | None = None,
         store: str | os.PathLike[str] | None = None, checkpoint: str | os.PathLike[str] | None = None,
         share: Share | None = None, progress: Listener | None = None,
     ) -> Self:  # fmt: skip
@@ -194,10 +198,10 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
             column. Its square is added to the noise variance that is learnt.
         learn_noise : bool
             False if the rows have no noise but the known one: then no noise variance is learnt.
-        features, drop, categorical : names of columns
-            Columns to use, to leave out, and to encode as one 0/1 column per category.
-        missing : {"error", "drop"}
-            "drop" ignores rows with missing values, and counts them.
+        features, drop : names of columns
+            Columns to use, and columns to leave out.
+        categorical, missing
+            As in the constructor; columns that are named here are categories too.
         store : path
             Folder for the sorted rows where they exceed the memory budget. Default a temporary one.
         checkpoint : path

@@ -26,6 +26,7 @@ from gigagp.fit.settings import FitSettings
 from gigagp.fit.store_writer import DiskStorage, MemoryStorage, Storage
 from gigagp.fit.unusual_rows import MOST_ROWS
 from gigagp.kernels.inputs import InputColumns
+from gigagp.linalg.categories import LEVEL_WIDTH
 from gigagp.linalg.row_noise import COLUMNS
 from gigagp.model.class_calibration import ClassCalibration
 from gigagp.model.class_model import ClassModel
@@ -60,6 +61,7 @@ def fit_model(
     data = without(data, outliers)
     target = data.target.scaling() if options.standardize and classes is None else Scaling.identity(1)
     inputs = data.inputs.scaling() if options.standardize else Scaling.identity(rows.n_features)
+    inputs = inputs.with_levels(rows.encoding.category_places)
     columns = _input_columns(rows.encoding, feature_names, inputs, target)
     plan = make_plan(options, data, parts, columns, learn_noise)
     if classes is not None:
@@ -123,7 +125,9 @@ def _input_columns(
         names = feature_names  # of a data frame that was checked by scikit-learn
     kinds = (feature.kind for feature in encoding.features for _ in feature.names)
     units = [UNITS[kind][1] if kind in UNITS else 1.0 for kind in kinds]
-    return InputColumns(names, places, tuple((inputs.scale / np.array(units)).tolist()), float(target.scale[0]))
+    widths, levels = inputs.scale / np.array(units), encoding.category_places
+    widths[list(levels)] = LEVEL_WIDTH
+    return InputColumns(names, places, tuple(widths.tolist()), float(target.scale[0]), levels)
 
 
 def _with_outliers(report: FitReport, outliers: Outliers, count: int, unusual: list[int]) -> FitReport:

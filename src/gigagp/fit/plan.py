@@ -75,6 +75,7 @@ class Plan:
     noise: str = "constant"  # "inputs" where it may depend on them, "auto" where held-out rows decide
     train: bool = True  # False where the target is constant: there is nothing to learn
     classes: Classes | None = None  # where targets are the numbers of classes
+    categories: tuple[int, ...] = ()  # columns that are categories
 
     @property
     def start(self) -> Array:

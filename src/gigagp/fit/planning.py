@@ -65,7 +65,9 @@ def make_plan(
     if not learn_noise:
         low = high = min(low, _NO_NOISE[settings.precision(options.dtype).name] * variance)
     varies = not data.target.constant[0]
-    kernel = _default_kernel(options, data.inputs, variance) if own_kernel is None else own_kernel.bound(columns)
+    kernel = _default_kernel(options, data.inputs, variance, columns.categories)
+    if own_kernel is not None:
+        kernel = own_kernel.bound(columns)
     if partitioner.local and not one_leaf and kernel.metric(kernel.theta) is None:
         warnings.warn(
             f'{own_kernel!r} has no metric, so partition="local" divides the rows in plain standardised units; '
@@ -94,6 +96,7 @@ def make_plan(
         noise_unit=unit,
         noise=noise,
         train=varies,
+        categories=columns.categories,
     )
 
 
@@ -169,13 +172,14 @@ def _sparse_method(options: FitSettings, combination: CombinationRule, student: 
     return "committee"
 
 
-def _default_kernel(options: FitSettings, inputs: Moments, variance: float) -> Kernel:
+def _default_kernel(options: FitSettings, inputs: Moments, variance: float, categories: tuple[int, ...]) -> Kernel:
     """A squared exponential of the target's variance whose length-scales span the data."""
     D = len(inputs.low)
     if options.standardize:
-        return SquaredExponential(1.0, [D**0.5] * D)
+        return SquaredExponential(1.0, [D**0.5] * D).with_categories(categories)
     width = np.where(inputs.deviation > 0, inputs.deviation, 1.0)
+    width[list(categories)] = 1.0
     return SquaredExponential(
         variance, D**0.5 * width, variance_bounds=(1e-4 * variance, 1e4 * variance),
         lengthscale_bounds=(1e-3 * float(width.min()), 1e3 * float(width.max())),
-    )  # fmt: skip
+    ).with_categories(categories)  # fmt: skip

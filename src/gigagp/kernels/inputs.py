@@ -23,6 +23,7 @@ class InputColumns:
     places: tuple[tuple[int, ...], ...]  # of each of them in X
     widths: tuple[float, ...]  # size of one standardised unit, for each column of X
     height: float = 1.0  # size of one standardised unit of the target
+    categories: tuple[int, ...] = ()  # columns of X that are categories
 
     @classmethod
     def plain(cls, n_features: int) -> InputColumns:
@@ -57,6 +58,10 @@ class InputColumns:
         rest = f" and {len(self.names) - _SHOWN} more" if len(self.names) > _SHOWN else ""
         listed = ", ".join(map(repr, self.names[:_SHOWN])) + rest
         raise InvalidParameter(f"columns: the data have no column {column!r}.{hint} They have {listed}")
+
+    def name_of(self, place: int) -> str:
+        """The name of the user's column to which a column of X belongs."""
+        return next((name for name, own in zip(self.names, self.places, strict=True) if place in own), str(place))
 
     def width(self, places: Sequence[int]) -> float:
         """The size of one standardised unit of several columns: the geometric mean."""

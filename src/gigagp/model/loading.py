@@ -113,7 +113,8 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
         theta = _theta(files, kernel)
         store = read_rows(files, rows, columns, dtype, verify)
         cells = files.lists("cells", leaves, rows, verify)
-        router = _router(files, leaves, columns, cells)
+        categories = () if encoding is None else encoding.category_places
+        router = _router(files, leaves, columns, cells, categories)
         experts = _experts(files, manifest, cells, store, router, verify)
         near = _neighbourhood(manifest.get("neighbourhood"), kernel, theta, store, cells, router)
         return Model(
@@ -252,19 +253,22 @@ def _tree(files: ArrayFiles, manifest: dict[str, Any], leaves: int) -> Tree:
     return Tree(levels)
 
 
-def _router(files: ArrayFiles, leaves: int, columns: int, cells: RowLists) -> Router:
+def _router(
+    files: ArrayFiles, leaves: int, columns: int, cells: RowLists, categories: tuple[int, ...]
+) -> Router:
     """The search for experts: by boxes of cells, or by centres for partitions and earlier models without boxes."""
     metric = files.read("metric", (columns,), "float64")
     if not (metric.min() >= 0 and metric.max() <= _FARTHEST):
         raise damaged(files.path("metric"), _NOT_DISTANCES)
     (centres,) = _places(files, ("centres",), (leaves, columns))
     if "lows" not in files:
-        return Router(centres, metric)
+        return Router(centres, metric, categories=categories)
     boxes = _boxes(files, ("lows", "highs"), (leaves, columns))
     if not ("block_lows" in files and isinstance(cells, Runs)):
-        return Router(centres, metric, boxes)
+        return Router(centres, metric, boxes, categories=categories)
     starts = block_starts(cells.starts)
-    return Router(centres, metric, boxes, BlockTree.of(starts, *_boxes(files, BLOCK_SIDES, (len(starts) - 1, columns))))
+    blocks = BlockTree.of(starts, *_boxes(files, BLOCK_SIDES, (len(starts) - 1, columns)))
+    return Router(centres, metric, boxes, blocks, categories)
 
 
 def _places(files: ArrayFiles, names: tuple[str, ...], shape: tuple[int, int]) -> list[Array]:

@@ -86,7 +86,8 @@ class Model:
     def units(self) -> Units:
         """Names of columns and target, and their scales."""
         features = self.encoding.features if self.encoding is not None else ()
-        kinds = [feature.kind for feature in features for _ in feature.names] or ["number"] * self.columns
+        kinds = ["number" if f.one_hot else f.kind for f in features for _ in f.names] or ["number"] * self.columns
+        levels = [() if f.one_hot else f.categories or () for f in features for _ in f.names]
         return Units.of(
             names=self.feature_names or tuple(f"x{d}" for d in range(self.columns)),
             target=self.target_name or "y",
@@ -94,6 +95,7 @@ class Model:
             scales=self.inputs.scale,
             height=float(self.target.scale[0]),
             kernel=self.committee.kernel,
+            levels=levels,
         )
 
     @property

@@ -15,7 +15,8 @@ from gigagp.kernels import Kernel
 from gigagp.partition import Partitioner
 
 FORMAT = "gigagp-model"
-VERSION = 6  # of the format that is written where rows differ in noise or targets are classes
+VERSION = 7  # of the format that is written where columns are categories
+UNEQUAL_NOISE_VERSION = 6  # of the format that is written where rows differ in noise or targets are classes
 EQUAL_NOISE_VERSION = 5  # of the format that is written for all other models: it has neither
 OLDEST_VERSION = 4  # of the format that can be read: it differs from version 5 in having no mixtures
 MANIFEST = "manifest.json"

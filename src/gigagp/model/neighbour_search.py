@@ -15,8 +15,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.linalg.categories import NO_LIMITS
 from gigagp.linalg.compiled import compiled, compiled_in_place
-from gigagp.linalg.searching import FANOUT, bits, box_distances, fetch, pad, padded_length, rows_within
+from gigagp.linalg.searching import (
+    FANOUT,
+    bits,
+    box_distances,
+    fetch,
+    pad,
+    padded_length,
+    rows_within,
+    rows_within_limited,
+)
 
 NO_ROW = -1  # number of a row that does not exist
 UNLIMITED = int(np.iinfo(np.int64).max)  # rows that an exact search may compare
@@ -120,14 +130,15 @@ def _sort(squares: Array, rows: Array, size: int) -> None:
 
 
 @compiled_in_place
-def _span(sides: Array) -> float:
+def _span(sides: Array, limits: Array) -> float:
     """Squared diagonal of the box around all rows."""
     root, total = len(sides) - 1, 0.0
     for d in range(sides.shape[2]):
         low, high = np.inf, -np.inf
         for child in range(FANOUT):
             low, high = min(low, sides[root, 0, d, child]), max(high, sides[root, 1, d, child])
-        total += (high - low) * (high - low)
+        square = (high - low) * (high - low)
+        total += min(square, limits[d]) if len(limits) > 0 else square
     return total
 
 
@@ -174,7 +185,7 @@ def _fetch_next(X: Array, starts: Array, sides: Array, entry: int) -> None:
 def search_scratch(columns: int, places: int) -> tuple[Array, ...]:
     """Arrays that `nearest` works in, for a tree of so many places."""
     padded = padded_length(columns)
-    scales, own, apart = np.empty(padded), np.empty(padded), np.empty(FANOUT)
+    scales, own, apart = np.empty((2, padded)), np.empty(padded), np.empty(FANOUT)
     near, near_rows = np.empty(_PART + FANOUT), np.empty(_PART + FANOUT, np.int64)
     heads = np.empty(_BUCKETS, np.int32)
     bounds, queue, behind = np.empty(places), np.empty(places, np.int64), np.empty(places, np.int32)
@@ -189,6 +200,7 @@ def nearest(  # noqa: PLR0912 one loop over nodes, blocks and rows
     """Write the rows nearest to one query to `rows`, the nearest first; returns how many there are.
 
     X, starts, sides, first_below : rows in storage order, and their BlockTree
+    metric : factors of the columns and, where some columns have one, limits of the squared differences as a second row
     point : the query, in the metric
     held_out : a row to be ignored; NO_ROW for none
     limit : number of rows to compare after which the search ends even if nearer rows may exist
@@ -197,12 +209,16 @@ def nearest(  # noqa: PLR0912 one loop over nodes, blocks and rows
     """
     wanted, size, compared = len(rows), 0, 0
     scales, own, apart, near, near_rows, heads, bounds, queue, behind = scratch
-    pad(metric, scales)
+    limited, factors, most = metric.shape[0] > 1, scales[0], scales[1]
+    limits = metric[1 if limited else 0, : metric.shape[1] if limited else 0]
+    pad(metric[0], factors)
+    if limited:
+        pad(limits, most)
     pad(point, own)
     root = len(sides) - 1
-    box_distances(sides, root, point, apart)
+    box_distances(sides, root, point, limits, apart)
     nearest_box = _least(apart)
-    last = bits(nearest_box + 2 * _span(sides)) >> _COARSE
+    last = bits(nearest_box + 2 * _span(sides, limits)) >> _COARSE
     for b in range(_BUCKETS):
         heads[b] = NOTHING
     queue[0], bounds[0], behind[0], heads[0] = root, nearest_box, NOTHING, 0
@@ -221,7 +237,7 @@ def nearest(  # noqa: PLR0912 one loop over nodes, blocks and rows
         if bounds[place] > worst:
             continue
         if entry >= 0:
-            box_distances(sides, entry, point, apart)
+            box_distances(sides, entry, point, limits, apart)
             first = first_below[entry]
             for child in range(FANOUT):
                 bound = apart[child]
@@ -234,7 +250,11 @@ def nearest(  # noqa: PLR0912 one loop over nodes, blocks and rows
         else:
             end = starts[~entry + 1]
             for start in range(starts[~entry], end, _PART):
-                count = rows_within(X, start, min(start + _PART, end), scales, own, worst, near, near_rows)
+                stop = min(start + _PART, end)
+                if limited:
+                    count = rows_within_limited(X, start, stop, factors, own, worst, near, near_rows, most)
+                else:
+                    count = rows_within(X, start, stop, factors, own, worst, near, near_rows)
                 for i in range(count):
                     if near_rows[i] != held_out:
                         size = _keep(squares, rows, size, near[i], near_rows[i])
@@ -246,8 +266,9 @@ def nearest(  # noqa: PLR0912 one loop over nodes, blocks and rows
 
 @compiled_in_place
 def _nearest_groups(
-    sides: Array, first_below: Array, points: Array, apart: Array, bounds: Array, entries: Array, groups: Array
-) -> None:
+    sides: Array, first_below: Array, points: Array, limits: Array, apart: Array, bounds: Array, entries: Array,
+    groups: Array,
+) -> None:  # fmt: skip
     for q in range(len(points)):
         bounds[0], entries[0], waiting, best = 0.0, len(sides) - 1, 1, np.inf
         while waiting > 0:
@@ -259,7 +280,7 @@ def _nearest_groups(
             if below < 0 or first_below[below] < 0:
                 best, groups[q] = bounds[waiting], entry
                 continue
-            box_distances(sides, entry, points[q], apart)
+            box_distances(sides, entry, points[q], limits, apart)
             bottom = waiting
             for child in range(FANOUT):
                 if apart[child] < best:
@@ -270,7 +291,7 @@ def _nearest_groups(
                     waiting += 1
 
 
-def nearest_group(tree: BlockTree, points: Array) -> Array:
+def nearest_group(tree: BlockTree, points: Array, limits: Array = NO_LIMITS) -> Array:
     """The node nearest to each point, which is in the metric, of those two levels above the blocks.
 
     One of them where several contain the point. To order queries, lower levels would cost too much: their boxes are
@@ -279,7 +300,7 @@ def nearest_group(tree: BlockTree, points: Array) -> Array:
     places = FANOUT * _DEEPEST
     groups = np.zeros(len(points), np.int64)
     _nearest_groups(  # type: ignore[call-arg]
-        tree.sides, tree.first_below, np.ascontiguousarray(points), np.empty(FANOUT), np.empty(places),
+        tree.sides, tree.first_below, np.ascontiguousarray(points), limits, np.empty(FANOUT), np.empty(places),
         np.empty(places, np.int64), groups,
     )  # fmt: skip
     return groups

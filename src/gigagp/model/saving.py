@@ -33,6 +33,7 @@ from gigagp.model.model_format import (
     FILE_NAMES,
     FORMAT,
     MANIFEST,
+    UNEQUAL_NOISE_VERSION,
     VERSION,
     check_settings,
     folder_path,
@@ -104,7 +105,7 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
     c, report = model.committee, model.report
     return {
         "format": FORMAT,
-        "version": EQUAL_NOISE_VERSION if c.store.row_noise is None and model.classes is None else VERSION,
+        "version": _version(model),
         "written_by": {name: metadata.version(name) for name in ("gigagp", "numpy")},
         "settings": {name: to_plain(name, value) for name, value in settings.items()},
         "rows": len(c.store.y),
@@ -183,6 +184,14 @@ def _setting(name: str, value: Any) -> Any:
     if name == "dtype" and value in (np.float32, np.float64):
         return np.dtype(value).name
     return value
+
+
+def _version(model: Model) -> int:
+    """The first version of the format that can describe the model."""
+    if model.encoding is not None and model.encoding.category_places:
+        return VERSION
+    equal = model.store.row_noise is None and model.classes is None
+    return EQUAL_NOISE_VERSION if equal else UNEQUAL_NOISE_VERSION
 
 
 def _kind_of_experts(model: Model) -> str:

@@ -13,9 +13,13 @@ from gigagp.data.sources.times import UNITS, date_text, is_date
 from gigagp.kernels import Kernel, OnColumns, Parameter, Product, Sum
 from gigagp.kernels.inputs import InputColumns
 from gigagp.kernels.parameters import LENGTH, NUMBER, PERIOD, SLOPE, VARIANCE
+from gigagp.linalg.categories import LEVEL_WIDTH
 
 _COLUMNS_OF_PARAMETER = re.compile(r"(?<=[a-z])\[(\d+(?:,\d+)*)\]")
 _STANDARDISED = "standardised"
+_CATEGORY = "category"  # kind of columns whose values are numbers of levels
+_LEVEL_DISTANCES = "level distances"
+_UNSEEN = "(other)"  # level that the training data did not have
 
 
 @dataclass(frozen=True)
@@ -45,15 +49,17 @@ class Units:
     height: float
     kernel: Kernel | None = None  # whose parameters are to be reported
     kinds: tuple[str, ...] = ()  # of the columns, as in `Feature`; (): all are numbers
+    levels: tuple[tuple[str, ...], ...] = ()  # of the columns that are categories, () for others; (): all are numbers
 
     @classmethod
     def of(
-        cls, names: Sequence[str], target: str, kinds: Sequence[str], scales: Array, height: float, kernel: Kernel
-    ) -> Units:
+        cls, names: Sequence[str], target: str, kinds: Sequence[str], scales: Array, height: float, kernel: Kernel,
+        levels: Sequence[tuple[str, ...]] = (),
+    ) -> Units:  # fmt: skip
         """scales : size of one standardised unit of each column, as the model reads it."""
         sizes = [UNITS[kind][1] if kind in UNITS else 1.0 for kind in kinds]
-        widths = tuple((scales / np.array(sizes)).tolist())
-        return cls(tuple(names), target, widths, height, kernel, tuple(kinds))
+        widths = np.where([kind == _CATEGORY for kind in kinds], LEVEL_WIDTH, scales / np.array(sizes)).tolist()
+        return cls(tuple(names), target, tuple(widths), height, kernel, tuple(kinds), tuple(levels))
 
     def kind(self, column: int) -> str:
         """What the numbers of a column mean."""
@@ -65,10 +71,15 @@ class Units:
         span : range of the values that are shown together
         """
         kind = self.kind(column)
+        if kind == _CATEGORY:
+            known = self.levels[column] if self.levels else ()
+            return known[int(value)] if 0 <= value < len(known) else _UNSEEN
         return date_text(kind, value, span) if is_date(kind) else f"{value:.4g}"
 
     def length(self, column: int) -> str:
-        """The unit of lengths along a column."""
+        """The unit of lengths along a column; for categories the distance of two different levels."""
+        if self.kind(column) == _CATEGORY:
+            return _LEVEL_DISTANCES
         return UNITS[self.kind(column)][0] if self.kind(column) in UNITS else self.columns[column]
 
     def named(self, text: str) -> str:

@@ -16,6 +16,7 @@ from gigagp.data.scan import Sample
 from gigagp.data.store import ExpertStore
 from gigagp.errors import InvalidParameter
 from gigagp.linalg.compiled import compiled
+from gigagp.linalg.categories import NO_LIMITS
 from gigagp.tree import Tree
 
 DEFAULT_BRANCHING = 4  # children per node, as in the paper
@@ -109,6 +110,7 @@ class RowSorter(ABC):
     columns: int
     bucket_rows: int  # about how many rows a bucket should have
     metric: Array  # factors of the columns, in which local partitions measure distances
+    limits: Array = NO_LIMITS  # of the squared differences in the columns, in the metric, where some are categories
     sample: Sample  # random rows of the data set
 
     @abstractmethod
@@ -150,8 +152,14 @@ class Partitioner(ABC):
         """Raise InvalidParameter, before any work, for a shape that n rows cannot have."""
 
     @abstractmethod
-    def split(self, X: Array, shape: Shape, rng: np.random.Generator) -> Partition:
-        """Divide the rows of X, which are multiplied by the kernel's metric where the partition is local."""
+    def split(
+        self, X: Array, shape: Shape, rng: np.random.Generator, limits: Array = NO_LIMITS
+    ) -> Partition:
+        """Divide the rows of X, which are multiplied by the kernel's metric where the partition is local.
+
+        limits : of the squared difference in each column, where some columns are categories (`linalg.categories`);
+            only passed to local partitions, and only if there are any
+        """
 
     def split_large(self, sorter: RowSorter, shape: Shape, rng: np.random.Generator) -> StoredPartition:
         """Divide and store more rows than one bucket has. By default all rows are loaded and divided by `split`."""

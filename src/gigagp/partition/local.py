@@ -28,6 +28,7 @@ from gigagp.partition.base import (
 )
 from gigagp.partition.coarse import CoarseTree
 from gigagp.partition.kdtree import cell_starts, kd_order_of_blocks
+from gigagp.linalg.categories import NO_LIMITS
 from gigagp.tree import Tree
 
 DEFAULT_LEAF = 256  # rows per leaf
@@ -50,11 +51,13 @@ class LocalPartition(Partitioner):
         tree = regular_tree(shape)
         return tree.n_leaves, tree
 
-    def split(self, X: Array, shape: Shape, rng: np.random.Generator) -> Partition:
+    def split(
+        self, X: Array, shape: Shape, rng: np.random.Generator, limits: Array = NO_LIMITS
+    ) -> Partition:
         n_leaves, tree = self.hierarchy(len(X), shape)
         starts = cell_starts(len(X), n_leaves)
         cells = Runs(starts)
-        return Partition(kd_order_of_blocks(X, starts), cells, cells, tree or Tree.balanced(n_leaves))
+        return Partition(kd_order_of_blocks(X, starts, limits), cells, cells, tree or Tree.balanced(n_leaves))
 
     def split_large(self, sorter: RowSorter, shape: Shape, rng: np.random.Generator) -> StoredPartition:
         """A coarse tree, found from the sample, sorts the rows into buckets, and a KD-tree divides each of them."""
@@ -75,7 +78,7 @@ class LocalPartition(Partitioner):
 
         def divide(bucket: int) -> tuple[Array, Array]:
             X, y = buckets.take(bucket)
-            order = kd_order_of_blocks(X * sorter.metric, cell_starts(len(X), int(leaves[bucket])))
+            order = kd_order_of_blocks(X * sorter.metric, cell_starts(len(X), int(leaves[bucket])), sorter.limits)
             return X[order], y[order]
 
         def parts(append: Callable[[Array, Array], None]) -> None:

@@ -109,7 +109,7 @@ class Source(ABC):
     def find(self, name: object, role: str) -> str:
         """The column the user calls `name` (or its place, where columns have no names); an error gives the nearest."""
         key = str(name)
-        if not self.named and isinstance(name, int | np.integer):
+        if isinstance(name, int | np.integer) and not (self.named and key in self.columns):
             place = int(name)
             key = list(self.columns)[place] if -len(self.columns) <= place < len(self.columns) else f"x{place}"
         if key in self.columns:

@@ -9,22 +9,28 @@ from typing import Any
 from gigagp.data.sources.base import MEANING
 from gigagp.errors import InvalidInput
 
-MOST_CATEGORIES = 1000
+MOST_CATEGORIES = 1_000_000  # of a feature
 
 
 @dataclass(frozen=True)
 class Feature:
-    """A column that the model reads: a number, a date, ..., or one 0/1 column for each of its categories."""
+    """A column that the model reads: a number, a date, ..., or a category, as the number of its level."""
 
     column: str
     kind: str  # a value of MEANING, or "category"
-    categories: tuple[str, ...] | None = None
+    categories: tuple[str, ...] | None = None  # the levels in the order of their numbers
+    one_hot: bool = False  # whether it is read as one 0/1 column for each level, as in models of earlier versions
 
     @property
     def names(self) -> list[str]:
-        if self.categories is None:
+        if self.categories is None or not self.one_hot:
             return [self.column]
         return [f"{self.column}={category}" for category in self.categories]
+
+    @property
+    def unseen(self) -> int:
+        """The number that stands for all levels that the training data did not have."""
+        return len(self.categories or ()) + 1
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,12 @@ class Encoding:
     @property
     def feature_names(self) -> list[str]:
         return [name for feature in self.features for name in feature.names]
+
+    @property
+    def category_places(self) -> tuple[int, ...]:
+        """The columns of X that have the numbers of levels."""
+        kinds = [feature.categories is not None and not feature.one_hot for feature in self.features for _ in feature.names]
+        return tuple(place for place, is_category in enumerate(kinds) if is_category)
 
     def to_dict(self) -> dict[str, Any]:
         """Lists, strings and booleans only, fit for JSON."""
@@ -55,8 +67,11 @@ class Encoding:
 
 
 def _feature(content: object) -> Feature:
-    fields = _fields(content, {"column", "kind", "categories"}, "a feature")
-    column, kind, categories = fields["column"], fields["kind"], fields["categories"]
+    if isinstance(content, Mapping) and "one_hot" not in content:  # as earlier versions wrote it
+        content = {**content, "one_hot": content.get("categories") is not None}
+    fields = _fields(content, {"column", "kind", "categories", "one_hot"}, "a feature")
+    column, kind, categories, one_hot = (fields[name] for name in ("column", "kind", "categories", "one_hot"))
+    _require(isinstance(one_hot, bool), "'one_hot' must be true or false")
     _require(isinstance(column, str), "'column' must be text")
     _require(isinstance(kind, str) and kind in {*MEANING.values(), "category"}, f"{kind!r} is not a kind of column")
     if kind != "category":
@@ -69,7 +84,7 @@ def _feature(content: object) -> Feature:
         and len(set(categories)) == len(categories),
         f"the categories of column {column!r} must be 1 to {MOST_CATEGORIES} different texts",
     )
-    return Feature(column, kind, tuple(categories))
+    return Feature(column, kind, tuple(categories), one_hot)
 
 
 def _fields(content: object, names: set[str], what: str) -> Mapping[str, Any]:

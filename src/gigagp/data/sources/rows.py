@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +63,7 @@ class Rows:
         self.n_rows = source.n_rows if self._all else None  # None until all have been read once
         self.n_dropped = 0 if missing == "error" else None
         self._columns = tuple(columns)  # of the source, one for each of the encoding's features
+        self._levels = {f.column: {text: k for k, text in enumerate(f.categories or ())} for f in encoding.features}
         single = all(
             source.columns[name].kind == "float32" and feature.categories is None
             for name, feature in zip(columns, encoding.features, strict=True)
@@ -151,7 +152,7 @@ class Rows:
         begin = 0
         for name, feature in zip(self._columns, self.encoding.features, strict=True):
             end = begin + len(feature.names)
-            X[:, begin:end] = _one_hot(piece, name, feature) if feature.categories else piece.numbers(name)[:, None]
+            X[:, begin:end] = self._numbers(piece, name, feature)
             begin = end
         beside = piece
         if self.target and y is not None:
@@ -180,6 +181,18 @@ class Rows:
             y[:n_good] = y[good]
         chosen = np.flatnonzero(good)
         space.take(n_good, kept and kept.take(chosen), None if noise is None else noise[good], at + chosen)
+
+    def _numbers(self, piece: Batch, name: str, feature: Feature) -> Array:
+        """The columns of X that a feature has; NaN where its value is missing."""
+        if feature.categories is None:
+            return piece.numbers(name)[:, None]
+        level = _places(piece, name, self._levels[feature.column], feature.unseen).astype(float)
+        level[level == _MISSING] = np.nan
+        if not feature.one_hot:
+            return level[:, None]
+        hot: Array = (level[:, None] == np.arange(len(feature.categories))).astype(float)
+        hot[np.isnan(level)] = np.nan
+        return hot
 
     def _good_rows(self, X: Array, y: Array | None, piece: Batch, beside: Batch) -> Array | None:
         """Which rows to keep (None: all); an error if a value is infinite, or missing and not to be dropped."""
@@ -250,33 +263,24 @@ def _join(tables: list[Any]) -> Any:
     return pa.concat_tables(tables)
 
 
-def _one_hot(piece: Batch, name: str, feature: Feature) -> Array:
-    """A 1 in the column of the row's category; NaN all along where the category is missing."""
-    assert feature.categories is not None
-    place = _places(piece, name, feature.categories, "category")
-    hot: Array = (place[:, None] == np.arange(len(feature.categories))).astype(float)
-    hot[place == _MISSING] = np.nan
-    return hot
-
-
 def _codes(piece: Batch, target: Target) -> Array:
     """The number of each row's class; NaN where it is missing."""
     assert target.labels is not None
-    place = _places(piece, target.column, target.labels, "class")
+    unseen = len(target.labels)
+    known = {label: k for k, label in enumerate(target.labels)}
+    place = _places(piece, target.column, known, unseen)
+    if (place == unseen).any():
+        row = int(np.argmax(place == unseen))
+        codes, texts = piece.categories(target.column)
+        raise InvalidInput(
+            f"column {target.column!r} of {piece.file} has the class {texts[codes[row]]!r} at row "
+            f"{piece.first_row + row}, which the training data did not have (they had {listed(target.labels)}); take "
+            "such rows out, or fit again with such rows"
+        )
     return np.where(place == _MISSING, np.nan, place)
 
 
-def _places(piece: Batch, name: str, categories: Sequence[str], what: str) -> Array:
-    """The place of each row's category among those of the training data, _MISSING for none."""
-    known: dict[str | None, int] = {category: k for k, category in enumerate(categories)}
-    unseen = _MISSING - 1
+def _places(piece: Batch, name: str, known: Mapping[str, int], unseen: int) -> Array:
+    """The number of each row's level among those of the training data, `unseen` for others, _MISSING for none."""
     codes, texts = piece.categories(name)
-    place = np.array([*(_MISSING if text is None else known.get(text, unseen) for text in texts), _MISSING])[codes]
-    if (place == unseen).any():
-        row = int(np.argmax(place == unseen))
-        raise InvalidInput(
-            f"column {name!r} of {piece.file} has the {what} {texts[codes[row]]!r} at row {piece.first_row + row}, "
-            f"which the training data did not have (they had {listed(categories)}); take such rows out, or fit "
-            "again with such rows"
-        )
-    return place
+    return np.array([*(_MISSING if text is None else known.get(text, unseen) for text in texts), _MISSING])[codes]

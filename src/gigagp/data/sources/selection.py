@@ -21,6 +21,7 @@ from gigagp.errors import InvalidInput, InvalidParameter, choose
 
 _INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # what pandas calls an index that it writes to a file
 _COLUMNS_NAMED = 20  # columns that a message lists with their types
+_MOST_CLASSES = 1000  # of a target
 _INTEGER = re.compile(r"-?\d{1,18}")
 
 
@@ -45,8 +46,9 @@ def open_rows(
       `drop` and `keep`; `keep` is carried along as it is (of a CSV, as text). Columns of arrays are x0, x1, ...
     - Floats stay as they are (X is float32 if every feature is); integers, booleans and decimals become float64; dates
       become days since 1970-01-01; timestamps become seconds since 1970-01-01 UTC; times and durations become seconds.
-    - A column in `categorical` (text, integers, booleans, dictionaries; at most 1000 values) becomes one 0/1 column for
-      each of its values, in order. Anything else that is not a number is an error.
+    - Text, dictionaries and the columns in `categorical` (text, whole numbers, booleans) are categories: each of their
+      values is a level, read as its number in the order of the levels. Text of which most are numbers is an error,
+      since it is likely a column of numbers with a typing error, as is anything else that is not a number.
     - A missing value (null, NaN) is an error, or with missing="drop" its row is left out. Infinity is an error always.
     - `encoding`, of the rows a model was fitted with, selects the same columns by name (by place where either side has
       no names) and reads them in the same way.
@@ -81,8 +83,9 @@ def open_rows(
         raise InvalidInput(f"no features are left of {source.name}, which has {listed(source.columns)}")
     source = source.read_as(dict.fromkeys((name for name in kept if name not in {*own, *columns}), "category"))
     if encoding is None:
-        source = source.read_as(dict.fromkeys(one_hot, "category"))
-        encoding = _learn(source, columns, one_hot)
+        levels = [name for name in columns if name in one_hot or _is_text(source, name)]
+        source = source.read_as(dict.fromkeys(levels, "category"))
+        encoding = _learn(source, columns, levels)
     else:
         source = source.read_as(dict(zip(columns, (feature.kind for feature in encoding.features), strict=True)))
     _check_kinds(source, columns, encoding)
@@ -109,7 +112,7 @@ def _target(
         in_source = Target(source.find(target, "target" if name == "y" else name))
         if labels is not None:
             column = in_source.column
-            return replace(in_source, labels=tuple(labels) or _collect(source, [column])[column])
+            return replace(in_source, labels=tuple(labels) or _collect(source, [column], _MOST_CLASSES)[column])
         _check_number(source, in_source.column, f"{role}, column {in_source.column!r} of {source.name},", "convert it")
         return in_source
     values = open_target(target, name, role)
@@ -174,8 +177,20 @@ def _match(source: Source, encoding: Encoding, spare: list[str]) -> list[str]:
     return fitted
 
 
-def _learn(source: Source, columns: Sequence[str], one_hot: Sequence[str]) -> Encoding:
-    categories = _collect(source, one_hot) if one_hot else {}
+def _is_text(source: Source, name: str) -> bool:
+    """Whether a column is text, and not mostly numbers; pandas and polars' categories are whatever they contain."""
+    column = source.columns[name]
+    if column.kind != "text" or column.type.startswith("dictionary"):
+        return column.kind == "text"
+    for batch in islice(source.batches([name], BLOCK), 1):
+        texts = [text for text in batch.categories(name)[1] if text is not None]
+        whole = all(_INTEGER.fullmatch(text) for text in texts)
+        return whole or 2 * sum(map(is_number, texts)) <= len(texts)
+    return True
+
+
+def _learn(source: Source, columns: Sequence[str], levels: Sequence[str]) -> Encoding:
+    categories = _collect(source, levels) if levels else {}
     features = (
         Feature(name, "category", categories[name])
         if name in categories
@@ -185,17 +200,17 @@ def _learn(source: Source, columns: Sequence[str], one_hot: Sequence[str]) -> En
     return Encoding(tuple(features), source.named)
 
 
-def _collect(source: Source, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The categories of each column, by reading them all."""
+def _collect(source: Source, names: Sequence[str], most: int = MOST_CATEGORIES) -> dict[str, tuple[str, ...]]:
+    """The categories of each column, by reading them all; an error where there are more than `most`."""
     for name in names:
         _check_encodable(source, name)
     categories: dict[str, set[str]] = {name: set() for name in names}
     for batch in source.batches(names, BLOCK):
         for name, texts in categories.items():
             texts.update(text for text in batch.categories(name)[1] if text is not None)
-            if len(texts) > MOST_CATEGORIES:
+            if len(texts) > most:
                 raise InvalidInput(
-                    f"column {name!r} of {source.name} has more than {MOST_CATEGORIES} categories; "
+                    f"column {name!r} of {source.name} has more than {most} categories; "
                     f"leave it out with drop=[{name!r}], or merge rare ones"
                 )
     for name, texts in categories.items():
@@ -219,7 +234,7 @@ def _check_kinds(source: Source, columns: Sequence[str], encoding: Encoding) -> 
     if len(others) > 1:
         text = [name for name in others if source.columns[name].kind in ENCODABLE]
         cure = f"leave them out with drop=[{listed(others)}]"
-        cure += f", or one-hot encode text with categorical=[{listed(text)}]" if text else ""
+        cure += f", or make text a category with categorical=[{listed(text)}]" if text else ""
         types = ", ".join(f"{name!r} ({source.columns[name].type})" for name in others[:_COLUMNS_NAMED])
         more = f" and {len(others) - _COLUMNS_NAMED} more" if len(others) > _COLUMNS_NAMED else ""
         raise InvalidInput(f"columns {types}{more} of {source.name} are not numbers; {cure}")
@@ -229,7 +244,7 @@ def _check_kinds(source: Source, columns: Sequence[str], encoding: Encoding) -> 
             continue
         cure = f"leave it out with drop=[{name!r}]"
         if source.columns[name].kind in ENCODABLE:
-            cure += f", or one-hot encode it with categorical=[{name!r}]"
+            cure += f", or make it a category with categorical=[{name!r}]"
         _check_number(source, name, f"column {name!r} of {source.name}", cure)
         meaning = MEANING[source.columns[name].kind]
         if meaning != feature.kind:
