@@ -64,7 +64,10 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
         if store is not None and checkpoint is not None:
             raise InvalidParameter("pass store= or checkpoint=, not both: a checkpoint contains its own store")
         tell = make_listener(self.verbose, progress)
-        categories = [*settings.column_names("categorical", self.categorical), *settings.column_names("categorical", categorical)]
+        categories = [
+            *settings.column_names("categorical", self.categorical),
+            *settings.column_names("categorical", categorical),
+        ]
         gaps = settings.missing(self.missing if missing is None else missing)
         with self._unharmed(), ExitStack() as open_files:
             if is_source(X, y) or categories or gaps != "error":

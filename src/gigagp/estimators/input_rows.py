@@ -38,9 +38,10 @@ def _has_dates_or_categories(X: Any) -> bool:
     if type(X).__module__.partition(".")[0] == "pandas" and hasattr(X, "columns"):
         dates = any(getattr(dtype, "kind", None) in ("M", "m") for dtype in X.dtypes)
         return dates or any(is_text_column(X, j, dtype) for j, dtype in enumerate(X.dtypes))
-    if getattr(X, "dtype", None) == object and getattr(X, "ndim", 0) == 2:
+    kind = getattr(getattr(X, "dtype", None), "kind", None)
+    if kind == "O" and getattr(X, "ndim", 0) == 2:
         return any(isinstance(value, str) for value in X.ravel())
-    return getattr(getattr(X, "dtype", None), "kind", None) in ("M", "m")
+    return kind in ("M", "m")
 
 
 def check_options_of_sources(features: Any, drop: Any, share: Share | None, numbers: tuple[Any, ...]) -> None:

@@ -30,13 +30,13 @@ from gigagp.fit.plan import Log, Plan
 from gigagp.fit.rough_theta import rough_theta
 from gigagp.fit.training import NEAR, Optimum, Trace, maximise, summed_evidence
 from gigagp.kernels import Kernel, Matern32
+from gigagp.linalg.categories import variances
 from gigagp.linalg.row_noise import ADDED, COLUMNS, FACTOR
 from gigagp.model import neighbourhood
 from gigagp.model.fit_report import Candidate, Stage
 from gigagp.model.input_noise import InputNoise
 from gigagp.model.neighbourhood import Neighbourhood
 from gigagp.partition import RandomPartition, Shape
-from gigagp.linalg.categories import variances
 from gigagp.tree import Tree
 
 _LEAST_GAIN = 0.001  # relative gain of held-out predictions for which noise="auto" lets the noise depend on the inputs

@@ -98,7 +98,7 @@ def class_families(kernel: Kernel) -> tuple[Family, ...]:
     return Family(equal, _STRETCHES[Matern32]), Family(kernel), *rough
 
 
-def column_names(name: str, value: Any) -> list[str | int]:
+def column_names(name: str, value: Any) -> list[Any]:
     """Names or numbers of columns: one or several."""
     names = [] if value is None else [value] if isinstance(value, str | int | np.integer) else list(value)
     if any(isinstance(each, bool) or not isinstance(each, str | int | np.integer) for each in names):

@@ -24,11 +24,11 @@ from gigagp.data.store import ExpertStore, FolderWriter, MemoryWriter, open_stor
 from gigagp.engines import Engine
 from gigagp.errors import InvalidParameter
 from gigagp.fit.bucket_sort import FileBuckets, MemoryBuckets
+from gigagp.linalg.categories import limits_of
 from gigagp.partition import Partitioner, Shape
 from gigagp.partition.base import Assign, Buckets, Partition, Parts, R, RowSorter, StoredPartition, regular_tree
 from gigagp.partition.coarse import bucket_rows
 from gigagp.progress import Counter, Listener, silent
-from gigagp.linalg.categories import limits_of
 from gigagp.tree import Tree
 
 
@@ -182,8 +182,10 @@ class DataSorter(RowSorter):
 
     def divide_in_memory(self, partitioner: Partitioner, shape: Shape, rng: np.random.Generator) -> StoredPartition:
         X, y = _in_memory(self.data)
-        limits = {"limits": self.limits} if partitioner.local and len(self.limits) else {}
-        partition = partitioner.split(X * self.metric if partitioner.local else X, shape, rng, **limits)
+        if partitioner.local:
+            partition = partitioner.split_categories(X * self.metric, shape, rng, self.limits)
+        else:
+            partition = partitioner.split(X, shape, rng)
         store = ExpertStore.in_memory(X, y, partition.order)
         return StoredPartition(store, partition.cells, partition.experts, partition.tree)
 

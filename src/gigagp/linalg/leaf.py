@@ -197,8 +197,8 @@ def _end(
 @compiled
 def _evidences(
     kind: int, variance: float, scales: Array, shape: float, limits: Array, lengthscales: int, shaped: bool,
-    noise: float, dof: float, X: Array, y: Array, row_noise: Array, starts: Array, p: int, factoring: Array, inverting: Array,
-    K: Array, A: Array, T: Array, S: Array, D: Array, results: Array,
+    noise: float, dof: float, X: Array, y: Array, row_noise: Array, starts: Array, p: int, factoring: Array,
+    inverting: Array, K: Array, A: Array, T: Array, S: Array, D: Array, results: Array,
 ) -> None:  # fmt: skip
     """Leaves of p points each: row i of `results` := value and gradient of the leaf that begins at starts[i].
 

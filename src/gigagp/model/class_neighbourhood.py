@@ -121,7 +121,8 @@ def _with_profile(
 def _predict_all(
     kind: int, variance: float, scales: Array, shape: float, limits: Array, X: Array, starts: Array, sides: Array,
     first_below: Array, metric: Array, y: Array, row_noise: Array, Z: Array, held_out: Array, limit: int,
-    factoring: Array, means: Array, class_weights: Array, K: Array, A: Array, T: Array, S: Array, D: Array, results: Array,
+    factoring: Array, means: Array, class_weights: Array, K: Array, A: Array, T: Array, S: Array, D: Array,
+    results: Array,
 ) -> None:  # fmt: skip
     p, columns = len(K), X.shape[1]
     scratch = search_scratch(columns, len(starts) + len(sides))

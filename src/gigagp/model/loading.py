@@ -253,9 +253,7 @@ def _tree(files: ArrayFiles, manifest: dict[str, Any], leaves: int) -> Tree:
     return Tree(levels)
 
 
-def _router(
-    files: ArrayFiles, leaves: int, columns: int, cells: RowLists, categories: tuple[int, ...]
-) -> Router:
+def _router(files: ArrayFiles, leaves: int, columns: int, cells: RowLists, categories: tuple[int, ...]) -> Router:
     """The search for experts: by boxes of cells, or by centres for partitions and earlier models without boxes."""
     metric = files.read("metric", (columns,), "float64")
     if not (metric.min() >= 0 and metric.max() <= _FARTHEST):

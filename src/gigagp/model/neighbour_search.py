@@ -193,7 +193,7 @@ def search_scratch(columns: int, places: int) -> tuple[Array, ...]:
 
 
 @compiled_in_place
-def nearest(  # noqa: PLR0912 one loop over nodes, blocks and rows
+def nearest(  # noqa: PLR0912, PLR0915 one loop over nodes, blocks and rows
     X: Array, starts: Array, sides: Array, first_below: Array, metric: Array, point: Array, held_out: int, limit: int,
     scratch: tuple[Array, ...], squares: Array, rows: Array,
 ) -> int:  # fmt: skip

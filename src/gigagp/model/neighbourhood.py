@@ -131,7 +131,9 @@ def _latent_prediction(results: Array, with_variance: bool) -> LatentPrediction:
 
 def _by_place(model: Neighbourhood, Z: Array) -> Array:
     """An order in which queries near to each other follow each other, so that they find rows in the caches."""
-    return np.argsort(nearest_group(model.tree, Z.astype(float) * model.router.metric, model.router.limits), kind="stable")
+    return np.argsort(
+        nearest_group(model.tree, Z.astype(float) * model.router.metric, model.router.limits), kind="stable"
+    )
 
 
 @dataclass(frozen=True, eq=False)

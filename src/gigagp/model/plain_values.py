@@ -182,10 +182,11 @@ def _with_parameters(kernel: object, plain: object) -> Kernel:
 
 def _with_categories(kernel: object, plain: object) -> Kernel:
     """The kernel for inputs of which some columns are categories."""
-    numbers = isinstance(plain, list) and all(type(column) is int and column >= 0 for column in plain)
-    if not isinstance(kernel, Kernel) or not numbers or not plain:
+    numbers = plain if isinstance(plain, list) else []
+    valid = numbers and all(type(column) is int and column >= 0 for column in numbers)
+    if not isinstance(kernel, Kernel) or not valid:
         raise ValueError(f"{reprlib.repr(plain)} are not columns of categories")
-    return kernel.with_categories(plain)
+    return kernel.with_categories(numbers)
 
 
 def _plain_parameter(parameter: Parameter) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from gigagp.data.row_lists import RowLists
 from gigagp.data.scan import Sample
 from gigagp.data.store import ExpertStore
 from gigagp.errors import InvalidParameter
-from gigagp.linalg.compiled import compiled
 from gigagp.linalg.categories import NO_LIMITS
+from gigagp.linalg.compiled import compiled
 from gigagp.tree import Tree
 
 DEFAULT_BRANCHING = 4  # children per node, as in the paper
@@ -152,14 +152,15 @@ class Partitioner(ABC):
         """Raise InvalidParameter, before any work, for a shape that n rows cannot have."""
 
     @abstractmethod
-    def split(
-        self, X: Array, shape: Shape, rng: np.random.Generator, limits: Array = NO_LIMITS
-    ) -> Partition:
-        """Divide the rows of X, which are multiplied by the kernel's metric where the partition is local.
+    def split(self, X: Array, shape: Shape, rng: np.random.Generator) -> Partition:
+        """Divide the rows of X, which are multiplied by the kernel's metric where the partition is local."""
 
-        limits : of the squared difference in each column, where some columns are categories (`linalg.categories`);
-            only passed to local partitions, and only if there are any
+    def split_categories(self, X: Array, shape: Shape, rng: np.random.Generator, limits: Array) -> Partition:
+        """`split` where some columns are categories. By default the numbers of their levels count like other numbers.
+
+        limits : of the squared difference in each column (`linalg.categories`); empty where there are no categories
         """
+        return self.split(X, shape, rng)
 
     def split_large(self, sorter: RowSorter, shape: Shape, rng: np.random.Generator) -> StoredPartition:
         """Divide and store more rows than one bucket has. By default all rows are loaded and divided by `split`."""

@@ -45,9 +45,7 @@ class CoarseTree:
         return cls.of_sample(points, sorter.sample.keys, leaves, most, sorter.limits)
 
     @classmethod
-    def of_sample(
-        cls, X: Array, keys: Array, n_leaves: int, most: int, limits: Array = NO_LIMITS
-    ) -> CoarseTree:
+    def of_sample(cls, X: Array, keys: Array, n_leaves: int, most: int, limits: Array = NO_LIMITS) -> CoarseTree:
         """Halve `n_leaves` leaves, and the sample with them, until no bucket has more than `most`."""
         ties = _tie_breakers(keys)
         splits: list[tuple[int, float, int]] = []

@@ -89,9 +89,7 @@ def block_starts(starts: Array) -> Array:
 
 
 @compiled
-def _split(
-    X: Array, order: Array, starts: Array, limits: Array, counts: Array, stack: list[tuple[int, int]]
-) -> None:
+def _split(X: Array, order: Array, starts: Array, limits: Array, counts: Array, stack: list[tuple[int, int]]) -> None:
     """Divide the rows between the pairs of borders on the stack at the borders that lie between."""
     keys = np.empty(len(order), X.dtype)
     while len(stack) > 0:

@@ -15,6 +15,7 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.data.row_lists import Runs
 from gigagp.errors import InvalidInput
+from gigagp.linalg.categories import NO_LIMITS
 from gigagp.partition.base import (
     DEFAULT_BRANCHING,
     Partition,
@@ -28,7 +29,6 @@ from gigagp.partition.base import (
 )
 from gigagp.partition.coarse import CoarseTree
 from gigagp.partition.kdtree import cell_starts, kd_order_of_blocks
-from gigagp.linalg.categories import NO_LIMITS
 from gigagp.tree import Tree
 
 DEFAULT_LEAF = 256  # rows per leaf
@@ -51,9 +51,10 @@ class LocalPartition(Partitioner):
         tree = regular_tree(shape)
         return tree.n_leaves, tree
 
-    def split(
-        self, X: Array, shape: Shape, rng: np.random.Generator, limits: Array = NO_LIMITS
-    ) -> Partition:
+    def split(self, X: Array, shape: Shape, rng: np.random.Generator) -> Partition:
+        return self.split_categories(X, shape, rng, NO_LIMITS)
+
+    def split_categories(self, X: Array, shape: Shape, rng: np.random.Generator, limits: Array) -> Partition:
         n_leaves, tree = self.hierarchy(len(X), shape)
         starts = cell_starts(len(X), n_leaves)
         cells = Runs(starts)

@@ -47,7 +47,9 @@ class Encoding:
     @property
     def category_places(self) -> tuple[int, ...]:
         """The columns of X that have the numbers of levels."""
-        kinds = [feature.categories is not None and not feature.one_hot for feature in self.features for _ in feature.names]
+        kinds = [
+            feature.categories is not None and not feature.one_hot for feature in self.features for _ in feature.names
+        ]
         return tuple(place for place, is_category in enumerate(kinds) if is_category)
 
     def to_dict(self) -> dict[str, Any]:
