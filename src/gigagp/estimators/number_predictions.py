@@ -19,6 +19,7 @@ from gigagp.fit import settings
 from gigagp.model.distribution import PredictiveDistribution, Shape
 from gigagp.model.evaluation import BlockListener, Evaluation, evaluate
 from gigagp.model.fingerprint import fingerprint
+from gigagp.model.incomplete_rows import complete_rows
 from gigagp.progress import Listener, make_listener
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _BYTES_PER_SCORED_ROW = 128  # memory that scoring needs per row
 class NumberPredictions(HGPEstimator):  # type: ignore[misc]
     """The methods of a fitted regressor."""
 
-    def predict(self, X: Any, return_std: bool = False, latent: bool = False) -> Any:
+    def predict(self, X: Any, return_std: bool = False, latent: bool = False, *, missing: str = "error") -> Any:
         """Predicted mean, and with return_std the standard deviation of y.
 
         Parameters
@@ -42,6 +43,9 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
             committee needs them as weights.
         latent : bool
             True for the standard deviation of the latent function f, without observation noise.
+        missing : {"error", "drop"}
+            What happens to queries with missing values that the model cannot answer: an error, or NaN. A model that was
+            fitted with missing="model" answers gaps in columns that had gaps in training.
 
         Returns
         -------
@@ -49,16 +53,18 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
             One value per query.
 
         """
-        mean, deviation = self._predict(X, return_std, latent)
+        mean, deviation = self._predict(X, return_std, latent, missing)
         return (mean, deviation) if return_std else mean
 
-    def predict_distribution(self, X: Any) -> PredictiveDistribution:
+    def predict_distribution(self, X: Any, *, missing: str = "error") -> PredictiveDistribution:
         """The predictive distribution of y at each query.
 
         Parameters
         ----------
         X : array, table or path
             Queries, with the columns of the fit.
+        missing : {"error", "drop"}
+            As in `predict`.
 
         Returns
         -------
@@ -66,11 +72,11 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
             With mean, std, quantile(q), interval(level), pdf(y), cdf(y), crps(y) and sample(n, random_state).
 
         """
-        mean, deviation = self._predict(X, True, False)
+        mean, deviation = self._predict(X, True, False, missing)
         assert deviation is not None
         return self.predictor_.distribution(mean, deviation)
 
-    def predict_quantiles(self, X: Any, q: Any) -> Array:
+    def predict_quantiles(self, X: Any, q: Any, *, missing: str = "error") -> Array:
         """Quantiles of the predictive distribution of y.
 
         Parameters
@@ -79,6 +85,8 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
             Queries.
         q : number or list of numbers
             Between 0 and 1.
+        missing : {"error", "drop"}
+            As in `predict`.
 
         Returns
         -------
@@ -87,16 +95,17 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
 
         """
         levels = settings.levels("q", q)
-        return self.predict_distribution(X).quantile(levels)
+        return self.predict_distribution(X, missing=missing).quantile(levels)
 
-    def _predict(self, X: Any, with_variance: bool, latent: bool) -> tuple[Array, Array | None]:
+    def _predict(self, X: Any, with_variance: bool, latent: bool, missing: str) -> tuple[Array, Array | None]:
         """Mean and standard deviation in the user's units."""
-        predictor = self.predictor_
-        if reads_queries(X, self.model_.encoding):
+        predictor, gaps = self.predictor_, settings.missing_queries(missing)
+        if reads_queries(X, self.model_.encoding) or gaps == "keep":
             at_once = predictor.queries_at_once(memory.budget(self.memory))
-            blocks = open_rows(X, encoding=self.model_.reading).blocks(at_once)
+            blocks = open_rows(X, encoding=self.model_.reading, missing=gaps).blocks(at_once)
             with predictor.engine() as engine:
-                parts = [predictor.predict(block.X, engine, with_variance, latent) for block in blocks]
+                answer = complete_rows(lambda Z: predictor.predict(Z, engine, with_variance, latent))
+                parts = [answer(block.X) for block in blocks]
             mean = np.concatenate([part for part, _ in parts])
             return mean, np.concatenate([part for _, part in parts if part is not None]) if with_variance else None
         check_columns(X)
@@ -127,7 +136,8 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
         latent : bool
             True for std and quantiles of the latent f rather than of y.
         missing : {"error", "drop"}
-            "drop" ignores rows with missing values, and counts them.
+            "drop" gives rows with missing values that the model cannot answer no prediction (NaN), and counts them.
+            Every row of the data is a row of the file.
         overwrite : bool
             Whether an existing file may be replaced.
         progress : function
@@ -138,7 +148,8 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
 
         check_is_fitted(self, "model_")
         levels = tuple(settings.levels("quantiles", quantiles).tolist())
-        rows = open_rows(data, encoding=self.model_.reading, keep=keep, missing=missing)
+        gaps = settings.missing_queries(missing)
+        rows = open_rows(data, encoding=self.model_.reading, keep=keep, missing=gaps)
         predictor = self.predictor_
         carried = prediction_files.bytes_of_kept(rows) + 32 * (2 + len(levels))
         with predictor.engine() as engine:
@@ -151,7 +162,7 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
                 return [mean, deviation, *(mean + deviation * place for place in places)]
 
             task = prediction_files.Task(
-                rows, columns, ("mean", "std", *(f"q{q!r}" for q in levels)),
+                rows, complete_rows(columns), ("mean", "std", *(f"q{q!r}" for q in levels)),
                 {"quantiles": levels, "latent": bool(latent)}, fingerprint(predictor.state()),
                 predictor.queries_at_once(memory.budget(self.memory), carried), make_listener(self.verbose, progress),
             )  # fmt: skip
@@ -173,7 +184,7 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
         sample_weight, noise_std : array or str
             As in `fit`: each target has the noise of its row, by default that of a row of weight one.
         missing : {"error", "drop"}
-            "drop" ignores rows with missing values, and counts them.
+            "drop" ignores rows with missing values that the model cannot answer, and counts them.
         share : Share
             The rows of a file or table to use, such as the `others` of the share that the model was fitted to.
         progress : function

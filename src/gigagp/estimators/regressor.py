@@ -101,6 +101,12 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         Bounds of the noise variance, as shares of the target's variance. Equal bounds fix it.
     n_restarts : int
         Additional starting points of the training.
+    categorical : names or numbers of columns
+        Columns of numbers that are categories. Text and pandas' or polars' categories are recognised without it.
+    missing : {"error", "drop", "model"}
+        What a fit does with missing values. "drop" leaves their rows out, and counts them. "model" uses them: a number
+        with gaps gets a second column that says where it is missing, and a missing level is a level of its own; the
+        model then also answers queries with such gaps. Rows without a target are left out.
     random_state : int, Generator, RandomState or None
         Seed of all random choices; the same number gives the same model, bit for bit.
     verbose : int

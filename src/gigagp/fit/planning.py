@@ -65,9 +65,7 @@ def make_plan(
     if not learn_noise:
         low = high = min(low, _NO_NOISE[settings.precision(options.dtype).name] * variance)
     varies = not data.target.constant[0]
-    kernel = _default_kernel(options, data.inputs, variance, columns.categories)
-    if own_kernel is not None:
-        kernel = own_kernel.bound(columns)
+    kernel = own_kernel.bound(columns) if own_kernel else _default_kernel(options, data.inputs, variance, columns)
     if partitioner.local and not one_leaf and kernel.metric(kernel.theta) is None:
         warnings.warn(
             f'{own_kernel!r} has no metric, so partition="local" divides the rows in plain standardised units; '
@@ -172,9 +170,9 @@ def _sparse_method(options: FitSettings, combination: CombinationRule, student: 
     return "committee"
 
 
-def _default_kernel(options: FitSettings, inputs: Moments, variance: float, categories: tuple[int, ...]) -> Kernel:
+def _default_kernel(options: FitSettings, inputs: Moments, variance: float, columns: InputColumns) -> Kernel:
     """A squared exponential of the target's variance whose length-scales span the data."""
-    D = len(inputs.low)
+    D, categories = len(inputs.low), columns.categories
     if options.standardize:
         return SquaredExponential(1.0, [D**0.5] * D).with_categories(categories)
     width = np.where(inputs.deviation > 0, inputs.deviation, 1.0)

@@ -107,8 +107,13 @@ def column_names(name: str, value: Any) -> list[Any]:
 
 
 def missing(value: Any) -> str:
-    """What happens to rows with missing values."""
-    return str(choose("missing", value, {name: name for name in ("error", "drop")}))
+    """What a fit does with rows with missing values."""
+    return str(choose("missing", value, {name: name for name in ("error", "drop", "model")}))
+
+
+def missing_queries(value: Any) -> str:
+    """How rows with missing values are read for prediction: "keep" where they are to get no prediction."""
+    return str(choose("missing", value, {"error": "error", "drop": "keep"}))
 
 
 def levels(name: str, value: Any) -> Array:

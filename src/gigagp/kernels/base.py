@@ -114,8 +114,8 @@ class Kernel(ABC):
         from gigagp.kernels.on_columns import OnColumns
 
         places = inputs.chosen(self.columns)
-        if self.columns is None and not self.takes_categories:
-            places = tuple(place for place in places if place not in inputs.categories)
+        if not self.takes_categories:
+            places = tuple(place for place in places if not self._is_left_out(place, inputs))
             if not places:
                 raise InvalidParameter(f"{type(self).__name__} is a kernel of numbers; all columns are categories")
         spread = [p.spread(len(places), type(self).__name__) for p in self.parameters]
@@ -131,6 +131,10 @@ class Kernel(ABC):
         if places == tuple(range(inputs.count)) and (scales is None or len(set(scales)) == 1):
             return bound
         return OnColumns(bound, places, inputs.count, scales)
+
+    def _is_left_out(self, place: int, inputs: InputColumns) -> bool:
+        """Whether a kernel of numbers leaves a category out: all, or the one that says where a number is missing."""
+        return place in inputs.categories and (self.columns is None or inputs.marks_gaps(place))
 
     @property
     def categories(self) -> tuple[int, ...]:

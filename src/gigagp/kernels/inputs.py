@@ -63,6 +63,10 @@ class InputColumns:
         """The name of the user's column to which a column of X belongs."""
         return next((name for name, own in zip(self.names, self.places, strict=True) if place in own), str(place))
 
+    def marks_gaps(self, place: int) -> bool:
+        """Whether a column of X says where a number of the user's is missing."""
+        return place in self.categories and any(place in own and len(own) > 1 for own in self.places)
+
     def width(self, places: Sequence[int]) -> float:
         """The size of one standardised unit of several columns: the geometric mean."""
         return float(np.exp(np.log([self.widths[place] for place in places]).mean()))

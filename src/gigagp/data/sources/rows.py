@@ -57,11 +57,13 @@ class Rows:
         self.source, self.encoding, self.target = source, encoding, target
         self.keep, self.missing, self.share, self.noise = tuple(keep), missing, share, noise
         # Whether every row of the source is one of ours.
-        self._all = missing == "error" and share is None and (noise is None or noise.weights is None)
+        self._all = missing in ("error", "model") and share is None and (noise is None or noise.weights is None)
+        self._all = self._all and not (missing == "model" and target is not None)  # rows without target are left out
+        self._unanswered = 0  # rows seen that keep missing values
         self._others = 0  # rows seen that are not in the share
         self._weightless = 0  # rows seen, of the share, that have the weight zero
         self.n_rows = source.n_rows if self._all else None  # None until all have been read once
-        self.n_dropped = 0 if missing == "error" else None
+        self.n_dropped = 0 if self._all else None
         self._columns = tuple(columns)  # of the source, one for each of the encoding's features
         self._levels = {f.column: {text: k for k, text in enumerate(f.categories or ())} for f in encoding.features}
         single = all(
@@ -98,7 +100,7 @@ class Rows:
             raise InvalidParameter(f"start must be a multiple of size; got start={start} and size={size}")
         self._check_unchanged()
         skipped = rows_read = start if self._all else 0
-        self._others = self._weightless = 0
+        self._others = self._weightless = self._unanswered = 0
         space = _Space(self, size, skipped)
         for batch in self.source.batches(self._wanted(), size, skipped):
             rest = batch
@@ -140,7 +142,8 @@ class Rows:
             if self._weightless:
                 why = f" left: {self._weightless} have the weight zero, which leaves a row out; give positive weights"
             raise InvalidInput(f"{self.source.name} has no rows{why}")
-        self.n_rows, self.n_dropped = n_rows, rows_read - n_rows - self._others - self._weightless
+        self.n_rows = n_rows
+        self.n_dropped = rows_read - n_rows - self._others - self._weightless + self._unanswered
 
     def _wanted(self) -> list[str]:
         own = [each.column for each in self._beside_inputs() if not each.beside]
@@ -154,6 +157,9 @@ class Rows:
             end = begin + len(feature.names)
             X[:, begin:end] = self._numbers(piece, name, feature)
             begin = end
+        if self.encoding.gaps is not None:
+            places = list(self.encoding.number_places)
+            X[:, places] = self.encoding.gaps.fill(np.asarray(X[:, places], float))
         beside = piece
         if self.target and y is not None:
             beside = self.target.read(piece, at)
@@ -185,9 +191,10 @@ class Rows:
     def _numbers(self, piece: Batch, name: str, feature: Feature) -> Array:
         """The columns of X that a feature has; NaN where its value is missing."""
         if feature.categories is None:
-            return piece.numbers(name)[:, None]
+            numbers = piece.numbers(name)
+            return np.column_stack([numbers, np.isnan(numbers)]) if feature.gaps else numbers[:, None]
         level = _places(piece, name, self._levels[feature.column], feature.unseen).astype(float)
-        level[level == _MISSING] = np.nan
+        level[level == _MISSING] = np.nan if self.encoding.gaps is None else len(feature.categories)
         if not feature.one_hot:
             return level[:, None]
         hot: Array = (level[:, None] == np.arange(len(feature.categories))).astype(float)
@@ -200,12 +207,18 @@ class Rows:
             if np.isfinite(X.sum(dtype=float)) and (y is None or np.isfinite(y.sum())):  # cheap, nearly always enough
                 return None
         values = X if y is None else np.column_stack([X, y])
-        bad = np.isinf(values) if self.missing == "drop" else ~np.isfinite(values)
+        bad = np.isinf(values) if self.missing in ("drop", "keep") else ~np.isfinite(values)
+        if self.missing == "model" and y is not None:
+            bad[:, -1] = np.isinf(y)
         if bad.any():
             row = int(np.argmax(bad.any(axis=1)))
             column = int(np.argmax(bad[row]))
             raise self._bad_value(row, column, bool(np.isnan(values[row, column])), piece, beside)
-        return np.asarray(~np.isnan(values).any(axis=1))
+        gaps = np.isnan(values).any(axis=1)
+        if self.missing == "keep":
+            self._unanswered += int(gaps.sum())
+            return None
+        return np.asarray(~gaps)
 
     def _bad_value(self, row: int, column: int, missing: bool, piece: Batch, beside: Batch) -> InvalidInput:
         owners = [
@@ -218,9 +231,13 @@ class Rows:
             who = f"the target, column {self.target.column!r} of {piece.file}," if beside is piece else beside.file
             where = beside
         what = "a missing value (null or NaN)" if missing else "infinity"
-        cure = (
-            'leave such rows out with missing="drop", or fill them in' if missing else "take such rows out, or clip it"
-        )
+        cure = 'missing="drop" leaves such rows out, or without a prediction; or fill them in'
+        if missing and self.encoding.gaps is not None and column < len(owners):
+            cure = f"the training data had no gaps in this column, so that the model cannot answer them; {cure}"
+        elif missing and self.encoding.gaps is None:
+            cure += '; fit with missing="model" to have gaps answered'
+        elif not missing:
+            cure = "take such rows out, or clip it"
         return InvalidInput(f"{who} has {what} at row {where.first_row + row}; {cure}")
 
 

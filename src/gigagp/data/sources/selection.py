@@ -13,6 +13,7 @@ import numpy as np
 
 from gigagp.data.sources.base import ENCODABLE, MEANING, Source, is_number, listed
 from gigagp.data.sources.encoding import MOST_CATEGORIES, Encoding, Feature
+from gigagp.data.sources.gaps import GapMoments, Gaps
 from gigagp.data.sources.opening import open_source, open_target
 from gigagp.data.sources.row_noise import RowNoise, Target
 from gigagp.data.sources.rows import BLOCK, Rows
@@ -21,6 +22,7 @@ from gigagp.errors import InvalidInput, InvalidParameter, choose
 
 _INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # what pandas calls an index that it writes to a file
 _COLUMNS_NAMED = 20  # columns that a message lists with their types
+_DISTINCT_ROWS = 20  # rows from which a column without any repeated value cannot be a category
 _MOST_CLASSES = 1000  # of a target
 _INTEGER = re.compile(r"-?\d{1,18}")
 
@@ -49,14 +51,16 @@ def open_rows(
     - Text, dictionaries and the columns in `categorical` (text, whole numbers, booleans) are categories: each of their
       values is a level, read as its number in the order of the levels. Text of which most are numbers is an error,
       since it is likely a column of numbers with a typing error, as is anything else that is not a number.
-    - A missing value (null, NaN) is an error, or with missing="drop" its row is left out. Infinity is an error always.
+    - A missing value (null, NaN) is an error. With missing="drop" its row is left out, with "keep" it remains NaN, and
+      with "model" something stands in its place (`sources.gaps`), of which the encoding knows; a row without target is
+      then left out. Infinity is an error always.
     - `encoding`, of the rows a model was fitted with, selects the same columns by name (by place where either side has
       no names) and reads them in the same way.
     - `share` says which of the rows are wanted; default all.
     - `labels` says that the target is a class: its classes in order, or () to learn them by reading the column.
     - `weights` and `deviations` are given as the target is: see `sources.row_noise`. They are not features.
     """
-    choose("missing", missing, {"error": None, "drop": None})
+    choose("missing", missing, dict.fromkeys(("error", "drop", "model", "keep")))
     source = open_source(data)
     if source.n_rows == 0:
         raise InvalidInput(f"{source.name} has no rows")
@@ -85,7 +89,7 @@ def open_rows(
     if encoding is None:
         levels = [name for name in columns if name in one_hot or _is_text(source, name)]
         source = source.read_as(dict.fromkeys(levels, "category"))
-        encoding = _learn(source, columns, levels)
+        encoding = _learn(source, columns, levels, missing == "model")
     else:
         source = source.read_as(dict(zip(columns, (feature.kind for feature in encoding.features), strict=True)))
     _check_kinds(source, columns, encoding)
@@ -178,26 +182,47 @@ def _match(source: Source, encoding: Encoding, spare: list[str]) -> list[str]:
 
 
 def _is_text(source: Source, name: str) -> bool:
-    """Whether a column is text, and not mostly numbers; pandas and polars' categories are whatever they contain."""
+    """Whether a column is text, and half of it or more are not numbers; a dictionary is a category in any case."""
     column = source.columns[name]
     if column.kind != "text" or column.type.startswith("dictionary"):
         return column.kind == "text"
     for batch in islice(source.batches([name], BLOCK), 1):
-        texts = [text for text in batch.categories(name)[1] if text is not None]
-        whole = all(_INTEGER.fullmatch(text) for text in texts)
-        return whole or 2 * sum(map(is_number, texts)) <= len(texts)
+        codes, texts = batch.categories(name)
+        counts = np.bincount(codes[codes >= 0], minlength=len(texts))
+        present = [(text, int(count)) for text, count in zip(texts, counts, strict=True) if text is not None]
+        whole = all(_INTEGER.fullmatch(text) for text, _ in present)
+        numbers = sum(count for text, count in present if is_number(text))
+        return whole or 2 * numbers < sum(count for _, count in present)
     return True
 
 
-def _learn(source: Source, columns: Sequence[str], levels: Sequence[str]) -> Encoding:
+def _learn(source: Source, columns: Sequence[str], levels: Sequence[str], with_gaps: bool) -> Encoding:
     categories = _collect(source, levels) if levels else {}
+    numbers = [name for name in columns if name not in categories]
+    gaps = _gaps(source, numbers) if with_gaps else None
     features = (
         Feature(name, "category", categories[name])
         if name in categories
-        else Feature(name, MEANING.get(source.columns[name].kind, "number"))
+        else Feature(
+            name, MEANING.get(source.columns[name].kind, "number"), gaps=gaps is not None and name in gaps.incomplete
+        )
         for name in columns
     )
-    return Encoding(tuple(features), source.named)
+    return Encoding(tuple(features), source.named, gaps)
+
+
+def _gaps(source: Source, numbers: Sequence[str]) -> Gaps:
+    """What stands in the place of missing numbers, by reading all of them."""
+    moments = GapMoments(len(numbers))
+    for batch in source.batches(numbers, BLOCK) if numbers else ():
+        others = [name for name in numbers if source.columns[name].kind not in MEANING]
+        if others:
+            break  # an error follows, which names them
+        moments.add(np.column_stack([np.asarray(batch.numbers(name), float) for name in numbers]))
+    empty = [n for n, count in zip(numbers, moments.counts.tolist(), strict=True) if count == 0 and moments.rows]
+    if empty:
+        raise InvalidInput(f"column {empty[0]!r} of {source.name} is empty; leave it out with drop=[{empty[0]!r}]")
+    return Gaps.of(numbers, moments)
 
 
 def _collect(source: Source, names: Sequence[str], most: int = MOST_CATEGORIES) -> dict[str, tuple[str, ...]]:
@@ -205,7 +230,9 @@ def _collect(source: Source, names: Sequence[str], most: int = MOST_CATEGORIES) 
     for name in names:
         _check_encodable(source, name)
     categories: dict[str, set[str]] = {name: set() for name in names}
+    rows = 0
     for batch in source.batches(names, BLOCK):
+        rows += batch.n_rows
         for name, texts in categories.items():
             texts.update(text for text in batch.categories(name)[1] if text is not None)
             if len(texts) > most:
@@ -216,6 +243,11 @@ def _collect(source: Source, names: Sequence[str], most: int = MOST_CATEGORIES) 
     for name, texts in categories.items():
         if not texts:
             raise InvalidInput(f"column {name!r} of {source.name} is empty; leave it out with drop=[{name!r}]")
+        if len(texts) == rows >= _DISTINCT_ROWS:
+            raise InvalidInput(
+                f"column {name!r} of {source.name} has another value in every row, so that it says nothing about other "
+                f"rows; leave it out with drop=[{name!r}]"
+            )
     return {name: _in_order(texts) for name, texts in categories.items()}
 
 
