@@ -132,7 +132,7 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
         quantiles : numbers between 0 and 1
             Quantiles to predict, one column each.
         keep : names of columns
-            Columns to copy to the output, before the predicted ones (those of a CSV file as text).
+            Columns to copy to the output, before the predicted ones; those of a CSV with types that fit all values.
         latent : bool
             True for std and quantiles of the latent f rather than of y.
         missing : {"error", "drop"}
@@ -149,7 +149,9 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
         check_is_fitted(self, "model_")
         levels = tuple(settings.levels("quantiles", quantiles).tolist())
         gaps = settings.missing_queries(missing)
-        rows = open_rows(data, encoding=self.model_.reading, keep=keep, missing=gaps)
+        rows = open_rows(
+            data, encoding=self.model_.reading, keep=keep, missing=gaps, typed=prediction_files.has_types(output)
+        )
         predictor = self.predictor_
         carried = prediction_files.bytes_of_kept(rows) + 32 * (2 + len(levels))
         with predictor.engine() as engine:

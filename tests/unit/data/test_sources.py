@@ -484,3 +484,26 @@ def test_arrays_and_npy_do_without_other_libraries(tmp_path):
         f"[list(open_rows(data, 0).blocks()) for data in (np.eye(3), {str(tmp_path / 'a.npy')!r})]"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_kept_columns_of_a_csv_have_types_that_fit_all_rows(tmp_path):
+    columns = {
+        "whole": (["1", "", "-3"], [1, None, -3]),
+        "late": (["1", "2", "3.5"], [1.0, 2.0, 3.5]),
+        "postal": (["02134", "10001", "7"], ["02134", "10001", "7"]),
+        "flag": (["true", "false", "true"], [True, False, True]),
+        "day": (["2020-01-01", "2020-01-02", ""], [dt.date(2020, 1, 1), dt.date(2020, 1, 2), None]),
+        "moment": (["2020-01-01 10:00:00", "2020-01-02", ""], 
+                   [dt.datetime(2020, 1, 1, 10), dt.datetime(2020, 1, 2), None]),
+        "word": (["1", "2", "x"], ["1", "2", "x"]),
+    }  # fmt: skip
+    lines = [
+        ",".join(["x", *columns]),
+        *(",".join(["1.5", *row]) for row in zip(*(c[0] for c in columns.values()), strict=True)),
+    ]
+    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
+    kept = next(open_rows(tmp_path / "a.csv", keep=list(columns), typed=True).blocks()).kept
+    assert kept.to_pydict() == {name: values for name, (_, values) in columns.items()}
+    assert kept.schema.field("whole").type == pa.int64()
+    as_text = next(open_rows(tmp_path / "a.csv", keep=list(columns)).blocks()).kept
+    assert as_text["late"].to_pylist() == ["1", "2", "3.5"]

@@ -41,11 +41,13 @@ def open_rows(
     weights: Any = None,
     deviations: Any = None,
     labels: Sequence[str] | None = None,
+    typed: bool = False,
 ) -> Rows:
     """The rows of an array, a table (pandas, polars, pyarrow), or a path to .npy, Parquet or CSV, as numbers.
 
     - `target` is a column, or values beside the data (array, series, .npy file). Features are all other columns but
-      `drop` and `keep`; `keep` is carried along as it is (of a CSV, as text). Columns of arrays are x0, x1, ...
+      `drop` and `keep`; `keep` is carried along as it is (of a CSV as text, or with `typed` in types that fit all of
+      its rows, which takes another pass). Columns of arrays are x0, x1, ...
     - Floats stay as they are (X is float32 if every feature is); integers, booleans and decimals become float64; dates
       become days since 1970-01-01; timestamps become seconds since 1970-01-01 UTC; times and durations become seconds.
     - Text, dictionaries and the columns in `categorical` (text, whole numbers, booleans) are categories: each of their
@@ -85,7 +87,8 @@ def open_rows(
         raise InvalidParameter("do not pass features or categorical here: the model uses those it was fitted with")
     if not columns:
         raise InvalidInput(f"no features are left of {source.name}, which has {listed(source.columns)}")
-    source = source.read_as(dict.fromkeys((name for name in kept if name not in {*own, *columns}), "category"))
+    only_kept = [name for name in kept if name not in {*own, *columns}]
+    source = source.with_types(only_kept) if typed else source.read_as(dict.fromkeys(only_kept, "category"))
     if encoding is None:
         levels = [name for name in columns if name in one_hot or _is_text(source, name)]
         source = source.read_as(dict.fromkeys(levels, "category"))
