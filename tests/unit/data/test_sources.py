@@ -493,7 +493,7 @@ def test_kept_columns_of_a_csv_have_types_that_fit_all_rows(tmp_path):
         "postal": (["02134", "10001", "7"], ["02134", "10001", "7"]),
         "flag": (["true", "false", "true"], [True, False, True]),
         "day": (["2020-01-01", "2020-01-02", ""], [dt.date(2020, 1, 1), dt.date(2020, 1, 2), None]),
-        "moment": (["2020-01-01 10:00:00", "2020-01-02", ""], 
+        "moment": (["2020-01-01 10:00:00", "2020-01-02", ""],
                    [dt.datetime(2020, 1, 1, 10), dt.datetime(2020, 1, 2), None]),
         "word": (["1", "2", "x"], ["1", "2", "x"]),
     }  # fmt: skip
