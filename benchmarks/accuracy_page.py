@@ -1,4 +1,4 @@
-"""docs/accuracy.md, from results/accuracy.json and from nothing else."""
+"""docs/accuracy.md, from results/accuracy.json and results/small_tables.json and from nothing else."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from comparison import COLUMNS, OURS, Result, tally
 from measure import RESULTS
 from page_parts import DOCS, origin, table
+from small_tables_page import section
 
 SETTINGS = (
     ("GigaGP", "`HGPRegressor(random_state=0)`, raw inputs; scores of `predict_distribution`, which is calibrated by "
@@ -135,11 +136,23 @@ def set_sections(results: Result, name: str, splits: Sequence[int]) -> list[str]
     return text + ([differences_table(versus)] if versus else [])
 
 
-def page(results: Result) -> str:
+def losses_table(versus: Sequence[Result]) -> str:
+    """Where a peer is better than ours beyond the paired interval, on split 0."""
+    body = [
+        (v["set"], v["who"], COLUMNS[v["column"]][1], f"{v['difference']:.3g} ({v['low']:.3g} to {v['high']:.3g})")
+        for v in versus
+        if v["splits"] == [0] and v["verdict"] == "loss"
+    ]
+    head = ("data", "peer", "score", "ours less theirs (squared errors for RMSE)")
+    return table(head, body) if body else "No peer is better than ours beyond the paired interval."
+
+
+def page(results: Result, small: Result | None = None) -> str:
     rows = results["rows"]
     text = [
         "# Accuracy", *HOW, origin(results) + ".",
         "## Wins, ties and losses", "Numbers of data sets, split 0.", tally_table(results["versus"]),
+        "## Where a peer is better", losses_table(results["versus"]),
         "## Bars", bars_table(results["bars"]) if results["bars"] else "Split 0 has not been run.",
     ]  # fmt: skip
     for name in dict.fromkeys(r["set"] for r in rows):
@@ -148,15 +161,17 @@ def page(results: Result) -> str:
             text += set_sections(results, name, [split])
         for splits in dict.fromkeys(tuple(v["splits"]) for v in results["versus"] if v["set"] == name):
             text += set_sections(results, name, splits) if len(splits) > 1 else []
+    text += ["## Small tables", *section(small)] if small else []
     text += ["## Ours over splits", ours_table(rows), "## Settings", table(("who", "how"), SETTINGS)]
     return "\n\n".join(text) + "\n"
 
 
 def write() -> bool:
     """Write docs/accuracy.md if accuracy has been measured."""
-    path = RESULTS / "accuracy.json"
+    path, small = RESULTS / "accuracy.json", RESULTS / "small_tables.json"
     if path.exists():
-        (DOCS / "accuracy.md").write_text(page(json.loads(path.read_text())))
+        second = json.loads(small.read_text()) if small.exists() else None
+        (DOCS / "accuracy.md").write_text(page(json.loads(path.read_text()), second))
     return path.exists()
 
 

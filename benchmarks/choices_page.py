@@ -28,8 +28,8 @@ def origin_of(result: Result) -> str:
     """Data sets, date and machine."""
     sizes = {row["data"]: row["rows"] for row in result["rows"]}
     rows = ", ".join(f"{name} ({n:,})" for name, n in sizes.items())
-    machine = result["machine"]
-    text = f"Training rows: {rows}. Measured {machine['date']}, commit {machine['commit']}: {origin(result)}."
+    commits = ", ".join(dict.fromkeys(row["commit"] for row in result["rows"]))
+    text = f"Training rows: {rows}. Measured {result['machine']['date']}, commit {commits}: {origin(result)}."
     if result["load"] > QUIET_LOAD:
         text += f" The machine was busy with other work (load {result['load']:.1f}), so no times are shown."
     return text
@@ -43,7 +43,7 @@ def section_table(result: Result, section: str) -> str:
     body = []
     for choice in dict.fromkeys(row["choice"] for row in rows):
         by_name = {row["data"]: row for row in rows if row["choice"] == choice}
-        body.append((choice, *(scores(by_name[name], quiet) for name in names)))
+        body.append((choice, *(scores(by_name[name], quiet) if name in by_name else "" for name in names)))
     return table(("setting", *names), body)
 
 

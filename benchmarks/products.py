@@ -9,7 +9,7 @@ from scipy.linalg.lapack import dpotrf, dpotri
 
 from gigagp.engines import one_blas_thread
 from gigagp.linalg import cholesky, leaf
-from gigagp.linalg.gemm import multiply
+from gigagp.linalg.gemm import FULL, multiply
 from gigagp.linalg.workspace import Workspace
 from measure import arguments, bar, save, seconds
 
@@ -34,7 +34,7 @@ def products(n: int, repeats: int) -> dict[str, float]:
 
     def ours(transposed: bool) -> None:
         for _ in range(times):
-            multiply(1.0, A, 0, 0, transposed, B, 0, 0, 0.0, C, 0, 0, n, n, n)
+            multiply(1.0, A, 0, 0, transposed, B, 0, 0, 0.0, C, 0, 0, n, n, n, FULL)
 
     def blas(left: Any) -> None:
         for _ in range(times):

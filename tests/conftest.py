@@ -38,7 +38,7 @@ settings.load_profile("short")
 
 NEEDS = {
     "browser": ("chromium and chromedriver", lambda: all(map(shutil.which, ("chromium", "chromedriver")))),
-    "torch": ("torch==2.13.0", lambda: find_spec("torch") is not None),
+    "torch": ("torch==2.13.0 and gpytorch", lambda: all(map(find_spec, ("torch", "gpytorch")))),
 }
 
 
@@ -94,7 +94,7 @@ BRIEF = {
     (fit_settings, "families"): lambda kernel: FAMILIES(kernel)[:2],
     (fit_settings, "class_families"): lambda kernel: CLASS_FAMILIES(kernel)[:2],
     (rough_theta, "_ROWS"): 300,
-    (rough_theta, "_CLASS_ROWS"): 200,
+    (rough_theta, "_LAPLACE_ROWS"): 200,
     (rough_theta, "_ITERATIONS"): 12,
     (groups, "_LARGEST_GROUP"): 100,
     (held_out_scores, "_MOST_ROWS"): 400,
@@ -106,6 +106,7 @@ BRIEF = {
     (calibration, "_STUDENT_STEPS"): 10,
     (calibration, "_EM_STEPS"): 50,
     (kernel_families, "_ITERATIONS"): 4,
+    (kernel_families, "_MUCH_BETTER"): np.inf,
     (kernel_families, "_FIRST_ROWS"): 200,
     (kernel_families, "_ROWS"): 200,
     (kernel_families, "_GROUPS"): 4,

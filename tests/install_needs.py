@@ -6,7 +6,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 
-TORCH = "torch==2.13.0"
+TORCH = ("torch==2.13.0", "gpytorch>=1.15,<1.16")
 
 
 def done(*words):
@@ -27,11 +27,11 @@ def browser():
 
 
 def torch():
-    if find_spec("torch") is not None:
+    if all(map(find_spec, ("torch", "gpytorch"))):
         return None
-    if done(sys.executable, "-m", "pip", "install", "--disable-pip-version-check", TORCH):
+    if done(sys.executable, "-m", "pip", "install", "--disable-pip-version-check", *TORCH):
         return None
-    return f"pip install {TORCH} failed"
+    return f"pip install {' '.join(TORCH)} failed"
 
 
 def main():

@@ -35,6 +35,20 @@ def inside(y: Array, low: Array, high: Array) -> float:
     return float(np.mean((np.asarray(y) >= np.asarray(low)) & (np.asarray(y) <= np.asarray(high))))
 
 
+def inside_level(low: Array, high: Array, level: float) -> Array:
+    """How much of each target lies inside its central interval of the given level: 1, 0, or a share of it.
+
+    low, high : predicted probabilities of a value below the target, and of one of at most the target; equal where
+        targets are continuous (Czado, Gneiting & Held 2009)
+    """
+    first, last = 0.5 - level / 2, 0.5 + level / 2
+    width = np.maximum(high - low, 0.0)
+    common = np.minimum(high, last) - np.maximum(low, first)
+    whole = (low >= first) & (high <= last)
+    share = np.clip(common, 0.0, None) / np.where(width > 0, width, 1.0)
+    return np.where(width > 0, np.minimum(share, 1.0), whole.astype(float))
+
+
 def pit(y: Array, mean: Array, std: Array, quantile: Callable[[Array], Array] | None = None) -> Array:
     """Probability integral transform: the predicted probability of a target below y, per row.
 

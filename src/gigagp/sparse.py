@@ -32,7 +32,7 @@ from gigagp.errors import NotPositiveDefinite
 from gigagp.expert import Evidence, Factor, Triangle
 from gigagp.kernels.base import Kernel
 from gigagp.linalg import cholesky
-from gigagp.linalg.gemm import multiply
+from gigagp.linalg.gemm import FULL, multiply
 from gigagp.linalg.jitter import factor_noisy, largest_jitter
 from gigagp.linalg.row_noise import FACTOR, variances
 from gigagp.linalg.tiny import tiny_is_zero
@@ -104,7 +104,7 @@ def _product(A: Array, B: Array) -> Array:
     """A B, by our own product: its bits do not depend on a library."""
     A, B = np.ascontiguousarray(A), np.ascontiguousarray(B)
     C = np.empty((len(A), B.shape[1]))
-    multiply(1.0, A, 0, 0, False, B, 0, 0, 0.0, C, 0, 0, len(A), B.shape[1], len(B))
+    multiply(1.0, A, 0, 0, False, B, 0, 0, 0.0, C, 0, 0, len(A), B.shape[1], len(B), FULL)
     return C
 
 

@@ -10,19 +10,21 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from cpus import CPUS, best_here, main, run_as
 
-VECTOR_BYTES = {"avx512": 64, "avx2": 32, "x86-64": 16}
-CORES = {"avx512": {"SkylakeX"}, "avx2": {"Haswell"}, "x86-64": {"Prescott", "Katmai"}}  # as OpenBLAS names them
+VECTOR_BYTES = {"avx512": 64, "avx2": 32, "x86-64": 16, "avx512-code": 64}
+CORES = {  # as OpenBLAS names them
+    "avx512": {"SkylakeX"}, "avx2": {"Haswell"}, "x86-64": {"Prescott", "Katmai"}, "avx512-code": {"Haswell"},
+}  # fmt: skip
 
 PROGRAM = """
 import json, sys
 import numpy as np
 from threadpoolctl import threadpool_info
 from gigagp.linalg import vectors
-from gigagp.linalg.gemm import multiply
+from gigagp.linalg.gemm import FULL, multiply
 
 rng = np.random.default_rng(0)
 A, B, C = rng.standard_normal((3, 40, 40))
-multiply(1.0, A, 0, 0, True, B, 0, 0, 0.0, C, 0, 0, 40, 40, 40)
+multiply(1.0, A, 0, 0, True, B, 0, 0, 0.0, C, 0, 0, 40, 40, 40, FULL)
 numpy = np._core._multiarray_umath
 json.dump({
     "vector_bytes": vectors.VECTOR_BYTES,

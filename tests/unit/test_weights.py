@@ -83,7 +83,7 @@ def test_weight_two_is_the_row_given_twice():
     twice = np.repeat(np.arange(len(y)), weights)
     a = model(**one_leaf).fit(X, y, weights)
     b = model(**one_leaf).fit(X[twice], y[twice])
-    np.testing.assert_allclose(a.model_.inputs.scale, b.model_.inputs.scale, rtol=1e-12)
+    np.testing.assert_allclose(a.model_.inputs.widths, b.model_.inputs.widths, rtol=1e-12)
     np.testing.assert_allclose(a.model_.target.centre, b.model_.target.centre, rtol=1e-10, atol=1e-12)
     value_a, slope_a = a.log_marginal_likelihood(b.theta_, eval_gradient=True)
     value_b, slope_b = b.log_marginal_likelihood(b.theta_, eval_gradient=True)
@@ -93,7 +93,7 @@ def test_weight_two_is_the_row_given_twice():
     np.testing.assert_allclose(slope_a[:-1], slope_b[:-1], rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("engine", ["serial", "processes"])
+@pytest.mark.parametrize("engine", ["serial", pytest.param("processes", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("way", ["neighbourhood", "committee"])
 def test_every_engine_gives_the_same_model(engine, way):
     X, y, deviations = rows()

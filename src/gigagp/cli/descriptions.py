@@ -25,8 +25,7 @@ def warnings_of(model: HGPEstimator) -> list[str]:
 
 def parameters(model: HGPEstimator) -> list[dict[str, Any]]:
     """Each trained parameter: name, value and unit."""
-    every = [vars(each) for each in model.units_.parameters(model.kernel_, model.noise_variance_)]
-    return every if model.model_.classes is None else every[:-1]  # classes have no noise variance
+    return [vars(each) for each in model.units_.parameters(model.kernel_, model.noise_variance_)]
 
 
 def parameters_text(model: HGPEstimator) -> str:

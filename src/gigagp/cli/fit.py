@@ -52,8 +52,10 @@ def command(
     noise_column: options.NoiseColumn = None,
     learn_noise: fit_options.LearnNoise = True,
     noise_model: fit_options.NoiseModel = "constant",
+    likelihood: fit_options.LikelihoodName = "auto",
     restarts: fit_options.Restarts = 0,
     standardize: fit_options.Standardize = True,
+    sphere: fit_options.Sphere = "auto",
     engine: options.Engine = "threads",
     jobs: options.Jobs = None,
     dtype: fit_options.Dtype = "float64",
@@ -68,20 +70,28 @@ def command(
 ) -> None:
     """Fit a model to a file, and save it in a folder."""
     settings = {
-        "kernel": None if kernel == "auto" else kernel, "partition": partition, "leaf_size": leaf_size,
-        "levels": levels, "branching": branching, "sharing": sharing, "combine": combine,
-        "experts_per_query": experts_per_query, "experts": experts, "leaf": leaf, "inducing": inducing,
-        "method": method, "neighbours": neighbours, "exact_neighbours": exact_neighbours, "calibrate": calibrate,
-        "training": training, "noise": noise_model, "noise_bounds": noise, "n_restarts": restarts, "memory": memory,
+        "kernel": None if kernel == "auto" else kernel, "partition": partition, "leaf_size": leaf_size, "leaf": leaf,
+        "levels": levels, "branching": branching, "sharing": sharing, "combine": combine, "inducing": inducing,
+        "experts_per_query": experts_per_query, "experts": experts, "method": method, "neighbours": neighbours,
+        "exact_neighbours": exact_neighbours, "calibrate": calibrate, "training": training, "noise": noise_model,
+        "noise_bounds": noise, "likelihood": likelihood, "n_restarts": restarts, "memory": memory, "sphere": sphere,
         "standardize": standardize, "engine": engine, "n_jobs": jobs, "dtype": dtype, "random_state": seed,
     }  # fmt: skip
-    reading: dict[str, Any] = {"drop": options.names(drop), "categorical": options.names(categorical)}
-    reading |= {"features": options.names(features) or None, "missing": missing, "learn_noise": learn_noise}
-    reading |= {"sample_weight": weight_column, "noise_std": noise_column}
+    reading = _reading(features, drop, categorical, missing, weight_column, noise_column, learn_noise)
     try:
         _fit(data, target, output, task, settings, reading, store, checkpoint, test_fraction, overwrite, as_json)
     except KeyboardInterrupt:
         raise Interrupted(_what_is_left(checkpoint, str(context.obj))) from None
+
+
+def _reading(
+    features: list[str] | None, drop: list[str] | None, categorical: list[str] | None, missing: str,
+    weight_column: str | None, noise_column: str | None, learn_noise: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """What is read of the data, as `HGPRegressor.fit` takes it."""
+    names = {"drop": options.names(drop), "categorical": options.names(categorical)}
+    noise = {"sample_weight": weight_column, "noise_std": noise_column, "learn_noise": learn_noise}
+    return {**names, "features": options.names(features) or None, "missing": missing, **noise}
 
 
 def _fit(
@@ -96,7 +106,7 @@ def _fit(
     test_rows = None if test_fraction is None else Share(test_fraction, settings["random_state"])
     parsers = {
         "experts_per_query": _experts_per_query, "neighbours": _neighbours,
-        "noise_bounds": _noise_bounds,
+        "noise_bounds": _noise_bounds, "sphere": _sphere,
     }  # fmt: skip
     model = _estimator(data, target, task, settings | {name: parse(settings[name]) for name, parse in parsers.items()})
     noise, learn_noise, scores = {"noise_std": reading.pop("noise_std")}, reading.pop("learn_noise"), None
@@ -162,6 +172,16 @@ def _experts_per_query(text: str) -> int | str | None:
     return None if text == "all" else text
 
 
+def _sphere(text: str) -> tuple[str, ...] | str | None:
+    """Two names separated by a comma; auto or none."""
+    if text in ("auto", "none"):
+        return None if text == "none" else text
+    columns = tuple(options.names([text]))
+    if len(columns) != 2:
+        raise InvalidParameter(f"--sphere must be auto, none, or two columns such as lon,lat; got {text}")
+    return columns
+
+
 def _noise_bounds(text: str | None) -> tuple[float, float]:
     """One number fixes the noise, two are its bounds."""
     bounds = options.numbers("noise", text) or list(_NOISE_BOUNDS)
@@ -196,6 +216,7 @@ def _report(model: Any, output: str, checkpoint: str | None, scores: Any, as_jso
         "seconds": report.seconds,
         "parameters": descriptions.parameters(model),
         "warnings": descriptions.warnings_of(model),
+        "looks_like": report.looks_like or None,
         "held_out": None if scores is None else descriptions.scores(scores),
         "checkpoint": checkpoint,
     }
@@ -203,6 +224,8 @@ def _report(model: Any, output: str, checkpoint: str | None, scores: Any, as_jso
     dropped += f" (and {report.copies:,} copies of them)" if report.copies else ""
     spent = sum(report.seconds.values())
     lines = [f"{output}: {report.rows:,} rows{dropped}, {report.leaves:,} experts, {spent:.1f} s"]
+    if report.suggestion:
+        lines.append(report.suggestion)
     if scores is not None:
         lines += [f"{scores.rows:,} held-out rows:", descriptions.scores_text(scores)]
     if checkpoint is not None:

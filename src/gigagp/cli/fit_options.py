@@ -74,9 +74,23 @@ LearnNoise = Annotated[bool, typer.Option(help="Learn a noise variance besides t
 NoiseModel = Annotated[
     str, typer.Option(help="constant: the same noise everywhere; inputs: noise that depends on the inputs; or auto.")
 ]
+LikelihoodName = Annotated[
+    str,
+    typer.Option(
+        help="Distribution of the target: poisson or negative_binomial for counts, gamma for positive numbers, "
+        "bernoulli for 0 and 1 or shares; gaussian or student for other numbers; or auto."
+    ),
+]
 Restarts = Annotated[int, typer.Option(help="Additional starting points of the training.")]
 Standardize = Annotated[
     bool, typer.Option(help="Scale inputs and target to mean 0 and standard deviation 1 internally.")
+]
+Sphere = Annotated[
+    str,
+    typer.Option(
+        help="Columns of longitude and latitude, such as lon,lat, which are places on a sphere; auto: recognised by "
+        "name and values; none: no such columns."
+    ),
 ]
 Dtype = Annotated[str, typer.Option(help="Floating-point precision: float64 or float32.")]
 Store = Annotated[

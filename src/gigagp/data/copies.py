@@ -18,42 +18,51 @@ _MOST_ROWS = 2048  # of a table in which copies are looked for
 
 
 class DistinctRows:
-    """The rows of a small table without copies, in memory; used in place of the `Rows` that they come from."""
+    """The rows of a small table without copies; used in place of the `Rows` that they come from.
 
-    def __init__(self, rows: Rows, block: Block, first: Array) -> None:
-        assert block.y is not None
-        self.source, self.noise, self.n_features, self.n_dropped = (
-            rows.source, rows.noise, rows.n_features, rows.n_dropped
-        )  # fmt: skip
-        self.n_rows: int | None = len(first)
-        self._X, self._y = np.ascontiguousarray(block.X[first]), block.y[first]
-        self._source_rows = first if block.source_rows is None else block.source_rows[first]
+    Nothing is read until blocks are needed, so that a fit whose rows are sorted already reads nothing.
+    """
+
+    def __init__(self, rows: Rows, n_rows: int) -> None:
+        self._rows, self.n_rows = rows, n_rows
+        self.source, self.noise, self.n_features = rows.source, rows.noise, rows.n_features
+
+    @property
+    def n_dropped(self) -> int | None:
+        return self._rows.n_dropped
 
     def blocks(self, size: int = BLOCK) -> Iterator[Block]:
-        for start in range(0, len(self._y), size):
+        block = next(self._rows.blocks(_MOST_ROWS + 1))
+        first = _first_of_each(block)
+        X, y = np.ascontiguousarray(block.X[first]), _targets(block)[first]
+        source_rows = first if block.source_rows is None else block.source_rows[first]
+        for start in range(0, len(y), size):
             here = slice(start, start + size)
-            yield Block(start, self._X[here], self._y[here], None, self._source_rows[here])
+            yield Block(start, X[here], y[here], None, source_rows[here])
 
 
-def counted_once(rows: Rows) -> tuple[Rows | DistinctRows, int]:
-    """The rows without copies, and the number of copies; all rows where they are many or have weights or known noise.
+def count_copies(rows: Rows) -> int:
+    """The number of rows that are copies of earlier ones and need not be counted.
 
-    At least two rows remain.
+    It is zero where rows are many or have weights or known noise, where inputs are repeated on purpose, and where fewer
+    than two rows would remain.
     """
     if rows.noise is not None or (rows.n_rows is not None and rows.n_rows > _MOST_ROWS):
-        return rows, 0
+        return 0
     block = next(rows.blocks(_MOST_ROWS + 1))
     if len(block.X) > _MOST_ROWS:
-        return rows, 0
+        return 0
+    distinct = len(_first_of_each(block))
+    on_purpose = len(np.unique(block.X, axis=0)) < distinct
+    return 0 if on_purpose or distinct < 2 else len(block.X) - distinct
+
+
+def _targets(block: Block) -> Array:
     assert block.y is not None
-    first = _first_of_each(np.column_stack([block.X, block.y]))
-    copies = len(block.y) - len(first)
-    on_purpose = len(_first_of_each(block.X)) < len(first)
-    if not copies or on_purpose or len(first) < 2:
-        return rows, 0
-    return DistinctRows(rows, block, first), copies
+    return block.y
 
 
-def _first_of_each(values: Array) -> Array:
+def _first_of_each(block: Block) -> Array:
     """The numbers of the rows that are not copies of earlier ones, in order."""
+    values = np.column_stack([block.X, _targets(block)])
     return np.sort(np.unique(values, axis=0, return_index=True)[1])

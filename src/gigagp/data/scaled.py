@@ -12,6 +12,7 @@ from gigagp.data.copies import DistinctRows
 from gigagp.data.outliers import NONE, Outliers
 from gigagp.data.scaling import BLOCK, Scaling
 from gigagp.data.sources.rows import Rows
+from gigagp.data.sphere import InputScaling
 from gigagp.data.store import ExpertStore, Targets, join_targets
 from gigagp.linalg.row_noise import ADDED, COLUMNS
 
@@ -47,12 +48,12 @@ class StreamedRows:
     """Rows of a source, scaled as they are read."""
 
     def __init__(
-        self, source: Rows | DistinctRows, rows: int, inputs: Scaling, target: Scaling, dtype: np.dtype[Any],
+        self, source: Rows | DistinctRows, rows: int, inputs: InputScaling, target: Scaling, dtype: np.dtype[Any],
         say: Callable[[int], None] = lambda rows: None, outliers: Outliers = NONE,
     ) -> None:  # fmt: skip
         self._source, self._inputs, self._target, self._say = source, inputs, target, say
         self._outliers = outliers
-        self.rows, self.columns, self.dtype = rows, source.n_features, dtype
+        self.rows, self.columns, self.dtype = rows, len(inputs.scaling.scale), dtype
         self.noisy = source.noise is not None or len(outliers) > 0
 
     def blocks(self) -> Iterator[tuple[int, Array, Targets]]:

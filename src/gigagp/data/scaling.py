@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +70,18 @@ class Moments:
         moments.count = float(state[0, 0])
         _, _, moments.low, moments.high, moments._step, moments._mean, moments._square = state
         return moments
+
+    def at(self, places: Sequence[int]) -> Moments:
+        """Those of some of the columns."""
+        return Moments.from_state(self.state()[:, list(places)])
+
+    def with_columns(self, places: Sequence[int], other: Moments) -> Moments:
+        """With the columns of others at these places, of which the last may be a new one."""
+        state, others = self.state(), other.state()
+        others[-1] *= self.count / other.count  # sums of squares as of as many rows
+        wide = np.concatenate([state, state[:, :1]], axis=1)[:, : max(state.shape[1], max(places) + 1)]
+        wide[1:, list(places)] = others[1:]
+        return Moments.from_state(wide)
 
     @property
     def constant(self) -> Array:

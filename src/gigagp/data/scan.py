@@ -82,6 +82,7 @@ class Scan:
     sample: Sample
     extremes: Extremes
     dropped: int = 0  # rows with missing values
+    copies: int = 0  # rows that are not counted because they are exact copies of others
 
 
 def scan(blocks: Iterable[Block], seed: int, say: Callable[[int], None] = lambda rows: None) -> Scan:

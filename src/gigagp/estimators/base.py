@@ -61,6 +61,8 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
         learn_noise = settings.switch("learn_noise", learn_noise)
         if not learn_noise and noise_std is None:
             raise InvalidParameter("learn_noise=False needs noise_std=, the known noise of each row")
+        if noise_std is not None and settings.likelihood(fit_settings.likelihood) is not None:
+            raise InvalidParameter("noise_std is for targets with Gaussian noise; use sample_weight, or no likelihood")
         if store is not None and checkpoint is not None:
             raise InvalidParameter("pass store= or checkpoint=, not both: a checkpoint contains its own store")
         tell = make_listener(self.verbose, progress)
@@ -175,8 +177,7 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
             raise InvalidParameter(f"theta must have {len(model.theta)} log-parameters; got shape {theta.shape}")
         c = model.committee
         with predictor.engine() as engine:
-            classes = None if model.classes is None else model.classes.classes
-            evidence = summed_evidence(c.kernel, c.store, model.cells, c.tree, engine, c.dof, c.inducing, classes)
+            evidence = summed_evidence(c.kernel, c.store, model.cells, c.tree, engine, c.dof, c.inducing, model.latents)
             total = evidence(theta, None)
         return (total.value, total.gradient.copy()) if eval_gradient else total.value
 

@@ -39,7 +39,7 @@ _BYTES_PER_SCORED_ROW = 128  # memory that scoring needs per row, beyond the que
 _REGRESSION_SETTINGS = {
     "partition": "local", "levels": None, "branching": None, "sharing": None, "combine": "auto",
     "experts_per_query": "auto", "experts": "gaussian", "method": "neighbourhood", "noise_bounds": (1e-6, 10.0),
-    "leaf": "exact", "inducing": 1, "noise": "constant",
+    "leaf": "exact", "inducing": 1, "noise": "constant", "likelihood": "auto",
 }  # fmt: skip
 
 
@@ -81,6 +81,10 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
         Memory budget for the data, such as "2GB"; rows that exceed it are sorted on disk.
     standardize : bool
         Scale inputs to mean 0 and standard deviation 1 internally.
+    sphere : "auto", pair of columns, or None
+        The columns of longitude and latitude in degrees, by name or number, such as ("lon", "lat"): they are one place
+        on a sphere, with one length-scale, so that distances are great circles, and 180 degrees east is 180 degrees
+        west. "auto": the two columns that have such names and values, if the data have names. None: no such columns.
     n_restarts : int
         Additional starting points of the training.
     categorical, missing
@@ -114,6 +118,7 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
         dtype: str = "float64",
         memory: str | int | None = None,
         standardize: bool = True,
+        sphere: Any = "auto",
         n_restarts: int = 0,
         categorical: Any = None,
         missing: str = "error",
@@ -132,6 +137,7 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
         self.dtype = dtype
         self.memory = memory
         self.standardize = standardize
+        self.sphere = sphere
         self.n_restarts = n_restarts
         self.categorical = categorical
         self.missing = missing

@@ -37,7 +37,7 @@ class FittedAttributes(BaseEstimator):  # type: ignore[misc]
 
     @property
     def noise_variance_(self) -> float:
-        """The noise variance of y, in the user's units."""
+        """The noise variance of y, in the user's units; the dispersion where y has a likelihood with one."""
         return self.model_.noise_variance
 
     @property

@@ -11,6 +11,7 @@ from sklearn.utils.validation import validate_data
 
 from gigagp.arrays import Array
 from gigagp.data.sources import Encoding, Rows, Share, open_rows
+from gigagp.data.sources.opening import is_geographic
 from gigagp.data.validation import check_columns, check_finite, check_target, check_target_type, is_text_column
 from gigagp.errors import InvalidInput, InvalidParameter
 
@@ -24,7 +25,7 @@ def is_source(X: Any, y: Any, tables: bool = False) -> bool:
     """
     module = type(X).__module__.partition(".")[0]
     named = isinstance(y, str) or module in ("polars", "pyarrow") or (tables and module == "pandas")
-    return named or isinstance(X, str | os.PathLike) or _has_dates_or_categories(X)
+    return named or isinstance(X, str | os.PathLike) or is_geographic(X) or _has_dates_or_categories(X)
 
 
 def reads_queries(X: Any, encoding: Encoding | None) -> bool:

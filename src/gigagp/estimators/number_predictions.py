@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,15 +13,16 @@ from gigagp import memory
 from gigagp.arrays import Array
 from gigagp.data.sources import Share, open_rows
 from gigagp.data.validation import check_columns, check_finite
+from gigagp.engines import Engine
 from gigagp.errors import InvalidParameter
 from gigagp.estimators.base import HGPEstimator
 from gigagp.estimators.input_rows import reads_queries
 from gigagp.fit import settings
-from gigagp.model.distribution import PredictiveDistribution, Shape
-from gigagp.model.evaluation import BlockListener, Evaluation, evaluate
+from gigagp.model.evaluation import BlockListener, DistributionListener, Evaluation, evaluate
 from gigagp.model.fingerprint import fingerprint
 from gigagp.model.incomplete_rows import complete_rows
-from gigagp.progress import Listener, make_listener
+from gigagp.model.likelihood_distribution import Distribution, joined
+from gigagp.progress import Counter, Listener, make_listener
 
 if TYPE_CHECKING:
     from gigagp.model.prediction_files import PredictionReport
@@ -42,7 +44,8 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
             Whether to return standard deviations too. Without them variances are not computed, unless the rule of a
             committee needs them as weights.
         latent : bool
-            True for the standard deviation of the latent function f, without observation noise.
+            True for the standard deviation of the latent function f, without observation noise; where `likelihood` is
+            not Gaussian, for that of the mean of y given f.
         missing : {"error", "drop"}
             What happens to queries with missing values that the model cannot answer: an error, or NaN. A model that was
             fitted with missing="model" answers gaps in columns that had gaps in training.
@@ -56,25 +59,27 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
         mean, deviation = self._predict(X, return_std, latent, missing)
         return (mean, deviation) if return_std else mean
 
-    def predict_distribution(self, X: Any, *, missing: str = "error") -> PredictiveDistribution:
+    def predict_distribution(self, X: Any) -> Distribution:
         """The predictive distribution of y at each query.
 
         Parameters
         ----------
         X : array, table or path
             Queries, with the columns of the fit.
-        missing : {"error", "drop"}
-            As in `predict`.
 
         Returns
         -------
-        distribution : PredictiveDistribution
+        distribution : PredictiveDistribution, or LikelihoodDistribution where `likelihood` is not Gaussian
             With mean, std, quantile(q), interval(level), pdf(y), cdf(y), crps(y) and sample(n, random_state).
 
         """
-        mean, deviation = self._predict(X, True, False, missing)
-        assert deviation is not None
-        return self.predictor_.distribution(mean, deviation)
+        predictor = self.predictor_
+        with predictor.engine() as engine:
+            if reads_queries(X, self.model_.encoding):
+                at_once = predictor.queries_at_once(memory.budget(self.memory))
+                blocks = open_rows(X, encoding=self.model_.reading).blocks(at_once)
+                return joined([predictor.distribution_at(block.X, engine) for block in blocks])
+            return predictor.distribution_at(self._checked(X), engine)
 
     def predict_quantiles(self, X: Any, q: Any, *, missing: str = "error") -> Array:
         """Quantiles of the predictive distribution of y.
@@ -94,8 +99,15 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
             One row per query, one column per quantile.
 
         """
-        levels = settings.levels("q", q)
-        return self.predict_distribution(X, missing=missing).quantile(levels)
+        levels, gaps = settings.levels("q", q), settings.missing_queries(missing)
+        if gaps == "error":
+            return self.predict_distribution(X).quantile(levels)
+        predictor = self.predictor_
+        with predictor.engine() as engine:
+            at_once = predictor.queries_at_once(memory.budget(self.memory))
+            blocks = open_rows(X, encoding=self.model_.reading, missing=gaps).blocks(at_once)
+            answer = complete_rows(lambda Z: [predictor.distribution_at(Z, engine).quantile(levels)])
+            return np.concatenate([answer(block.X)[0] for block in blocks])
 
     def _predict(self, X: Any, with_variance: bool, latent: bool, missing: str) -> tuple[Array, Array | None]:
         """Mean and standard deviation in the user's units."""
@@ -108,11 +120,15 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
                 parts = [answer(block.X) for block in blocks]
             mean = np.concatenate([part for part, _ in parts])
             return mean, np.concatenate([part for _, part in parts if part is not None]) if with_variance else None
+        with predictor.engine() as engine:
+            return predictor.predict(self._checked(X), engine, with_variance, latent)
+
+    def _checked(self, X: Any) -> Array:
+        """Queries of an array or data frame, after the checks of scikit-learn."""
         check_columns(X)
         X = validate_data(self, X, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False, reset=False)
         check_finite(X, "X", getattr(self, "feature_names_in_", None))
-        with predictor.engine() as engine:
-            return predictor.predict(X, engine, with_variance, latent)
+        return np.asarray(X)
 
     def predict_file(
         self, data: Any, output: str | os.PathLike[str], *, quantiles: Any = (), keep: Any = (), latent: bool = False,
@@ -134,7 +150,8 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
         keep : names of columns
             Columns to copy to the output, before the predicted ones; those of a CSV with types that fit all values.
         latent : bool
-            True for std and quantiles of the latent f rather than of y.
+            True for std and quantiles of the latent f rather than of y; where `likelihood` is not Gaussian, of the
+            mean of y given f.
         missing : {"error", "drop"}
             "drop" gives rows with missing values that the model cannot answer no prediction (NaN), and counts them.
             Every row of the data is a row of the file.
@@ -155,20 +172,77 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
         predictor = self.predictor_
         carried = prediction_files.bytes_of_kept(rows) + 32 * (2 + len(levels))
         with predictor.engine() as engine:
-            answer = predictor.mean_and_deviation(engine, bool(latent))
-            shape = Shape.gaussian() if latent else predictor.calibration.shape
-            places = shape.quantile(np.array(levels))
-
-            def columns(X: Array) -> list[Array]:
-                mean, deviation = answer(X)
-                return [mean, deviation, *(mean + deviation * place for place in places)]
-
+            columns = self._columns(engine, levels, bool(latent))
             task = prediction_files.Task(
                 rows, complete_rows(columns), ("mean", "std", *(f"q{q!r}" for q in levels)),
                 {"quantiles": levels, "latent": bool(latent)}, fingerprint(predictor.state()),
                 predictor.queries_at_once(memory.budget(self.memory), carried), make_listener(self.verbose, progress),
             )  # fmt: skip
             return prediction_files.predict_file(task, data, output, overwrite)
+
+    def _columns(self, engine: Engine, levels: tuple[float, ...], latent: bool) -> Callable[[Array], list[Array]]:
+        """Mean, standard deviation and quantiles, as a function of the inputs."""
+        predictor = self.predictor_
+        answer = predictor.latent_distribution_at if latent else predictor.distribution_at
+
+        def columns(X: Array) -> list[Array]:
+            law = answer(X, engine)
+            return [law.mean, law.std, *(law.quantile(level) for level in levels)]
+
+        return columns
+
+    def predict_grid(
+        self, *, step: Any = None, quantiles: Any = (), latent: bool = False,
+        output: str | os.PathLike[str] | None = None, overwrite: bool = False, progress: Listener | None = None,
+        **columns: Any,
+    ) -> Any:  # fmt: skip
+        """Predict a regular grid: mean, standard deviation and quantiles as an xarray Dataset.
+
+        The Dataset has one dimension per column with a range or with values, in reverse order: predict_grid(lon=...,
+        lat=...) has the dimensions (lat, lon). Needs the optional dependencies "gigagp[geo]".
+
+        Parameters
+        ----------
+        step : number or dict
+            Distance between the values of a range, in the units of its column; a dict has one per column.
+        quantiles : numbers between 0 and 1
+            Quantiles to predict, one variable each, such as q0.05.
+        latent : bool
+            True for std and quantiles of the latent f rather than of y.
+        output : path
+            File to write, block by block, for grids that exceed memory: NetCDF (.nc), Zarr (.zarr) or GeoTIFF (.tif,
+            one band per variable). The Dataset that is returned then reads from this file.
+        overwrite : bool
+            Whether an existing file may be replaced.
+        progress : function
+            Called with a gigagp.progress.Event for each block of the grid.
+        **columns
+            One argument per column of the model: a pair (low, high), an array or list of values, or one value. lon and
+            lat also name the columns of longitude and latitude if these are called otherwise. Longitude and latitude,
+            or the columns of a model that has only one or two, cover the training rows by default.
+
+        """
+        from gigagp.model import grid_files, grids  # noqa: PLC0415 pyarrow takes time to load
+
+        check_is_fitted(self, "model_")
+        levels, latent = tuple(settings.levels("quantiles", quantiles).tolist()), settings.switch("latent", latent)
+        grid, predictor, target = grids.make_grid(self.model_, columns, step), self.predictor_, self.units_.target
+        names = ("mean", "std", *(f"q{q!r}" for q in levels))
+        of_what = f"the function behind {target}" if latent else target
+        texts = (f"predicted {target}", f"standard deviation of {of_what}")
+        variables = grid_files.Variables(names, (*texts, *(f"{q:.4g} quantile of {of_what}" for q in levels)))
+        budget = memory.budget(self.memory)
+        final = None if output is None else grid_files.check_output(grid, variables, output, overwrite)
+        if final is None:
+            grid_files.check_memory(grid, variables, budget)
+        with predictor.engine() as engine:
+            blocks = grids.predicted_blocks(
+                grid, self._columns(engine, levels, latent), predictor.queries_at_once(budget, 32 * len(names)),
+                Counter("grid", grid.size, make_listener(self.verbose, progress)),
+            )  # fmt: skip
+            if final is None:
+                return grid_files.dataset(grid, variables, blocks)
+            return grid_files.write(grid, variables, blocks, final)
 
     def evaluate(
         self, data: Any, target: Any = None, *, sample_weight: Any = None, noise_std: Any = None,
@@ -195,6 +269,22 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
             Called with X, y, predicted mean and std of each block of rows.
 
         """
+        listener: DistributionListener | None = None
+        if each is not None:
+
+            def listener(X: Array, y: Array, law: Distribution) -> None:
+                each(X, y, law.mean, law.std)
+
+        return self.evaluate_each(
+            data, target, listener, sample_weight=sample_weight, noise_std=noise_std, missing=missing, share=share,
+            progress=progress,
+        )  # fmt: skip
+
+    def evaluate_each(
+        self, data: Any, target: Any, each: DistributionListener | None, *, sample_weight: Any = None,
+        noise_std: Any = None, missing: str = "error", share: Share | None = None, progress: Listener | None = None,
+    ) -> Evaluation:  # fmt: skip
+        """As `evaluate`, but `each` is called with X, y and the predictive distributions of each block of rows."""
         check_is_fitted(self, "model_")
         target = self.model_.target_name if target is None else target
         if target is None:
@@ -205,9 +295,14 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
             data, target, encoding=self.model_.reading, missing=missing, share=share, weights=sample_weight,
             deviations=noise_std,
         )  # fmt: skip
-        predictor = self.predictor_
+        predictor, own = self.predictor_, self.model_.likelihood
+        if own is not None and noise_std is not None:
+            raise InvalidParameter("noise_std is for targets with Gaussian noise; this model has another likelihood")
         with predictor.engine() as engine:
-            answer = predictor.mean_and_deviation(engine)
             at_once = predictor.queries_at_once(memory.budget(self.memory), _BYTES_PER_SCORED_ROW)
+
+            def predict(X: Array, row_noise: Array | None = None) -> Distribution:
+                return predictor.distribution_at(X, engine, row_noise)
+
             tell = make_listener(self.verbose, progress)
-            return evaluate(rows, answer, predictor.calibration.shape, at_once, tell, each)
+            return evaluate(rows, predict, at_once, tell, each, None if own is None else own.likelihood)

@@ -12,6 +12,7 @@ from gigagp.data.sources import Share
 from gigagp.engines import Place
 from gigagp.estimators.number_predictions import NumberPredictions
 from gigagp.kernels import Kernel
+from gigagp.likelihoods import Likelihood
 from gigagp.partition import Partitioner
 from gigagp.progress import Listener
 
@@ -32,7 +33,8 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         a kernel with columns= are in the units of the data; those of a kernel without refer to standardised inputs and
         targets, unless standardize=False. By default the kernel has one length-scale per column
         and is chosen among squared exponential, Matérn 5/2, 3/2 and 1/2 and rational quadratic by its predictions of
-        held-out rows (see `report_.choices`). Up to about 2,000 rows several of these families are averaged. With
+        held-out rows (see `report_.choices`); several of these families are averaged where that predicts them better,
+        and up to about 2,000 rows always. With
         partition "stratified" or "random" the default is the squared exponential.
     partition : {"local", "stratified", "random"} or Partitioner
         How rows are divided among experts. "local": cells of a KD-tree, each with neighbouring rows.
@@ -92,6 +94,10 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         the machine.
     standardize : bool
         Scale inputs and target to mean 0 and standard deviation 1 internally.
+    sphere : "auto", pair of columns, or None
+        The columns of longitude and latitude in degrees, by name or number, such as ("lon", "lat"): they are one place
+        on a sphere, with one length-scale, so that distances are great circles, and 180 degrees east is 180 degrees
+        west. "auto": the two columns that have such names and values, if the data have names. None: no such columns.
     noise : {"constant", "inputs", "auto"}
         "constant": the noise of y is the same everywhere, apart from the scales that experts or neighbourhoods may
         have. "inputs": a second model learns how the noise depends on the inputs, from held-out errors; rows and
@@ -99,6 +105,14 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         2,000 rows, where `fit` is given the noise or weights of rows, and where a committee predicts.
     noise_bounds : (float, float)
         Bounds of the noise variance, as shares of the target's variance. Equal bounds fix it.
+    likelihood : {"auto", "gaussian", "student", "poisson", "negative_binomial", "gamma", "bernoulli"} or Likelihood
+        The distribution of y given the latent function f. "poisson" and "negative_binomial": counts, of mean exp(f);
+        "gamma": positive numbers, of mean exp(f); "bernoulli": 0 or 1, or shares of successes in `sample_weight`
+        trials. These are predicted from neighbouring rows by Laplace's approximation; the target is not scaled, and
+        `noise_bounds` are bounds of the dispersion of "negative_binomial" and "gamma". "gaussian": y is Gaussian, with
+        the same variances for all experts. "student": each expert has its own scale, and the distribution of errors
+        may have heavy tails. "auto": as "student" for local and "gaussian" for other partitions; `report_` says when
+        the target looks like counts, labels or shares. An object is a likelihood of your own; see docs/likelihoods.md.
     n_restarts : int
         Additional starting points of the training.
     categorical : names or numbers of columns
@@ -144,8 +158,10 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         dtype: str = "float64",
         memory: str | int | None = None,
         standardize: bool = True,
+        sphere: Any = "auto",
         noise: str = "constant",
         noise_bounds: tuple[float, float] = (1e-6, 10.0),
+        likelihood: str | Likelihood = "auto",
         n_restarts: int = 0,
         categorical: Any = None,
         missing: str = "error",
@@ -155,8 +171,7 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         self.kernel = kernel
         self.partition = partition
         self.leaf_size = leaf_size
-        self.levels = levels
-        self.branching = branching
+        self.levels, self.branching = levels, branching
         self.sharing = sharing
         self.combine = combine
         self.experts_per_query = experts_per_query
@@ -172,9 +187,10 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         self.n_jobs = n_jobs
         self.dtype = dtype
         self.memory = memory
-        self.standardize = standardize
+        self.standardize, self.sphere = standardize, sphere
         self.noise = noise
         self.noise_bounds = noise_bounds
+        self.likelihood = likelihood
         self.n_restarts = n_restarts
         self.categorical = categorical
         self.missing = missing

@@ -203,7 +203,9 @@ def _read_scan(path: Path) -> Scan | None:
 def _scan_arrays(scan: Scan) -> dict[str, Array]:
     sample = scan.sample
     arrays = {"keys": sample.keys, "rows": sample.rows, "X": sample.X, "y": sample.y}
-    arrays["count"], arrays["dropped"] = np.array(scan.rows), np.array(scan.dropped)
+    arrays["count"], arrays["dropped"], arrays["copies"] = (
+        np.array(count) for count in (scan.rows, scan.dropped, scan.copies)
+    )
     for name, array in vars(scan.extremes).items():
         arrays[f"extreme_{name}"] = array
     for name, moments in (("inputs", scan.inputs), ("target", scan.target)):
@@ -215,4 +217,5 @@ def _scan_from(arrays: dict[str, Array]) -> Scan:
     inputs, target = Moments.from_state(arrays["inputs"]), Moments.from_state(arrays["target"])
     sample = Sample(arrays["keys"], arrays["rows"], arrays["X"], arrays["y"])
     extremes = Extremes(*(arrays[f"extreme_{each.name}"] for each in fields(Extremes)))
-    return Scan(int(arrays["count"]), inputs, target, sample, extremes, int(arrays["dropped"]))
+    count, dropped, copies = (int(arrays[name]) for name in ("count", "dropped", "copies"))
+    return Scan(count, inputs, target, sample, extremes, dropped, copies)

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from gigagp.arrays import Array
 from gigagp.engines import Engine
-from gigagp.fit.held_out_scores import HeldOutScore, Scorer
-from gigagp.fit.selection import choose_neighbours
+from gigagp.fit.held_out_scores import HeldOutScore
 from gigagp.likelihoods import Classes
-from gigagp.model import class_neighbourhood
+from gigagp.model import laplace_neighbourhood
 from gigagp.model.class_calibration import ClassCalibration
-from gigagp.model.class_neighbourhood import ClassLatents
-from gigagp.model.fit_report import Candidate
+from gigagp.model.laplace_neighbourhood import LatentFunctions
 from gigagp.model.neighbourhood import Neighbourhood
 
 _DOUBLING_GAIN = 0.003  # relative gain of the log loss for which the number of neighbours is doubled
@@ -29,37 +25,17 @@ class ClassScoring:
     doubling_gain: float = _DOUBLING_GAIN
 
     def work(self, model: Neighbourhood) -> float:
-        return class_neighbourhood.work(model, self.classes) / _MORE_WORK
+        return laplace_neighbourhood.work(model, self.classes) / _MORE_WORK
 
-    def predict(self, model: Neighbourhood, X: Array, engine: Engine, rows: Array) -> ClassLatents:
-        return class_neighbourhood.predict(model, self.classes, X, engine, held_out=rows)
+    def predict(self, model: Neighbourhood, X: Array, engine: Engine, rows: Array) -> LatentFunctions:
+        return laplace_neighbourhood.predict(model, self.classes, X, engine, held_out=rows)
 
-    def joined(self, first: ClassLatents, second: ClassLatents) -> ClassLatents:
-        return ClassLatents.joined([first, second])
+    def joined(self, first: LatentFunctions, second: LatentFunctions) -> LatentFunctions:
+        return LatentFunctions.joined([first, second])
 
-    def score(self, rows: Array, y: Array, prediction: ClassLatents, model: Neighbourhood) -> HeldOutScore:
-        prior = class_neighbourhood.prior_variance(model)
+    def score(self, rows: Array, y: Array, prediction: LatentFunctions, model: Neighbourhood) -> HeldOutScore:
+        prior = laplace_neighbourhood.prior_variance(model)
         weights = self.classes.weights_of(y, model.store.noise_of(rows))
         calibration = ClassCalibration.learnt(self.classes, prediction, y, prior, weights)
         losses = weights * calibration.losses(self.classes, prediction, y, prior)
         return HeldOutScore(rows, y, prediction, calibration, losses)
-
-
-@dataclass(frozen=True, eq=False)
-class ClassChoice:
-    """How many neighbours predict a query, and the calibration of their predictions."""
-
-    neighbourhood: Neighbourhood
-    calibration: ClassCalibration
-    candidates: tuple[Candidate, ...]
-
-
-def choose_prediction(scorer: Scorer, model: Neighbourhood, neighbours: int | None) -> ClassChoice:
-    """Double the number of neighbours as long as that gains, unless the user has chosen it, and calibrate."""
-    if neighbours is None:
-        model, score, candidates, _ = choose_neighbours(scorer, model)
-        score = scorer.calibrate(model, score)
-    else:
-        candidates, score = [], scorer.calibrate(model)
-    candidates.append(Candidate("prediction", model.description, float(np.float64(score.score)), True))
-    return ClassChoice(model, score.calibration, tuple(candidates))

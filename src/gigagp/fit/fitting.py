@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from gigagp import memory
-from gigagp.data.copies import DistinctRows, counted_once
+from gigagp.data.copies import DistinctRows, count_copies
 from gigagp.data.folders import TemporaryFolder
 from gigagp.data.outliers import NONE, Outliers, find_outliers, without
 from gigagp.data.scaled import ScaledRows, StreamedRows, scaled_targets
@@ -16,19 +16,21 @@ from gigagp.data.scaling import BLOCK, Scaling
 from gigagp.data.scan import Sample, Scan, scan
 from gigagp.data.sources import Encoding, Rows
 from gigagp.data.sources.times import UNITS
+from gigagp.data.sphere import InputScaling, check_pair, find_pair, on_sphere, range_error
+from gigagp.data.target_checks import looks_like, possible_blocks
 from gigagp.engines import one_blas_thread, open_engine
 from gigagp.errors import InvalidInput
 from gigagp.fit import settings, stages
 from gigagp.fit.checkpoint import Checkpoint
 from gigagp.fit.plan import NoLog, Seeds
-from gigagp.fit.planning import make_plan, plan_for_classes
+from gigagp.fit.planning import make_plan, plan_for_latents
 from gigagp.fit.settings import FitSettings
 from gigagp.fit.store_writer import DiskStorage, MemoryStorage, Storage
 from gigagp.fit.unusual_rows import MOST_ROWS
 from gigagp.kernels.inputs import InputColumns
+from gigagp.likelihoods import Likelihood
 from gigagp.linalg.categories import LEVEL_WIDTH
 from gigagp.linalg.row_noise import COLUMNS
-from gigagp.model.class_calibration import ClassCalibration
 from gigagp.model.class_model import ClassModel
 from gigagp.model.factor_cache import FactorCache
 from gigagp.model.fit_report import FitReport
@@ -52,26 +54,22 @@ def fit_model(
     classes : where targets are the numbers of classes, before calibration
     """
     seeds = Seeds.of(seed)
+    likelihood = settings.likelihood(options.likelihood)
+    exact = classes is None and likelihood is None  # whether targets are numbers with Gaussian errors
     dtype, budget = settings.precision(options.dtype), memory.budget(options.memory)
     parts = partitioner(options.partition)
-    counted, copies = counted_once(rows) if parts.local and classes is None else (rows, 0)
-    data = _scanned(counted, seeds, checkpoint, tell)
+    data = _scanned(rows, parts.local and exact, seeds, checkpoint, tell, likelihood)
+    counted = DistinctRows(rows, data.rows) if data.copies else rows
     known = rows.noise is not None and rows.noise.deviations is not None
-    outliers = NONE if classes is not None or known else find_outliers(data)
+    outliers = find_outliers(data) if exact and not known else NONE
     data = without(data, outliers)
-    target = data.target.scaling() if options.standardize and classes is None else Scaling.identity(1)
-    inputs = data.inputs.scaling() if options.standardize else Scaling.identity(rows.n_features)
-    inputs = inputs.with_levels(rows.encoding.category_places)
+    target = data.target.scaling() if options.standardize and exact else Scaling.identity(1)
+    inputs, data = _input_scaling(data, options, rows, feature_names)
     columns = _input_columns(rows.encoding, feature_names, inputs, target)
     plan = make_plan(options, data, parts, columns, learn_noise)
-    if classes is not None:
-        plan = plan_for_classes(plan, options, classes.classes)
-    sample = Sample(
-        data.sample.keys,
-        data.sample.rows,
-        inputs.apply(data.sample.X, dtype),
-        scaled_targets(data.sample.y, target, dtype),
-    )
+    plan = plan_for_latents(plan, options, data, None if classes is None else classes.classes, likelihood)
+    sample_X, sample_y = inputs.apply(data.sample.X, dtype), scaled_targets(data.sample.y, target, dtype)
+    sample = Sample(data.sample.keys, data.sample.rows, sample_X, sample_y)
     streamed = StreamedRows(counted, data.rows, inputs, target, dtype, Counter("store", data.rows, tell), outliers)
     scaled: ScaledRows = streamed
     storage: Storage = MemoryStorage()
@@ -87,7 +85,7 @@ def fit_model(
     except BaseException:
         storage.discard()  # at once, since the traceback keeps everything that it refers to alive
         raise
-    mixture = result.mixture
+    mixture, link = result.mixture, result.link
     unusual = result.unusual.source_rows(rows, inputs, target)
     return Model(
         committee=replace(result.committee, cache=FactorCache(budget // 4)),
@@ -98,36 +96,78 @@ def fit_model(
         defaults=CommitteeDefaults.of(parts.local),
         inputs=inputs,
         target=target,
-        report=replace(_with_outliers(result.report, outliers, result.unusual.count, unusual), copies=copies),
+        report=replace(
+            _with_outliers(result.report, outliers, result.unusual.count, unusual),
+            copies=data.copies,
+            looks_like=looks_like(data) if options.likelihood == "auto" and exact else "",
+        ),
         encoding=encoding,
         feature_names=feature_names,
         target_name=rows.target.column if rows.target and not rows.target.beside else None,
         input_noise=result.input_noise,
-        classes=_calibrated(classes, result.class_calibration),
+        classes=replace(classes, calibration=link) if classes and link else classes,
+        likelihood=replace(plan.likelihood, calibration=link) if plan.likelihood else None,
     )
 
 
-def _calibrated(classes: ClassModel | None, calibration: ClassCalibration | None) -> ClassModel | None:
-    return classes if classes is None or calibration is None else replace(classes, calibration=calibration)
-
-
 def _input_columns(
-    encoding: Encoding, feature_names: tuple[str, ...] | None, inputs: Scaling, target: Scaling
+    encoding: Encoding, feature_names: tuple[str, ...] | None, inputs: InputScaling, target: Scaling
 ) -> InputColumns:
     """Names, places and scales of the user's columns; of an array without names these are x0, x1, ...
 
-    Lengths along dates are in days.
+    Lengths along dates are in days, and those on the sphere in degrees.
     """
-    ends = np.cumsum([len(feature.names) for feature in encoding.features]).tolist()
-    places = tuple(tuple(range(start, end)) for start, end in zip([0, *ends], ends, strict=False))
-    names = tuple(feature.column for feature in encoding.features)
-    if feature_names is not None and len(feature_names) == len(names):
-        names = feature_names  # of a data frame that was checked by scikit-learn
+    together, names = inputs.together, _names(encoding, feature_names)
+    places = tuple(together if set(own) & set(together) else own for own in _places(encoding))
     kinds = (feature.kind for feature in encoding.features for _ in feature.names)
-    units = [UNITS[kind][1] if kind in UNITS else 1.0 for kind in kinds]
-    widths, levels = inputs.scale / np.array(units), encoding.category_places
+    widths, levels = inputs.widths, encoding.category_places
+    widths[: inputs.columns] /= [UNITS[kind][1] if kind in UNITS else 1.0 for kind in kinds]
     widths[list(levels)] = LEVEL_WIDTH
-    return InputColumns(names, places, tuple(widths.tolist()), float(target.scale[0]), levels)
+    return InputColumns(names, places, tuple(widths.tolist()), float(target.scale[0]), together, levels)
+
+
+def _places(encoding: Encoding) -> list[tuple[int, ...]]:
+    """The columns of numbers that each of the user's columns has become."""
+    ends = np.cumsum([len(feature.names) for feature in encoding.features]).tolist()
+    return [tuple(range(start, end)) for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _names(encoding: Encoding, feature_names: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Names of the user's columns."""
+    names = tuple(feature.column for feature in encoding.features)
+    of_frame = feature_names is not None and len(feature_names) == len(names)  # that was checked by scikit-learn
+    return feature_names if of_frame and feature_names is not None else names
+
+
+def _input_scaling(
+    data: Scan, options: FitSettings, rows: Rows, feature_names: tuple[str, ...] | None
+) -> tuple[InputScaling, Scan]:
+    """The scaling of the inputs, and the scan with the moments of the model's columns.
+
+    Longitude and latitude are those that the user names, or with sphere="auto" those that have such names and values.
+    """
+    standardize = settings.switch("standardize", options.standardize)
+    inputs = data.inputs.scaling() if standardize else Scaling.identity(rows.n_features)
+    inputs = inputs.with_levels(rows.encoding.category_places)
+    pair, places = settings.sphere(options.sphere), [own[0] for own in _places(rows.encoding)]
+    names, kinds = _names(rows.encoding, feature_names), [feature.kind for feature in rows.encoding.features]
+    if isinstance(pair, tuple):
+        first, second = check_pair(pair, names, kinds)
+        longitude, latitude = places[first], places[second]
+        error = range_error((names[first], names[second]), 0, 1, data.inputs.at([longitude, latitude]))
+        if error is not None:
+            raise InvalidInput(f"sphere={pair!r}: {error}; name the longitude first")
+    else:
+        numbers = [number for number, kind in enumerate(kinds) if kind == "number"]
+        named = pair == "auto" and feature_names is not None
+        recognised = find_pair([names[number] for number in numbers]) if named else None
+        if recognised is None:
+            return InputScaling(inputs), data
+        longitude, latitude = (places[numbers[each]] for each in recognised)
+        if range_error(names, 0, 1, data.inputs.at([longitude, latitude])) is not None:
+            return InputScaling(inputs), data
+    scaling, moments = on_sphere(inputs, data.inputs, data.sample.X, longitude, latitude, standardize)
+    return scaling, replace(data, inputs=moments)
 
 
 def _with_outliers(report: FitReport, outliers: Outliers, count: int, unusual: list[int]) -> FitReport:
@@ -143,12 +183,22 @@ def _with_outliers(report: FitReport, outliers: Outliers, count: int, unusual: l
     return replace(report, warnings=(OutlyingRows(len(outliers), tuple(numbers[:MOST_ROWS])), *report.warnings))
 
 
-def _scanned(rows: Rows | DistinctRows, seeds: Seeds, checkpoint: Checkpoint | None, tell: Listener) -> Scan:
-    """The result of the first pass over the data, from the checkpoint where it is there."""
+def _scanned(
+    rows: Rows, without_copies: bool, seeds: Seeds, checkpoint: Checkpoint | None, tell: Listener,
+    likelihood: Likelihood | None,
+) -> Scan:  # fmt: skip
+    """The result of the first pass over the data, from the checkpoint where it is there.
+
+    without_copies : whether exact copies of rows are counted once
+    likelihood : of the targets; an error for one that it cannot have
+    """
 
     def read() -> Scan:
-        count = Counter("scan", rows.n_rows, tell)
-        return replace(scan(rows.blocks(BLOCK), seeds.keys, count), dropped=rows.n_dropped or 0)
+        copies = count_copies(rows) if without_copies else 0
+        counted = DistinctRows(rows, (rows.n_rows or 0) - copies) if copies else rows
+        count = Counter("scan", counted.n_rows, tell)
+        scan_result = scan(possible_blocks(counted, BLOCK, likelihood), seeds.keys, count)
+        return replace(scan_result, dropped=rows.n_dropped or 0, copies=copies)
 
     data = read() if checkpoint is None else checkpoint.scanned(read)
     if data.rows < 2:

@@ -62,7 +62,7 @@ class Groups:
     @property
     def size(self) -> int:
         """Rows per group: as many as a leaf has, up to a limit; fewer where there are several latent functions."""
-        scale = 1.0 if self.plan.classes is None else self.plan.classes.scale
+        scale = 1.0 if self.plan.latents is None else self.plan.latents.scale
         return int(np.ceil(scale * min(int(np.ceil(self.stored.cells.sizes.mean())), _LARGEST_GROUP)))
 
     @property
@@ -100,7 +100,7 @@ class Groups:
     def evidence_of(self, kernel: Kernel, store: ExpertStore, cells: Runs, log: Log) -> Objective:
         tree = Tree.balanced(len(cells))
         plan = self.plan
-        return log.recorded(summed_evidence(kernel, store, cells, tree, self.engine, plan.dof, classes=plan.classes))
+        return log.recorded(summed_evidence(kernel, store, cells, tree, self.engine, plan.dof, latents=plan.latents))
 
     def well_cut(self, kernel: Kernel, theta: Array) -> bool:
         """Whether the search through the cells finds nearly all of the nearest rows in the metric of theta.

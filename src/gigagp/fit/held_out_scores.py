@@ -41,6 +41,7 @@ class HeldOutScore:
     prediction: Any
     calibration: Any
     losses: Array
+    unit: float | None = None  # what gains are relative to; None for the mean loss, which must then be positive
 
     @property
     def score(self) -> float:
@@ -74,6 +75,7 @@ class NumberScoring:
 
     target: float  # variance of the target, in the model's units
     doubling_gain: float = DOUBLING_GAIN
+    gaussian: bool = False  # whether errors must be Gaussian
 
     def work(self, model: Neighbourhood) -> float:
         return model.work
@@ -88,7 +90,8 @@ class NumberScoring:
         self, rows: Array, y: Array, prediction: LatentPrediction, model: Neighbourhood | Committee
     ) -> HeldOutScore:
         y, prediction = y.astype(float), with_row_noise(prediction, model.noise, model.store, rows)
-        calibration = Calibration.learnt(prediction, y, setting(model, self.target).at_rows(prediction.noise))
+        variances = setting(model, self.target).at_rows(prediction.noise)
+        calibration = Calibration.learnt(prediction, y, variances, self.gaussian)
         return HeldOutScore(rows, y, prediction, calibration, crps_losses(calibration, prediction, y))
 
 
@@ -102,7 +105,7 @@ def crps_losses(calibration: Calibration, prediction: LatentPrediction, y: Array
 
 @dataclass(frozen=True)
 class Gain:
-    """The relative reduction of the score from one model to another on the same rows, and its standard error."""
+    """The reduction of the score from one model to another on the same rows, in units of the score, and its error."""
 
     value: float
     error: float
@@ -114,8 +117,8 @@ class Gain:
             return cls(0.0, np.inf)
         count = min(len(candidate.y), len(reference.y))
         losses, reference_losses = candidate.losses[:count], reference.losses[:count]
-        mean = max(float(reference_losses.mean()), float(np.finfo(float).tiny))
-        difference = (reference_losses - losses) / mean
+        unit = reference.unit or max(float(reference_losses.mean()), float(np.finfo(float).tiny))
+        difference = (reference_losses - losses) / unit
         return cls(float(difference.mean()), float(difference.std() / np.sqrt(count)))
 
     def exceeds(self, least: float) -> bool:
@@ -209,6 +212,4 @@ class Scorer:
 
 def setting(model: Neighbourhood | Committee, target: float) -> Setting:
     """Variances of noise, prior and target; a kernel that is not stationary has no one prior variance."""
-    theta = model.theta[:-1]
-    prior = float(model.kernel.diagonal(theta, model.store.X[:1])[0]) if model.kernel.stationary else None
-    return Setting(model.noise, prior, target)
+    return Setting(model.noise, model.prior, target)

@@ -12,7 +12,8 @@ from gigagp.arrays import Array
 from gigagp.combine import CombinationRule
 from gigagp.fit.training import Objective, Precision
 from gigagp.kernels.base import Kernel
-from gigagp.likelihoods import Classes
+from gigagp.likelihoods import Latents
+from gigagp.model.likelihood_model import LikelihoodModel
 from gigagp.partition import Partitioner, Shape
 
 
@@ -73,8 +74,10 @@ class Plan:
     target_variance: float = 1.0  # in the units of the model
     noise_unit: float = 1.0  # weight of a typical row: its noise variance is that of a row of weight one, divided by it
     noise: str = "constant"  # "inputs" where it may depend on them, "auto" where held-out rows decide
+    gaussian_errors: bool = False  # whether the predictive distribution must be Gaussian
     train: bool = True  # False where the target is constant: there is nothing to learn
-    classes: Classes | None = None  # where targets are the numbers of classes
+    likelihood: LikelihoodModel | None = None  # where it is not Gaussian, and targets are not classes
+    latents: Latents | None = None  # where targets are classes, or have a likelihood that is not Gaussian
     categories: tuple[int, ...] = ()  # columns that are categories
 
     @property
@@ -92,7 +95,7 @@ class Plan:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return (*self.kernel.names, "noise_variance")
+        return (*self.kernel.names, (self.latents and self.latents.dispersion_name) or "noise_variance")
 
     def metric(self, theta: Array, n_features: int) -> Array:
         """The kernel's metric at theta, or ones where it has none."""

@@ -18,12 +18,15 @@ from gigagp.fit.settings import FitSettings
 from gigagp.fit.training import Precision
 from gigagp.kernels import Kernel, SquaredExponential
 from gigagp.kernels.inputs import InputColumns
-from gigagp.likelihoods import Classes
+from gigagp.likelihoods import Bernoulli, Classes, Likelihood
 from gigagp.linalg.row_noise import FACTOR
+from gigagp.model.likelihood_model import LikelihoodModel
 from gigagp.model.model import CommitteeDefaults
 from gigagp.partition import Partitioner, Shape
 
 _LATENT_VARIANCE = 10.0  # of a latent function at the start: logits of classes that are clear
+_LEAST_LATENT_VARIANCE = 0.1  # of a latent function at the start, where targets hardly vary
+_START_DISPERSION = 0.1  # of a likelihood
 _START_NOISE = 0.1  # share of the target's variance
 _SPARSE_LEAF = 4096  # rows of a sparse leaf
 _ONE_LEAF_ROWS = 2048  # rows up to which a kernel to which far rows matter is one exact GP on all rows
@@ -51,7 +54,7 @@ def make_plan(
     combination = rule(options.combine, CommitteeDefaults.of(partitioner.local).rule)
     nearest = settings.experts_per_query(options.experts_per_query)
     own_scales = {"auto": partitioner.local and inducing is None, "gaussian": False, "student": True}
-    student = choose("experts", options.experts, own_scales)
+    student = choose("experts", settings.experts(options), own_scales)
     calibrate = settings.switch("calibrate", options.calibrate)
     method = "committee" if one_leaf else _method(options, partitioner)
     if inducing is not None:
@@ -59,7 +62,7 @@ def make_plan(
     noise = _noise(options, data, method)
     choose("training", options.training, dict.fromkeys(("auto", "full", "progressive")))
     restarts = settings.count("n_restarts", options.n_restarts)
-    variance = 1.0 if settings.switch("standardize", options.standardize) else settings.variance(data.target)
+    variance = settings.variance(data.target, options)
     unit = _typical_weight(data)
     low, high = (bound * variance * unit for bound in settings.noise_bounds(options.noise_bounds))
     if not learn_noise:
@@ -95,6 +98,7 @@ def make_plan(
         noise=noise,
         train=varies,
         categories=columns.categories,
+        gaussian_errors=options.likelihood == "gaussian",
     )
 
 
@@ -110,7 +114,20 @@ def _is_one_leaf(
     return far_rows_matter and rows <= _ONE_LEAF_ROWS and open_shape and partitioner.local and options.method == "auto"
 
 
-def plan_for_classes(plan: Plan, options: FitSettings, classes: Classes) -> Plan:
+def plan_for_latents(
+    plan: Plan, options: FitSettings, data: Scan, classes: Classes | None, likelihood: Likelihood | None
+) -> Plan:
+    """The plan where targets are classes or have a likelihood of their own; else the plan as it is."""
+    if classes is not None:
+        return _plan_for_classes(plan, options, classes)
+    if likelihood is None:
+        return plan
+    mean, deviation = float(data.target.mean[0]), float(data.target.deviation[0])
+    model = LikelihoodModel.of(likelihood, mean, deviation**2, data.target.count)
+    return _plan_for_likelihood(plan, options, model)
+
+
+def _plan_for_classes(plan: Plan, options: FitSettings, classes: Classes) -> Plan:
     """The plan where targets are classes: the noise is that of their likelihood, and only neighbourhoods predict."""
     kernel, own_kernel = plan.kernel, settings.kernel(options.kernel)
     if kernel.metric(kernel.theta) is None or not plan.partitioner.local:
@@ -127,8 +144,50 @@ def plan_for_classes(plan: Plan, options: FitSettings, classes: Classes) -> Plan
         student=False,
         families=settings.class_families(kernel) if own_kernel is None else (),
         method="neighbourhood",
-        classes=classes,
+        latents=classes,
     )
+
+
+def _plan_for_likelihood(plan: Plan, options: FitSettings, model: LikelihoodModel) -> Plan:
+    """The plan where targets have a likelihood that is not Gaussian: its dispersion takes the place of the noise."""
+    _check_for_likelihood(plan, options)
+    kernel, own_kernel, likelihood = plan.kernel, settings.kernel(options.kernel), model.likelihood
+    if own_kernel is None:
+        start = model.prior_variance if model.prior_variance > 0 else _LATENT_VARIANCE
+        kernel = kernel.with_theta(np.append(np.log(max(start, _LEAST_LATENT_VARIANCE)), kernel.theta[1:]))
+    low, high = settings.noise_bounds(options.noise_bounds) if likelihood.has_dispersion else (1.0, 1.0)
+    families = settings.class_families if isinstance(likelihood, Bernoulli) else settings.families
+    return replace(
+        plan,
+        kernel=kernel,
+        noise_start=float(np.clip(_START_DISPERSION, low, high)),
+        noise_bounds=(low, high),
+        student=False,
+        families=families(kernel) if own_kernel is None else (),
+        method="neighbourhood",
+        noise="constant",
+        likelihood=model,
+        latents=model.latents,
+    )
+
+
+def _check_for_likelihood(plan: Plan, options: FitSettings) -> None:
+    """InvalidParameter for settings that only Gaussian targets have."""
+    name = options.likelihood if isinstance(options.likelihood, str) else type(options.likelihood).__name__
+    if not plan.partitioner.local or plan.kernel.metric(plan.kernel.theta) is None:
+        raise InvalidParameter(
+            f'likelihood={name!r} predicts from neighbouring rows, which needs partition="local" and a kernel with a '
+            f"metric; got {plan.partitioner!r} and {plan.kernel!r}"
+        )
+    committee = options.by_committee or options.sharing is not None
+    if committee or options.leaf == "sparse":
+        raise InvalidParameter(
+            f"likelihood={name!r} predicts from neighbouring rows; leave method, sharing, combine, experts_per_query "
+            "and leaf at their defaults, which are for committees of Gaussian experts"
+        )
+    if options.experts == "student" or options.noise == "inputs":
+        given = f"experts={options.experts!r}" if options.experts == "student" else f"noise={options.noise!r}"
+        raise InvalidParameter(f"likelihood={name!r} has no Gaussian noise; leave out {given}")
 
 
 def _typical_weight(data: Scan) -> float:
@@ -172,12 +231,14 @@ def _sparse_method(options: FitSettings, combination: CombinationRule, student: 
 
 def _default_kernel(options: FitSettings, inputs: Moments, variance: float, columns: InputColumns) -> Kernel:
     """A squared exponential of the target's variance whose length-scales span the data."""
-    D, categories = len(inputs.low), columns.categories
+    groups = columns.groups(range(columns.count))
+    D = columns.count - bool(columns.together)  # dimensions: a place on the sphere has two
     if options.standardize:
-        return SquaredExponential(1.0, [D**0.5] * D).with_categories(categories)
-    width = np.where(inputs.deviation > 0, inputs.deviation, 1.0)
-    width[list(categories)] = 1.0
+        return SquaredExponential(1.0, [D**0.5] * len(groups)).bound(columns)
+    deviations = np.array([np.sqrt(np.square(inputs.deviation[list(group)]).mean()) for group in groups])
+    deviations[[number for number, group in enumerate(groups) if group[0] in columns.categories]] = 1.0
+    width = np.where(deviations > 0, deviations, 1.0)
     return SquaredExponential(
         variance, D**0.5 * width, variance_bounds=(1e-4 * variance, 1e4 * variance),
         lengthscale_bounds=(1e-3 * float(width.min()), 1e3 * float(width.max())),
-    ).with_categories(categories)  # fmt: skip
+    ).bound(columns)  # fmt: skip

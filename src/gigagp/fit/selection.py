@@ -7,12 +7,12 @@ becomes that of the fitted model.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gigagp.combine import RULES, CombinationRule
 from gigagp.fit.committee_scores import SHARING, CommitteeScorer, choose_sharing
 from gigagp.fit.held_out_scores import DOUBLING_GAIN, NEGLIGIBLE_GAIN, Gain, HeldOutScore, Scorer
 from gigagp.model.calibration import Calibration
-from gigagp.model.class_calibration import ClassCalibration
 from gigagp.model.fit_report import Candidate
 from gigagp.model.model import CommitteeDefaults
 from gigagp.model.neighbourhood import Neighbourhood
@@ -56,7 +56,7 @@ def choose_neighbours(
     candidates, crps = [], trials[0][1].score
     for i, (trial, score) in enumerate(trials):
         if i > 0:
-            crps *= 1 - Gain.of(score, trials[i - 1][1]).value
+            crps -= Gain.of(score, trials[i - 1][1]).value * (score.unit or crps)
         candidates.append(Candidate("neighbours", str(trial.neighbours), crps, i == best))
     return *trials[best], candidates, large_gain
 
@@ -92,7 +92,7 @@ class Choice:
     calibration: Calibration
     candidates: tuple[Candidate, ...] = ()
     held_out: HeldOutScore | None = None  # the predictions that the calibration was learnt from
-    classes: ClassCalibration | None = None  # where targets are classes
+    link: Any = None  # where targets are classes or have a likelihood that is not Gaussian, how f leads to y
 
 
 def can_be_held_out(rule: CombinationRule | None) -> bool:

@@ -14,6 +14,7 @@ from gigagp.errors import InvalidInput, InvalidParameter, choose
 from gigagp.fit.plan import Family
 from gigagp.kernels import Kernel, Matern12, Matern32, Matern52, RationalQuadratic
 from gigagp.kernels.expressions import parse
+from gigagp.likelihoods import LIKELIHOODS, Likelihood
 
 # Rough kernels fit the same data with longer length-scales than the squared exponential.
 _STRETCHES = {Matern52: 1.1, Matern32: 1.3, Matern12: 3.0}
@@ -44,6 +45,7 @@ class FitSettings:
     dtype: Any
     memory: Any
     standardize: Any
+    sphere: Any
     noise: Any
     noise_bounds: Any
     n_restarts: Any
@@ -51,6 +53,7 @@ class FitSettings:
     missing: Any
     random_state: Any
     verbose: Any
+    likelihood: Any = "auto"
 
     @property
     def by_committee(self) -> bool:
@@ -116,6 +119,21 @@ def missing_queries(value: Any) -> str:
     return str(choose("missing", value, {"error": "error", "drop": "keep"}))
 
 
+def sphere(value: Any) -> tuple[str | int, str | int] | str | None:
+    """The columns of longitude and latitude, by name or number; "auto", or None for no such columns."""
+    if value is None or (isinstance(value, bool | np.bool_) and not value):
+        return None
+    if isinstance(value, str) and value == "auto":
+        return value
+    pair = isinstance(value, tuple | list) and len(value) == 2
+    if pair and all(isinstance(each, str | Integral) and not isinstance(each, bool) for each in value):
+        first, second = (each if isinstance(each, str) else int(each) for each in value)
+        return first, second
+    raise InvalidParameter(
+        f'sphere must be "auto", None, or the columns of longitude and latitude, such as ("lon", "lat"); got {value!r}'
+    )
+
+
 def levels(name: str, value: Any) -> Array:
     """Numbers between 0 and 1."""
     try:
@@ -125,6 +143,22 @@ def levels(name: str, value: Any) -> Array:
     if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all():
         raise InvalidParameter(f"{name} must be numbers between 0 and 1, both excluded; got {value!r}")
     return levels
+
+
+def likelihood(value: Any) -> Likelihood | None:
+    """A likelihood by name or as an object; None for "auto", "gaussian" and "student", which are exact."""
+    if isinstance(value, Likelihood):
+        return value
+    made = choose("likelihood", value, {"auto": None, "gaussian": None, "student": None, **LIKELIHOODS})
+    return None if made is None else made()
+
+
+def experts(options: FitSettings) -> str:
+    """The setting `experts`, which likelihood="gaussian" or "student" decides where it is open."""
+    decided = options.likelihood if options.likelihood in ("gaussian", "student") else "auto"
+    if "auto" not in (decided, options.experts) and decided != options.experts:
+        raise InvalidParameter(f"likelihood={decided!r} contradicts experts={options.experts!r}; leave one at 'auto'")
+    return str(decided if options.experts == "auto" else options.experts)
 
 
 def noise_bounds(bounds: Any) -> tuple[float, float]:
@@ -137,8 +171,10 @@ def noise_bounds(bounds: Any) -> tuple[float, float]:
     raise InvalidParameter(f"noise_bounds must be two numbers, 0 < low <= high; got {bounds!r}")
 
 
-def variance(target: Moments) -> float:
-    """The variance of a target that is not standardised."""
+def variance(target: Moments, options: FitSettings) -> float:
+    """The variance of the function in the units of the model; one unless the target is not standardised."""
+    if switch("standardize", options.standardize) or likelihood(options.likelihood) is not None:
+        return 1.0
     with np.errstate(over="ignore"):
         variance = max(float(np.square(target.deviation[0])), 1e-300)
     if not variance < 1e290:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -16,13 +17,14 @@ from gigagp.data.scaled import ScaledRows
 from gigagp.data.scan import Sample
 from gigagp.engines import Engine
 from gigagp.fit.cell_cutting import CellCutter, store_rows
-from gigagp.fit.class_scores import ClassScoring, choose_prediction
 from gigagp.fit.committee_assembly import committees
 from gigagp.fit.committee_scores import SHARING, CommitteeScorer
 from gigagp.fit.groups import Groups
-from gigagp.fit.held_out_scores import HeldOutScore, NumberScoring, Scorer
+from gigagp.fit.held_out_scores import HeldOutScore, Scorer
 from gigagp.fit.input_noise import better_noise, with_input_noise
+from gigagp.fit.kernel_averages import average_kernels
 from gigagp.fit.kernel_families import Trial, try_kernels
+from gigagp.fit.latent_scores import choose_prediction, plain_link, scoring_of
 from gigagp.fit.plan import Log, Plan, Seeds
 from gigagp.fit.rough_theta import rough_theta
 from gigagp.fit.selection import DEFAULT_NEIGHBOURS, Choice, can_be_held_out, choose_answer
@@ -42,9 +44,9 @@ from gigagp.fit.training import (
     train_progressive,
 )
 from gigagp.fit.unusual_rows import UnusualRows
+from gigagp.kernels.base import Kernel
 from gigagp.linalg.row_noise import ADDED
 from gigagp.model.calibration import Calibration
-from gigagp.model.class_calibration import ClassCalibration
 from gigagp.model.committee import Committee
 from gigagp.model.fit_report import Candidate, FitReport, Stage
 from gigagp.model.fit_warnings import FitWarning
@@ -96,7 +98,7 @@ class FitResult:
     unusual: UnusualRows  # held-out rows that look like outliers
     mixture: Mixture | None = None  # where rows are few, exact GPs that answer together
     input_noise: InputNoise | None = None  # where the noise depends on the inputs
-    class_calibration: ClassCalibration | None = None  # where targets are classes
+    link: Any = None  # where targets are classes, or have a likelihood that is not Gaussian
 
 
 def fit(
@@ -122,8 +124,7 @@ def fit(
         stored = store_rows(plan, data, theta, sample, engine, seeds, storage)
         del data  # from here on only the store is used
     plan = replace(plan, student=plan.student and len(stored.cells) > 1)
-    scoring = NumberScoring(plan.target_variance) if plan.classes is None else ClassScoring(plan.classes)
-    scorer = Scorer.drawn(rows, scoring, engine, seeds.choice)
+    scorer = Scorer.drawn(rows, scoring_of(plan), engine, seeds.choice)
     groups = Groups(plan, stored, engine, seeds.choice)
     if small:
         trained = _fit_few_rows(plan, groups, record, seeds)
@@ -142,7 +143,7 @@ def fit(
     cells = trained.groups.stored.cells
     unusual = UnusualRows.of(choice.held_out, committee.store)
     return FitResult(
-        committee, choice.neighbourhood, report, cells, unusual, trained.mixture, trained.input_noise, choice.classes
+        committee, choice.neighbourhood, report, cells, unusual, trained.mixture, trained.input_noise, choice.link
     )
 
 
@@ -153,7 +154,7 @@ def _warnings(trained: _TrainedModel, small: bool) -> list[FitWarning]:
     if known is not None and bounds[-1, 0] < bounds[-1, 1] and bool((known[:, ADDED] > 0).any()):
         bounds[-1, 0] = -np.inf  # where known noise explains all of it, none is left to be learnt
     warnings: list[FitWarning] = [*bound_warnings(trained.theta, bounds, plan.names)]
-    if not small and plan.classes is None and _is_trainable(plan) and groups.possible:
+    if not small and plan.latents is None and _is_trainable(plan) and groups.possible:
         missed = groups.missed(plan.kernel, trained.theta)
         warnings = warnings if missed is None else [missed, *warnings]
     return warnings
@@ -218,6 +219,7 @@ def _fit_many_rows(
 ) -> _TrainedModel:
     """Choose the start of training and the kernel family, train theta, and choose how queries are answered."""
     rows, seeds = groups.rows, cutter.seeds
+    trials: list[Trial] = []
     if plan.train and _is_trainable(plan) and groups.possible:
         with record.stage("start of training"):
             starts = find_starts(plan, cutter.sample, theta, groups, scorer, log, record.trace)
@@ -239,6 +241,16 @@ def _fit_many_rows(
     committee_with = committees(plan, groups.stored, groups.extents, theta)
     near = partial(groups.model, plan.kernel, theta, plan.neighbours or DEFAULT_NEIGHBOURS)
     choice = _choose(plan, groups.stored, near, committee_with, rows, scorer, record, seeds.choice)
+    if len(trials) > 1 and plan.latents is None and plan.noise == "constant" and choice.neighbourhood is not None:
+        with record.stage("average of kernels"):
+
+            def train(kernel: Kernel, theta: Array) -> Array:
+                own = replace(plan, kernel=kernel)
+                return _trained_theta(own, replace(groups, plan=own), theta, scorer, log, record, seeds)
+
+            averaged, candidates = average_kernels(choice, trials, groups, scorer, train)
+            record.choices.extend(candidates)
+        choice = averaged if plan.calibrate else replace(averaged, calibration=Calibration.none())
     return _TrainedModel(plan, theta, groups, committee_with, choice)
 
 
@@ -300,7 +312,7 @@ def _trained_theta(
         return result.theta
     evidence = log.recorded(
         summed_evidence(
-            plan.kernel, stored.store, stored.cells, stored.tree, groups.engine, plan.dof, plan.inducing, plan.classes
+            plan.kernel, stored.store, stored.cells, stored.tree, groups.engine, plan.dof, plan.inducing, plan.latents
         )
     )
     if plan.training == "auto":
@@ -317,15 +329,15 @@ def _choose(
 ) -> Choice:  # fmt: skip
     """Choose how queries are answered, and learn the distribution of errors."""
     open_choice = Choice(None, plan.shape.sharing or SHARING[1], Calibration.none())
-    if plan.classes is not None:
-        few = model() if plan.neighbours else replace(model(), neighbours=rows)
+    if plan.latents is not None:
+        few, plain = model() if plan.neighbours else replace(model(), neighbours=rows), plain_link(plan)
         if rows < _ENOUGH_TO_CHOOSE:
-            return replace(open_choice, neighbourhood=few, classes=ClassCalibration())
+            return replace(open_choice, neighbourhood=few, link=plain)
         with record.stage("choice of prediction"):
             best = choose_prediction(scorer, model(), plan.neighbours)
             record.choices.extend(best.candidates)
-        calibration = best.calibration if plan.calibrate else ClassCalibration()
-        return replace(open_choice, neighbourhood=best.neighbourhood, classes=calibration)
+        link = best.link if plan.calibrate else plain
+        return replace(open_choice, neighbourhood=best.neighbourhood, link=link)
     if not plan.partitioner.local:
         return open_choice
     near = None if plan.method == "committee" or plan.kernel.metric(plan.kernel.theta) is None else model()

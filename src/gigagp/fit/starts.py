@@ -93,7 +93,8 @@ def _near_rows(plan: Plan, sample: Sample, groups: Groups) -> Array:
     scales = np.maximum(_SPREADS * np.sqrt(within), _SHORTEST_SHARE * deviations)
     unchanged = 1 / np.maximum(plan.metric(plan.start, len(scales)), 1e-300)
     theta = _with_lengthscales(plan, plan.start, np.where(np.ptp(sample.X, axis=0) > 0, scales, unchanged))
-    theta[-1] = np.log(max(_NOISE_SHARE * float(noise) * plan.noise_unit, 1e-300))
+    if plan.latents is None:
+        theta[-1] = np.log(max(_NOISE_SHARE * float(noise) * plan.noise_unit, 1e-300))
     return np.clip(theta, *plan.bounds.T)
 
 

@@ -23,7 +23,7 @@ from gigagp.data.store import ExpertStore
 from gigagp.engines import Engine, OverLeaves
 from gigagp.expert import Evidence
 from gigagp.kernels.base import Kernel
-from gigagp.likelihoods import Classes, LaplaceEvidence
+from gigagp.likelihoods import LaplaceEvidence, Latents
 from gigagp.linalg.workspace import Workspace
 from gigagp.model.fit_report import Stage
 from gigagp.model.fit_warnings import ParameterAtBound
@@ -78,24 +78,24 @@ class LeafEvidence:
 
 
 def leaf_evidence(
-    kernel: Kernel, theta: Array, dof: float, inducing: int | None, classes: Classes | None
+    kernel: Kernel, theta: Array, dof: float, inducing: int | None, latents: Latents | None
 ) -> LeafEvidence | LaplaceEvidence:
     """The evidence of one leaf as a function of its rows."""
-    return LeafEvidence(kernel, theta, dof, inducing) if classes is None else LaplaceEvidence(kernel, theta, classes)
+    return LeafEvidence(kernel, theta, dof, inducing) if latents is None else LaplaceEvidence(kernel, theta, latents)
 
 
 def summed_evidence(
     kernel: Kernel, store: ExpertStore, cells: RowLists, tree: Tree, engine: Engine, dof: float = np.inf,
-    inducing: int | None = None, classes: Classes | None = None,
+    inducing: int | None = None, latents: Latents | None = None,
 ) -> Objective:  # fmt: skip
     """The summed evidence (eq. 5) as a function of theta, over all leaves or over some (added in their own tree).
 
     inducing : number of inducing points of a sparse leaf
-    classes : where targets are classes, whose evidence is approximate
+    latents : where targets are not Gaussian, so that their evidence is approximate
     """
 
     def evidence(theta: Array, leaves: Array | None) -> Evidence:
-        over = OverLeaves(store, cells, leaves, leaf_evidence(kernel, theta, dof, inducing, classes))
+        over = OverLeaves(store, cells, leaves, leaf_evidence(kernel, theta, dof, inducing, latents))
         return engine.sum(tree if leaves is None else Tree.balanced(len(leaves)), over)
 
     return evidence

@@ -15,6 +15,7 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.data.scaling import BLOCK, Scaling
 from gigagp.data.sources import Block, Rows
+from gigagp.data.sphere import InputScaling
 from gigagp.data.store import ExpertStore
 from gigagp.errors import InvalidInput
 from gigagp.fit.held_out_scores import HeldOutScore
@@ -39,7 +40,7 @@ class UnusualRows:
         X, y = store.gather(rows[:MOST_ROWS])
         return cls(X, y, len(rows))
 
-    def source_rows(self, rows: Rows, inputs: Scaling, target: Scaling) -> list[int]:
+    def source_rows(self, rows: Rows, inputs: InputScaling, target: Scaling) -> list[int]:
         """Their numbers in the data, from one more pass over the rows; rows of equal values have the first number."""
         numbers = np.full(len(self.y), -1)
         for block in self._blocks(rows):

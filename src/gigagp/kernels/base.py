@@ -88,8 +88,7 @@ class Kernel(ABC):
         found, at = [], 0
         for p in self.parameters:
             if p.name.endswith("lengthscale") and p.quantity in (LENGTH, None):
-                columns = list(p.columns) or list(range(n_features))
-                each = [[column] for column in columns] if p.per_feature else [columns]
+                each = p.columns_of_values if p.per_feature else [list(p.columns) or list(range(n_features))]
                 found += [(at + i, own) for i, own in enumerate(each)]
             at += len(p.values)
         return found
@@ -100,7 +99,7 @@ class Kernel(ABC):
 
     def fits(self, n_features: int) -> bool:
         """Whether the kernel is bound to inputs with this number of columns."""
-        return all(len(p.values) == n_features for p in self.parameters if p.per_feature)
+        return all(len(p.owners) == n_features for p in self.parameters if p.per_feature)
 
     def bind(self, n_features: int) -> Kernel:
         """The kernel with one value per column wherever a parameter is per feature."""
@@ -118,7 +117,8 @@ class Kernel(ABC):
             places = tuple(place for place in places if not self._is_left_out(place, inputs))
             if not places:
                 raise InvalidParameter(f"{type(self).__name__} is a kernel of numbers; all columns are categories")
-        spread = [p.spread(len(places), type(self).__name__) for p in self.parameters]
+        groups = inputs.groups(places)
+        spread = [p.spread(groups, type(self).__name__) for p in self.parameters]
         bound = self.with_parameters(tuple(p.standardised(inputs, places, is_factor) for p in spread))
         scales = None  # a length-scale for several columns is measured in one unit, if the user's values are
         if self.in_data_units and any(p.quantity == LENGTH and not p.per_feature for p in self.parameters):

@@ -23,6 +23,7 @@ class InputColumns:
     places: tuple[tuple[int, ...], ...]  # of each of them in X
     widths: tuple[float, ...]  # size of one standardised unit, for each column of X
     height: float = 1.0  # size of one standardised unit of the target
+    together: tuple[int, ...] = ()  # columns of X that are longitude and latitude, with a common length-scale
     categories: tuple[int, ...] = ()  # columns of X that are categories
 
     @classmethod
@@ -41,18 +42,30 @@ class InputColumns:
         if columns is None:
             return tuple(range(self.count))
         each = [columns] if isinstance(columns, str | int | np.integer) else list(columns)
-        places = [place for column in each for place in self._places_of(column)]
-        if not places or len(set(places)) < len(places):
+        numbers = [self._number_of(column) for column in each]
+        own = [self.places[number] for number in numbers]
+        if not own or len(set(numbers)) < len(numbers):
             raise InvalidParameter(f"columns of a kernel must be one or more different columns; got {columns!r}")
-        return tuple(places)
+        if own.count(self.together) == 1:
+            raise InvalidParameter(
+                f"columns={columns!r}: longitude and latitude are one place on the sphere, so a kernel sees both or "
+                "none of them; name both, or switch this off with sphere=None"
+            )
+        return tuple(dict.fromkeys(place for places in own for place in places))
 
-    def _places_of(self, column: object) -> tuple[int, ...]:
+    def groups(self, places: Sequence[int]) -> list[tuple[int, ...]]:
+        """Numbers, among the chosen places, of the columns that have a common length-scale."""
+        common = tuple(i for i, place in enumerate(places) if place in self.together)
+        return [common if i in common else (i,) for i in range(len(places)) if i not in common[1:]]
+
+    def _number_of(self, column: object) -> int:
+        """The number of a column that a user names or numbers."""
         if isinstance(column, int | np.integer) and not isinstance(column, bool):
             if -len(self.names) <= column < len(self.names):
-                return self.places[column]
+                return int(column) % len(self.names)
             raise InvalidParameter(f"columns: there is no column number {column}; the data have {len(self.names)}")
         if column in self.names:
-            return self.places[self.names.index(str(column))]
+            return self.names.index(str(column))
         close = difflib.get_close_matches(str(column), self.names, 1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         rest = f" and {len(self.names) - _SHOWN} more" if len(self.names) > _SHOWN else ""

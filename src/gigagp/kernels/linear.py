@@ -8,7 +8,7 @@ from gigagp.arrays import Array
 from gigagp.kernels.base import Kernel, place
 from gigagp.kernels.inputs import Column
 from gigagp.kernels.parameters import SLOPE, Bounds, parameter
-from gigagp.linalg.gemm import multiply
+from gigagp.linalg.gemm import FULL, multiply
 
 
 class Linear(Kernel):
@@ -38,7 +38,7 @@ class Linear(Kernel):
         # Not a library's product, which rounds an element by where it stands: a query's row must not.
         scaled, columns = np.ascontiguousarray(X * np.exp(theta).astype(X.dtype)), np.array(Z.T, order="C")
         K = np.empty((len(X), len(Z)), X.dtype)
-        multiply(1.0, scaled, 0, 0, False, columns, 0, 0, 0.0, K, 0, 0, len(X), len(Z), X.shape[1])
+        multiply(1.0, scaled, 0, 0, False, columns, 0, 0, 0.0, K, 0, 0, len(X), len(Z), X.shape[1], FULL)
         return place(K, out)
 
     def diagonal(self, theta: Array, X: Array) -> Array:

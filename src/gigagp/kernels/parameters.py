@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gigagp.arrays import Array
 from gigagp.errors import InvalidParameter
 from gigagp.kernels.inputs import InputColumns
 
@@ -35,6 +36,7 @@ class Parameter:
     in_data_units: tuple[bool, bool] = (False, False)  # whether values and bounds are, rather than standardised
     limits: tuple[Bounds, ...] = ()  # bounds of each value, where they differ
     columns: tuple[int, ...] = ()  # numbers of the columns that the values belong to; (): 0, 1, ...
+    groups: tuple[tuple[int, ...], ...] = ()  # of a parameter per feature: columns of each value; (): one per column
 
     def __post_init__(self) -> None:
         if not self.values or not all(np.isfinite(v) and v > 0 for v in self.values):
@@ -44,33 +46,60 @@ class Parameter:
                 raise InvalidParameter(f"the bounds of {self.name} must be 0 < low <= high; got {(low, high)}")
         if self.limits and len(self.limits) != len(self.values):
             raise InvalidParameter(f"{self.name} has {len(self.values)} values and {len(self.limits)} pairs of bounds")
+        if self.groups and len(self.groups) != len(self.values):
+            raise InvalidParameter(
+                f"{self.name} has {len(self.values)} values for {len(self.groups)} groups of columns"
+            )
 
     @property
     def names(self) -> tuple[str, ...]:
         """The name of each value, with the numbers of its columns."""
         if self.per_feature:
-            return tuple(f"{self.name}[{d}]" for d in self.columns or range(len(self.values)))
+            return tuple(f"{self.name}[{','.join(map(str, own))}]" for own in self.columns_of_values)
         if len(self.values) == 1:
             return (f"{self.name}[{','.join(map(str, self.columns))}]" if self.columns else self.name,)
         return tuple(f"{self.name}[{i}]" for i in range(len(self.values)))
+
+    @property
+    def columns_of_values(self) -> list[list[int]]:
+        """The columns of X that each value of a parameter per feature belongs to."""
+        own = self.groups or tuple((i,) for i in range(len(self.values)))
+        return [[self.columns[i] if self.columns else i for i in group] for group in own]
+
+    @property
+    def owners(self) -> Array:
+        """For each column that the kernel sees: the number of its value, of a parameter per feature."""
+        if not self.groups:
+            return np.arange(len(self.values))
+        owners = np.empty(sum(map(len, self.groups)), np.int64)
+        for number, group in enumerate(self.groups):
+            owners[list(group)] = number
+        return owners
 
     @property
     def each_bounds(self) -> tuple[Bounds, ...]:
         """The bounds of each value."""
         return self.limits or (self.bounds,) * len(self.values)
 
-    def spread(self, count: int, owner: str) -> Parameter:
-        """With one value per column, if it is a parameter per feature."""
+    def spread(self, groups: Sequence[tuple[int, ...]], owner: str) -> Parameter:
+        """With one value per column, if it is a parameter per feature; one length-scale per group of columns.
+
+        groups : numbers of the columns that have a common length-scale, among those that the kernel sees
+        """
         if not self.per_feature:
             return self
+        columns, together = sum(map(len, groups)), self.quantity == LENGTH
+        count = len(groups) if together else columns
+        grouped = tuple(groups) if together and count < columns else ()
         if len(self.values) == 1:
-            return replace(self, values=self.values * count, limits=self.limits * count)
+            return replace(self, values=self.values * count, limits=self.limits * count, groups=grouped)
         if len(self.values) != count:
+            common = ", where longitude and latitude count as one" if grouped else ""
             raise InvalidParameter(
-                f"{owner} has {len(self.values)} values of {self.name} for {count} columns; "
+                f"{owner} has {len(self.values)} values of {self.name} for {count} columns{common}; "
                 "give one value, or one per column"
             )
-        return self
+        return replace(self, groups=grouped)
 
     def standardised(self, inputs: InputColumns, places: Sequence[int], is_factor: bool) -> Parameter:
         """With values and bounds in standardised units.
@@ -80,9 +109,8 @@ class Parameter:
         """
         if not any(self.in_data_units):
             return self
-        units = [self.unit(inputs, [place], is_factor) for place in places] if self.per_feature else [
-            self.unit(inputs, places, is_factor)
-        ]  # fmt: skip
+        own = replace(self, columns=tuple(places)).columns_of_values if self.per_feature else [list(places)]
+        units = [self.unit(inputs, each, is_factor) for each in own]
         given, bounded = self.in_data_units
         values = [v / unit if given else v for v, unit in zip(self.values, units, strict=True)]
         low, high = self.bounds

@@ -59,14 +59,17 @@ class Stationary(Kernel):
         return self._profile(theta, n_features)
 
     def _profile(self, theta: Array, n_features: int) -> Profile:
-        count = len(self.parameters[1].values)
-        scales = np.exp(-np.asarray(theta[1 : 1 + count], dtype=float))
-        if count != n_features:
-            scales = np.full(n_features, scales[0])
+        count, owners = len(self.parameters[1].values), self._owners(n_features)
+        scales = np.exp(-np.asarray(theta[1 : 1 + count], dtype=float))[owners]
         shaped = len(theta) > 1 + count
         shape = float(np.exp(theta[1 + count])) if shaped else 1.0
         limits = limits_of(scales, self.categories)
-        return Profile(self.kind, float(np.exp(theta[0])), scales, shape, limits, count, shaped)
+        return Profile(self.kind, float(np.exp(theta[0])), scales, shape, limits, owners, shaped)
+
+    def _owners(self, n_features: int) -> Array:
+        """The number of each column's length-scale."""
+        lengthscale = self.parameters[1]
+        return lengthscale.owners if lengthscale.per_feature else np.zeros(n_features, np.int64)
 
     def gram(self, theta: Array, X: Array, out: Array | None = None) -> Array:
         f = self._profile(theta, X.shape[1])
@@ -88,9 +91,12 @@ class Stationary(Kernel):
         f = self._profile(theta, X.shape[1])
         every = np.empty(X.shape[1] + 2)
         passes.pullback(f.kind, passes.scaled_transposed(X, f.scales), f.variance, f.shape, f.limits, W, K, every)
-        lengthscales = every[1:-1] if f.lengthscales == X.shape[1] else every[1:-1].sum(keepdims=True)
+        lengthscales = every[1:-1]
+        if f.lengthscales < X.shape[1]:
+            lengthscales = np.bincount(f.owners, lengthscales, f.lengthscales)
         return np.concatenate([every[:1], lengthscales, every[-1:]])[: len(theta)]
 
     def metric(self, theta: Array) -> Array | None:
-        count = len(self.parameters[1].values)
-        return np.asarray(np.exp(-np.asarray(theta[1 : 1 + count], dtype=float)))
+        lengthscale = self.parameters[1]
+        weights = np.exp(-np.asarray(theta[1 : 1 + len(lengthscale.values)], dtype=float))
+        return np.asarray(weights[lengthscale.owners] if lengthscale.groups else weights)

@@ -1,29 +1,57 @@
-"""The Bernoulli likelihood of a label t, 0 or 1, with the logistic link: p(t = 1 | f) = 1 / (1 + exp(-f)).
+"""Yes or no: y is 1 with probability pi = 1 / (1 + exp(-f)), and else 0.
 
-With pi = p(t = 1 | f): d ln p / df = t - pi, d^2 ln p / df^2 = -pi (1 - pi), d^3 ln p / df^3 = -pi (1 - pi) (1 - 2 pi)
+d ln p / df = y - pi, d^2 ln p / df^2 = -pi (1 - pi), d^3 ln p / df^3 = -pi (1 - pi) (1 - 2 pi)
 (Rasmussen & Williams 2006, eqs. 3.15 and 3.16).
 """
 
+from __future__ import annotations
+
 import numpy as np
+from scipy.special import expit, logit
 
-from gigagp.linalg.compiled import compiled_strict
-
-
-@compiled_strict
-def log_density(t: float, f: float) -> float:
-    """The logarithm of p(t | f)."""
-    z = f if t > 0.5 else -f
-    value: float = -np.log1p(np.exp(-abs(z))) + min(z, 0.0)
-    return value
+from gigagp.arrays import Array
+from gigagp.likelihoods import pointwise
+from gigagp.likelihoods.base import Derivatives, Likelihood
 
 
-@compiled_strict
-def derivatives(t: float, f: float) -> tuple[float, float, float]:
-    """Of ln p by f: the slope, minus the curvature, and the third derivative divided by minus the curvature."""
-    e = np.exp(-abs(f))
-    rest = e / (1 + e)  # probability of the less probable label
-    pi = rest if f < 0 else 1 - rest
-    slope = 1 - pi if t > 0.5 else -pi
-    if f >= 0 and t > 0.5:
-        slope = rest
-    return slope, rest * (1 - rest), 2 * pi - 1
+class Bernoulli(Likelihood):
+    """ln p(y | f) = y f - ln(1 + exp(f)).
+
+    A target between 0 and 1 is the share of successes in several trials, whose number is the weight of the row: the
+    formula is then the log-likelihood of one trial. The predicted distribution is always that of one trial.
+    """
+
+    name = "Bernoulli"
+    discrete = True
+    lowest = 0.0
+    averages = True
+    requirement = "0 or 1, or shares between them"
+    compiled = pointwise.BERNOULLI
+
+    def is_possible(self, y: Array) -> Array:
+        return np.asarray((y >= 0) & (y <= 1))
+
+    def log_density(self, y: Array, f: Array, d: float) -> Array:
+        return np.asarray(y * f - np.logaddexp(0, f))
+
+    def derivatives(self, y: Array, f: Array, d: float) -> Derivatives:
+        pi, other = expit(f), expit(-f)
+        return Derivatives(y * other - (1 - y) * pi, pi * other, pi * other * (pi - other))
+
+    def mean(self, f: Array) -> Array:
+        return np.asarray(expit(f))
+
+    def latent(self, mean: Array) -> Array:
+        return np.asarray(logit(mean))
+
+    def variance(self, f: Array, d: float) -> Array:
+        return np.asarray(expit(f) * expit(-f))
+
+    def cdf(self, y: Array, f: Array, d: float) -> Array:
+        return np.where(y < 0, 0.0, np.where(y < 1, expit(-f), 1.0))
+
+    def partial_mean(self, y: Array, f: Array, d: float) -> Array:
+        return np.where(y < 1, 0.0, expit(f))
+
+    def sample(self, f: Array, d: float, rng: np.random.Generator) -> Array:
+        return np.asarray(rng.random(np.shape(f)) < expit(f), float)

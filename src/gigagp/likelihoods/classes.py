@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.likelihoods.bernoulli import Bernoulli
 from gigagp.linalg.row_noise import FACTOR
 
 _ADDED = 0.5  # rows per class: the shares of classes with few rows stay away from 0
@@ -19,6 +20,9 @@ class Classes:
 
     counts: tuple[float, ...]
     weights: tuple[float, ...]
+
+    likelihood = Bernoulli()
+    dispersion_name = None
 
     @property
     def number(self) -> int:
@@ -49,8 +53,7 @@ class Classes:
     def row_weights(self) -> Array:
         return np.array(self.weights, float)
 
-    @property
-    def entropy(self) -> float:
+    def constant_loss(self, codes: Array) -> float:
         """The least log loss per row, summed over latent functions, of latent functions that are constant."""
         shares = self.shares[1:] if self.number == 2 else self.shares
         return float(-(shares * np.log(shares) + (1 - shares) * np.log1p(-shares)).sum())

@@ -14,8 +14,8 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.linalg import schedule, tile
-from gigagp.linalg.compiled import compiled, compiled_strict
-from gigagp.linalg.gemm import multiply
+from gigagp.linalg.compiled import compiled, compiled_apart, compiled_strict
+from gigagp.linalg.gemm import FULL, multiply
 from gigagp.linalg.team import Team
 from gigagp.linalg.vectors import whole_registers
 
@@ -32,6 +32,8 @@ def stride(p: int) -> int:
 def _factor_whole_block(A: Array, D: Array, s: int, n: int) -> int:
     """`_factor_block` where WIDTH rows are there, of which n are wanted."""
     lda, ldd = A.shape[1], D.shape[1]
+    # For constants among the arguments Numba would compile `multiply` again, once per combination of them.
+    transposed, first_column, shape = s >= 0, s - s, FULL + (s - s)
     for i in range(WIDTH):
         for j in range(WIDTH):
             D[s + i, j] = 0
@@ -39,8 +41,8 @@ def _factor_whole_block(A: Array, D: Array, s: int, n: int) -> int:
     for j in range(0, n, tile.ROWS):
         o = s + j
         if j > 0:
-            multiply(-1.0, A, s, o, True, A, s, o, 1.0, A, o, o, tile.ROWS, WIDTH - j, j)
-            multiply(-1.0, A, s, o, True, D, s, 0, 0.0, D, o, 0, tile.ROWS, j, j)
+            multiply(-1.0, A, s, o, transposed, A, s, o, 1.0, A, o, o, tile.ROWS, WIDTH - j, j, shape)
+            multiply(-1.0, A, s, o, transposed, D, s, first_column, 0.0, D, o, first_column, tile.ROWS, j, j, shape)
         if j == 0:
             bad = tile.eliminate_first(A, o * lda + o, lda, D, o * ldd, ldd)
         elif j == tile.ROWS:
@@ -84,9 +86,13 @@ def _tile_inverse(D: Array, T: Array, o: int, n: int, p: int) -> None:
             T[i, j] = 0
 
 
-@compiled
+@compiled_apart
 def follow(operations: Array, matrices: tuple[Array, ...], q: int) -> int:
-    """Carry out a schedule. Returns 0, or 1 + the row at which a factorisation failed."""
+    """Carry out a schedule. Returns 0, or 1 + the row at which a factorisation failed.
+
+    q : the number of right-hand sides, for schedules that solve; in compiled callers no constant, for which Numba would
+        compile this function again
+    """
     A, T, D = matrices[schedule.A], matrices[schedule.T], matrices[schedule.D]
     for o in operations:
         if o[0] == schedule.MULTIPLY:

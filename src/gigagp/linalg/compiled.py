@@ -31,6 +31,15 @@ def compiled_strict(function: F) -> F:
     return njit(fastmath=False, **_OPTIONS)(function)  # type: ignore[no-any-return]
 
 
+def compiled_apart(function: F) -> F:
+    """As `compiled_strict`, for large functions that are not copied into those that call them.
+
+    Only for functions whose every rounding is written out, in vector code or by `compiled_strict`: it does not matter
+    then which copy of them a process runs. Copied into all callers they would take most of the time to compile these.
+    """
+    return njit(nogil=True, cache=True, error_model="numpy")(function)  # type: ignore[no-any-return]
+
+
 def compiled_in_place(function: F) -> F:
     """As `compiled_strict`, for functions that allocate nothing: arrays are not reference-counted in them.
 

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from gigagp.arrays import Array
-from gigagp.linalg.compiled import compiled
+from gigagp.linalg.compiled import compiled, compiled_apart
 from gigagp.linalg.vectors import AVX512, I64, VECTOR_BYTES, VectorCode
 
 # 24 sums of 32 registers with AVX-512, otherwise 12 of 16; the others hold what is read of A and B.
@@ -245,10 +245,10 @@ def _needed_range(shape: int, i: int, bottom: int, j: int, right: int, k: int) -
     return low, high, left, right
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # not inlined: the order of its sums is fixed in any copy
+@compiled_apart
 def multiply(  # noqa: PLR0912 (in functions of their own the branches cost a tenth of the speed of small products)
     alpha: float, A: Array, ai: int, aj: int, transposed: bool, B: Array, bi: int, bj: int,
-    beta: float, C: Array, ci: int, cj: int, m: int, n: int, k: int, shape: int = FULL,
+    beta: float, C: Array, ci: int, cj: int, m: int, n: int, k: int, shape: int,
 ) -> None:  # fmt: skip
     """C[ci:, cj:] := alpha op(A[ai:, aj:]) B[bi:, bj:] + beta C[ci:, cj:], m x n from m x k and k x n.
 

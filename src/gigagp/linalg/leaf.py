@@ -30,8 +30,13 @@ class Profile(NamedTuple):
     scales: Array  # 1 / length-scale, one per column
     shape: float
     limits: Array  # of the squared scaled difference in each column, infinite where there is none; empty: no limits
-    lengthscales: int  # how many of them are parameters: one per column, or one
+    owners: Array  # for each column the number of its length-scale: one may serve several columns
     shaped: bool  # whether `shape` is a parameter
+
+    @property
+    def lengthscales(self) -> int:
+        """The number of length-scales that are parameters."""
+        return int(self.owners.max()) + 1
 
 
 class Buffers(NamedTuple):
@@ -167,7 +172,7 @@ def _begin(
 
 @compiled
 def _end(
-    kind: int, variance: float, shape: float, limits: Array, lengthscales: int, shaped: bool, noise: float, dof: float,
+    kind: int, variance: float, shape: float, limits: Array, owners: Array, shaped: bool, noise: float, dof: float,
     half_log_determinant: float, x: Array, y: Array, row_noise: Array, K: Array, A: Array, T: Array,
     gradient: Array,
 ) -> float:  # fmt: skip
@@ -178,25 +183,26 @@ def _end(
     gaussian = -0.5 * misfit - half_log_determinant - 0.5 * p * np.log(2 * np.pi)
     value, weight = student(gaussian, misfit, p, dof)
     if weight != 1.0:
-        alpha *= x.dtype.type(np.sqrt(weight))
+        for i in range(p):
+            alpha[i] *= x.dtype.type(np.sqrt(weight))
     every = np.empty(columns + 2)
     trace = _pull_weights(kind, x, variance, shape, limits, alpha, A, K, every)
     if len(row_noise) > 0:
         trace = weighted_trace(alpha, A, row_noise, p)
     gradient[0] = every[0]
-    if lengthscales == columns:
-        gradient[1 : 1 + columns] = every[1 : 1 + columns]
-    else:
-        gradient[1] = every[1 : 1 + columns].sum()
+    for d in range(1, len(gradient)):  # loops, because assigning to slices takes seconds to compile
+        gradient[d] = 0
+    for d in range(columns):
+        gradient[1 + owners[d]] += every[1 + d]
     if shaped:
-        gradient[1 + lengthscales] = every[columns + 1]
+        gradient[-2] = every[columns + 1]
     gradient[-1] = noise * trace
     return value  # type: ignore[no-any-return]
 
 
 @compiled
 def _evidences(
-    kind: int, variance: float, scales: Array, shape: float, limits: Array, lengthscales: int, shaped: bool,
+    kind: int, variance: float, scales: Array, shape: float, limits: Array, owners: Array, shaped: bool,
     noise: float, dof: float, X: Array, y: Array, row_noise: Array, starts: Array, p: int, factoring: Array,
     inverting: Array, K: Array, A: Array, T: Array, S: Array, D: Array, results: Array,
 ) -> None:  # fmt: skip
@@ -208,14 +214,14 @@ def _evidences(
         first, result = starts[i], results[i]
         own_noise = row_noise[first : first + p]  # without rows where all noise is equal
         x = _begin(kind, variance, scales, shape, limits, noise, X[first : first + p], own_noise, K, A)
-        if follow(factoring, (A, T, S, D, A), 0) != 0:
+        if follow(factoring, (A, T, S, D, A), p) != 0:
             result[0] = np.nan
             continue
         half_log_determinant = 0.5 * log_determinant(A, p)
-        follow(inverting, (A, T, S, D, A), 0)
+        follow(inverting, (A, T, S, D, A), p)
         result[0] = _end(
-            kind, variance, shape, limits, lengthscales, shaped, noise, dof, half_log_determinant, x,
-            y[first : first + p], own_noise, K, A, T, result[1:],
+            kind, variance, shape, limits, owners, shaped, noise, dof, half_log_determinant, x, y[first : first + p],
+            own_noise, K, A, T, result[1:],
         )  # fmt: skip
 
 
@@ -224,7 +230,7 @@ def _in_steps(
 ) -> None:
     """`_evidences` for one large leaf, in whose products idle workers may take part."""
     p, (K, A, T, S, D) = len(y), buffers(len(y), X.dtype, work)
-    kind, variance, _, shape, limits, lengthscales, shaped = profile
+    kind, variance, _, shape, limits, owners, shaped = profile
     x = _begin(*profile[:5], noise, X, row_noise, K, A)
     if cholesky.factor(A, D, p, work.team) != 0:
         result[0] = np.nan
@@ -232,8 +238,8 @@ def _in_steps(
     half_log_determinant = 0.5 * log_determinant(A, p)
     cholesky.inverse(A, D, T, S, p, work.team)
     result[0] = _end(
-        kind, variance, shape, limits, lengthscales, shaped, noise, dof, half_log_determinant, x, y, row_noise, K, A,
-        T, result[1:],
+        kind, variance, shape, limits, owners, shaped, noise, dof, half_log_determinant, x, y, row_noise, K, A, T,
+        result[1:],
     )  # fmt: skip
 
 

@@ -111,7 +111,7 @@ def _factored(
         transpose_and_add(K, A, p, jitter * (K[0, 0] + (noises[0] if count > 0 else 0.0)))
         for i in range(count):
             A[i, i] += noises[i] / weights[i]
-        if follow(operations, (A, T, S, D, A), 0) == 0:
+        if follow(operations, (A, T, S, D, A), p) == 0:
             return True
         jitter = max(_FIRST_JITTER, 10 * jitter)
         if jitter > _LARGEST_JITTER:
@@ -147,7 +147,7 @@ def posterior(
     """
     if not _factored(K, noises, weights, count, factoring, A, T, S, D):
         return False
-    follow(inverting, (A, T, S, D, A), 0)
+    follow(inverting, (A, T, S, D, A), len(weights))
     for i in range(count):
         alpha[i], precision[i] = 0, 0
     mean, reduction = 0.0, 0.0

@@ -102,8 +102,8 @@ class Calibration:
         return cls(_COEFFICIENTS * 0, 0.0, Shape.gaussian(), None)
 
     @classmethod
-    def learnt(cls, prediction: LatentPrediction, y: Array, setting: Setting) -> Calibration:
-        """From held-out predictions and the targets of these rows."""
+    def learnt(cls, prediction: LatentPrediction, y: Array, setting: Setting, gaussian: bool = False) -> Calibration:
+        """From held-out predictions and the targets of these rows; the shape stays Gaussian where it must."""
         errors = y - prediction.mean
         if len(y) < LEAST_ROWS or not (np.isfinite(errors).all() and errors.any()):
             return cls.none()
@@ -116,6 +116,8 @@ class Calibration:
             calibration = calibration._scaled(
                 float(np.mean(_bounded(errors / np.sqrt(calibration.variance(prediction))) ** 2))
             )
+            if gaussian:
+                return replace(calibration, score=float(calibration.losses(prediction, y).mean()))
             weights = _mixture_weights(_bounded(errors / np.sqrt(calibration.variance(prediction))), prior)
             calibration = calibration._scaled(
                 float(np.sum(weights * _WIDTHS**2))

@@ -21,7 +21,7 @@ from scipy.special import log_softmax
 
 from gigagp.arrays import Array
 from gigagp.likelihoods import Classes
-from gigagp.model.class_neighbourhood import ClassLatents
+from gigagp.model.laplace_neighbourhood import LatentFunctions
 
 _AVERAGING = np.pi / 8  # c of an uncalibrated model
 _PRIOR_ROWS = 8.0  # rows that the prior of the parameters counts as: few held-out rows change them little
@@ -39,7 +39,7 @@ class ClassCalibration:
     rows: int = 0
     score: float = np.nan
 
-    def log_probabilities(self, classes: Classes, latents: ClassLatents, prior: float) -> Array:
+    def log_probabilities(self, classes: Classes, latents: LatentFunctions, prior: float) -> Array:
         """The logarithms of the probabilities, one row per query and one column per class.
 
         prior : variance of the latent functions before any row is known
@@ -53,14 +53,14 @@ class ClassCalibration:
             return np.asarray(-np.logaddexp(0, np.stack([score, -score], axis=1)))
         return np.asarray(log_softmax(scores + np.log(classes.shares), axis=1))
 
-    def losses(self, classes: Classes, latents: ClassLatents, codes: Array, prior: float) -> Array:
+    def losses(self, classes: Classes, latents: LatentFunctions, codes: Array, prior: float) -> Array:
         """Minus the log-probability of each row's class."""
         logs = self.log_probabilities(classes, latents, prior)
         return np.asarray(-logs[np.arange(len(codes)), codes.astype(int)])
 
     @classmethod
     def learnt(
-        cls, classes: Classes, latents: ClassLatents, codes: Array, prior: float, weights: Array
+        cls, classes: Classes, latents: LatentFunctions, codes: Array, prior: float, weights: Array
     ) -> ClassCalibration:
         """The calibration that maximises the likelihood of held-out rows, with a weak prior around no calibration."""
         if len(codes) < _LEAST_ROWS:

@@ -9,7 +9,7 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.engines import Engine
 from gigagp.likelihoods import Classes
-from gigagp.model import class_neighbourhood
+from gigagp.model import laplace_neighbourhood
 from gigagp.model.class_calibration import ClassCalibration
 from gigagp.model.neighbourhood import Neighbourhood
 
@@ -31,5 +31,5 @@ class ClassModel:
 
     def log_probabilities(self, model: Neighbourhood, Z: Array, engine: Engine) -> Array:
         """The logarithms of the probabilities of the classes at scaled queries, one column per class."""
-        latents = class_neighbourhood.predict(model, self.classes, Z, engine)
-        return self.calibration.log_probabilities(self.classes, latents, class_neighbourhood.prior_variance(model))
+        latents = laplace_neighbourhood.predict(model, self.classes, Z, engine)
+        return self.calibration.log_probabilities(self.classes, latents, laplace_neighbourhood.prior_variance(model))

@@ -40,6 +40,11 @@ class Committee:
         return float(np.exp(self.theta[-1]))
 
     @property
+    def prior(self) -> float | None:
+        """The variance of f far from all rows; None where the kernel is not stationary."""
+        return float(self.kernel.diagonal(self.theta[:-1], self.store.X[:1])[0]) if self.kernel.stationary else None
+
+    @property
     def dof(self) -> float:
         """Degrees of freedom of the scale of one expert; infinite where all experts have the same scale."""
         return expert.STUDENT_DOF if self.student else np.inf

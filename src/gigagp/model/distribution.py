@@ -147,9 +147,7 @@ class PredictiveDistribution:
     def quantile(self, q: Any) -> Array: ...
     def quantile(self, q: Any) -> Array:
         """Quantiles at level q: one per query or, for several levels, one row per query and one column per level."""
-        levels = np.asarray(q, float)
-        if not ((levels > 0) & (levels < 1)).all():
-            raise ValueError(f"quantile levels must lie between 0 and 1, both excluded; got {q!r}")
+        levels = checked_levels(q)
         z = self.shape.quantile(levels)
         if levels.ndim == 0:
             return np.asarray(self.mean + self.std * float(z))
@@ -157,8 +155,7 @@ class PredictiveDistribution:
 
     def interval(self, level: float = 0.95) -> tuple[Array, Array]:
         """The central interval that holds y with probability `level`: lower and upper ends."""
-        if not 0 < level < 1:
-            raise ValueError(f"level must lie between 0 and 1, both excluded; got {level!r}")
+        checked_level(level)
         return self.quantile(0.5 - level / 2), self.quantile(0.5 + level / 2)
 
     def log_pdf(self, y: Any) -> Array:
@@ -173,6 +170,11 @@ class PredictiveDistribution:
         """The probability of a value of at most y, one per query."""
         return self.shape.cdf(self._standardised(y))
 
+    def pit(self, y: Any) -> tuple[Array, Array]:
+        """The probabilities of a value below y, and of one of at most y; these are equal: y is continuous."""
+        probability = self.cdf(y)
+        return probability, probability
+
     def crps(self, y: Any) -> Array:
         """The continuous ranked probability score of y, in its units; lower is better."""
         return np.asarray(self.std * self.shape.crps(self._standardised(y)))
@@ -184,3 +186,17 @@ class PredictiveDistribution:
 
     def _standardised(self, y: Any) -> Array:
         return np.asarray((np.asarray(y, float) - self.mean) / self.std)
+
+
+def checked_levels(q: Any) -> Array:
+    """Levels of quantiles; an error unless all lie between 0 and 1."""
+    levels = np.asarray(q, float)
+    if not ((levels > 0) & (levels < 1)).all():
+        raise ValueError(f"quantile levels must lie between 0 and 1, both excluded; got {q!r}")
+    return levels
+
+
+def checked_level(level: float) -> None:
+    """An error unless the level of an interval lies between 0 and 1."""
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, both excluded; got {level!r}")

@@ -11,17 +11,26 @@ import numpy as np
 from gigagp import metrics
 from gigagp.arrays import Array
 from gigagp.data.sources import Rows
-from gigagp.model.distribution import PredictiveDistribution, Shape
+from gigagp.data.target_checks import possible_blocks
+from gigagp.likelihoods import Likelihood
+from gigagp.model.likelihood_distribution import Distribution
 from gigagp.progress import Counter, Listener, silent
 
 LEVELS = (0.5, 0.8, 0.95)
 # Called with the inputs, targets, means and standard deviations of each block.
 BlockListener = Callable[[Array, Array, Array, Array], None]
+# Called with the inputs, targets and predictive distributions of each block.
+DistributionListener = Callable[[Array, Array, Distribution], None]
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Scores of predictions. `coverage` maps the level of a central interval to the share of targets inside it."""
+    """Scores of predictions.
+
+    `coverage` maps the level of a central interval to the share of targets inside it. A discrete target counts in
+    proportion: the interval of probabilities that it takes up, from that of smaller values to that of values up to
+    it, may lie partly inside. Calibrated distributions then have the coverage of the level, as continuous ones do.
+    """
 
     rows: int
     dropped: int  # rows with missing values, which are not scored
@@ -43,30 +52,31 @@ class Evaluation:
 
 def evaluate(
     rows: Rows,
-    predict: Callable[..., tuple[Array, Array]],
-    shape: Shape,
+    predict: Callable[..., Distribution],
     at_once: int,
     tell: Listener = silent,
-    each: BlockListener | None = None,
+    each: DistributionListener | None = None,
+    likelihood: Likelihood | None = None,
 ) -> Evaluation:
-    """Compare predictions (`predict`: mean and standard deviation) with the targets, `at_once` rows at a time.
+    """Compare predictions with the targets, `at_once` rows at a time.
 
     predict : called with the inputs of some rows and, where the rows differ in noise, with their row noise
-    shape : the distribution of (y - mean) / std
+    likelihood : of the targets, where it is not Gaussian
     """
     start = time.perf_counter()
     count = Counter("evaluation", rows.n_rows, tell)
     rows_done, sums = 0, np.zeros(3 + len(LEVELS))
     centre = squares = 0.0
-    for block in rows.blocks(at_once):
+    for block in possible_blocks(rows, at_once, likelihood):
         y = block.y
         assert y is not None
-        mean, std = predict(block.X) if block.row_noise is None else predict(block.X, block.row_noise)
+        distribution = predict(block.X) if block.row_noise is None else predict(block.X, block.row_noise)
         if each is not None:
-            each(block.X, y, mean, std)
-        distribution = PredictiveDistribution(mean, std, shape)
-        coverages = (metrics.inside(y, *distribution.interval(level)) for level in LEVELS)
-        scores = (np.mean((y - mean) ** 2), -distribution.log_pdf(y).mean(), distribution.crps(y).mean(), *coverages)
+            each(block.X, y, distribution)
+        pit = distribution.pit(y)
+        coverages = (metrics.inside_level(*pit, level).mean() for level in LEVELS)
+        square, nlpd = np.mean((y - distribution.mean) ** 2), -distribution.log_pdf(y).mean()
+        scores = (square, nlpd, distribution.crps(y).mean(), *coverages)
         n = len(y)
         sums += n * np.array(scores)
         # Chan, Golub & LeVeque (1983), eq. 1.5

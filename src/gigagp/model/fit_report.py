@@ -40,6 +40,16 @@ class Candidate:
     chosen: bool = False
 
 
+# What to do where targets look like something that a Gaussian does not describe.
+SUGGESTIONS = {
+    "counts": 'the targets look like counts; likelihood="negative_binomial" or "poisson" predicts whole numbers, none '
+    "of them negative",
+    "labels": 'all targets are 0 or 1; likelihood="bernoulli" predicts the probability of 1, HGPClassifier the class',
+    "shares": 'all targets lie between 0 and 1; where they are shares of successes, likelihood="bernoulli" with '
+    "sample_weight= the number of trials keeps predictions between 0 and 1",
+}
+
+
 @dataclass(frozen=True)
 class FitReport:
     """Iterations, evaluations, seconds per stage, traces, jitter and the optimiser's own words."""
@@ -59,6 +69,7 @@ class FitReport:
     warnings: tuple[FitWarning, ...] = ()
     dropped: int = 0  # rows with missing values, which were not used
     copies: int = 0  # rows that were not used because they are exact copies of others
+    looks_like: str = ""  # "counts", "labels" or "shares" where a likelihood of their own would suit the targets
     choices: tuple[Candidate, ...] = ()  # the candidates of every choice that the user left open
     calibration: Calibration = field(default_factory=Calibration.none)  # the distribution of errors
     outliers: tuple[int, ...] = ()  # rows of the data, from 0, that look like outliers; of many, the most unusual
@@ -96,6 +107,11 @@ class FitReport:
         )
 
     @property
+    def suggestion(self) -> str:
+        """What to do where targets look like counts, labels or shares; empty where they do not."""
+        return SUGGESTIONS.get(self.looks_like, "")
+
+    @property
     def outlying_rows(self) -> str:
         """The rows that look like outliers, in words; empty where there are none."""
         if not self.outliers:
@@ -122,10 +138,14 @@ class FitReport:
         lines += wrapped("parameters: ", self._parameters())
         jitter = f"{self.jitter:.1g} in {self.jittered_experts} experts" if self.jitter else "none"
         lines.append(f"  jitter: {jitter}; {'converged' if self.converged else 'not converged'}: {self.message}")
+        if self.units is not None and self.units.geography:
+            lines += wrapped("", self.units.geography)
         if self.dropped:
             lines.append(f"  dropped: {self.dropped:,} rows with missing values")
         if self.copies:
             lines.append(f"  copies: {self.copies:,} rows are exact copies of others, and were counted once")
+        if self.looks_like:
+            lines += wrapped("target: ", self.suggestion)
         for what in dict.fromkeys(c.what for c in self.choices):
             scores = (
                 f"{c.name} {c.score:.4f}{' (chosen)' if c.chosen else ''}" for c in self.choices if c.what == what
@@ -151,6 +171,7 @@ class FitReport:
             self.stages_html(),
             self.timing_html(),
             self.choices_html(),
+            tag("p", f"{self.units.geography}.") if self.units is not None and self.units.geography else "",
             tag("p", f"{'Converged' if self.converged else 'Not converged'}: {self.message}"),
             tag("p", f"{self.outlying_rows[0].upper()}{self.outlying_rows[1:]}") if self.outlying_rows else "",
             *(

@@ -11,7 +11,7 @@ from gigagp.arrays import Array
 from gigagp.combine import JointRule, Prediction
 from gigagp.engines import Engine
 from gigagp.linalg import cholesky
-from gigagp.linalg.gemm import multiply
+from gigagp.linalg.gemm import FULL, multiply
 from gigagp.linalg.row_noise import variances
 from gigagp.linalg.workspace import Workspace
 from gigagp.model.committee import Committee, mean_scale
@@ -86,7 +86,7 @@ def _joint(committee: Committee, leaves: Array, Z: Array, work: Workspace) -> tu
             _, a, b = np.intersect1d(rows_i, rows_j, assume_unique=True, return_indices=True)
             K[a, b] += noise_i[a]  # the same observation has the same noise in both
             product = np.empty((len(X_i), q))
-            multiply(1.0, K, 0, 0, False, weights[j], 0, 0, 0.0, product, 0, 0, len(X_i), q, len(X_j))
+            multiply(1.0, K, 0, 0, False, weights[j], 0, 0, 0.0, product, 0, 0, len(X_i), q, len(X_j), FULL)
             expert.column_dots(weights[i], product, len(X_i), q, dots)
             covariances[:, i, j] = covariances[:, j, i] = dots
     return means, covariances, np.array(scales)

@@ -25,7 +25,7 @@ class LatentPrediction:
         """How much the target of each row says about f: typical / noise, at most one; None where all noise is equal."""
         return None if self.noise is None else typical / np.maximum(self.noise, typical)
 
-    def at(self, rows: Array) -> LatentPrediction:
+    def at(self, rows: Array | slice) -> LatentPrediction:
         """The predictions at some queries."""
         variance, misfit, noise = (None if a is None else a[rows] for a in (self.variance, self.misfit, self.noise))
         return LatentPrediction(self.mean[rows], variance, misfit, noise)

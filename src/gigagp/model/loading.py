@@ -24,10 +24,10 @@ from gigagp.data.array_files import ArrayFiles
 from gigagp.data.folders import damaged
 from gigagp.data.row_lists import RowLists, Runs
 from gigagp.data.scaling import Scaling
-from gigagp.data.sources.encoding import Encoding
 from gigagp.data.store import DTYPES, ExpertStore, read_rows
 from gigagp.errors import InvalidInput
 from gigagp.kernels import Kernel
+from gigagp.likelihoods import Latents
 from gigagp.model.calibration_format import floats, read_calibration
 from gigagp.model.class_format import read_classes
 from gigagp.model.committee import Committee
@@ -35,6 +35,8 @@ from gigagp.model.factor_cache import FactorCache
 from gigagp.model.fit_report import Candidate, FitReport, Stage
 from gigagp.model.fit_warnings import WARNINGS, FitWarning
 from gigagp.model.input_noise import InputNoise
+from gigagp.model.inputs_format import read_columns, read_inputs, read_scaling, read_sphere
+from gigagp.model.likelihood_format import read_likelihood
 from gigagp.model.mixture import Member, Mixture
 from gigagp.model.model import CommitteeDefaults, Model
 from gigagp.model.model_format import (
@@ -47,7 +49,7 @@ from gigagp.model.model_format import (
     folder_path,
 )
 from gigagp.model.neighbour_search import BlockTree
-from gigagp.model.neighbourhood import Neighbourhood
+from gigagp.model.neighbourhood_format import read_neighbourhood
 from gigagp.model.plain_values import Registry, count, field, from_plain, number, require
 from gigagp.model.routing import Router
 from gigagp.model.sharing import Neighbourhoods
@@ -109,14 +111,19 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
         settings = {name: from_plain(each, registry) for name, each in field(manifest, "settings", dict).items()}
         check_settings(settings)
         kernel = _kernel(manifest, columns, registry)
-        encoding, names = _columns(manifest, columns)
+        sphere = read_sphere(manifest, columns)
+        encoding, names = read_columns(manifest, columns - (sphere is not None))
         theta = _theta(files, kernel)
         store = read_rows(files, rows, columns, dtype, verify)
         cells = files.lists("cells", leaves, rows, verify)
         categories = () if encoding is None else encoding.category_places
         router = _router(files, leaves, columns, cells, categories)
         experts = _experts(files, manifest, cells, store, router, verify)
-        near = _neighbourhood(manifest.get("neighbourhood"), kernel, theta, store, cells, router)
+        own = read_likelihood(manifest.get("likelihood"), registry, store.y)
+        near = read_neighbourhood(
+            manifest.get("neighbourhood"), kernel, theta, store, cells, router,
+            lambda content: _kernel(content, columns, registry),
+        )  # fmt: skip
         return Model(
             committee=Committee(
                 kernel, theta, store, experts, _tree(files, manifest, leaves), router,
@@ -128,9 +135,11 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
             mixture=_mixture(manifest.get("mixture"), files, store, registry, settings),
             cells=cells,
             local=field(manifest, "local", bool),
-            inputs=_scaling(files, "inputs", columns),
-            target=_scaling(files, "target", 1),
-            report=_report(files, manifest.get("report"), rows, kernel, theta, cells, experts),
+            inputs=read_inputs(files, sphere, columns),
+            target=read_scaling(files, "target", 1),
+            report=_report(
+                files, manifest.get("report"), rows, kernel, theta, cells, experts, None if own is None else own.latents
+            ),
             encoding=encoding,
             feature_names=None if names is None else tuple(names),
             target_name=_target_name(manifest),
@@ -138,6 +147,7 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
             input_noise=None if "input_noise" not in manifest
             else _input_noise(field(manifest, "input_noise", dict), files, store, registry),
             classes=read_classes(manifest.get("classes"), store.y),
+            likelihood=own,
         ), settings  # fmt: skip
 
 
@@ -160,23 +170,6 @@ def _kernel(manifest: dict[str, Any], columns: int, registry: Registry) -> Kerne
     return kernel
 
 
-def _columns(manifest: dict[str, Any], columns: int) -> tuple[Encoding | None, list[str] | None]:
-    """How columns of tables are read, and their names."""
-    names, description = manifest.get("feature_names"), manifest.get("encoding")
-    if names is not None:
-        require(isinstance(names, list) and len(names) == columns, "it does not have one name per column")
-        require(all(isinstance(name, str) for name in names), "a column name is not text")
-    if description is None:
-        return None, names
-    try:
-        encoding = Encoding.from_dict(description)
-    except InvalidInput as error:
-        raise ValueError(str(error)) from None
-    require(len(encoding.feature_names) == columns, "its encoding does not fit its number of columns")
-    require(names in (None, encoding.feature_names), "its column names are not those of its encoding")
-    return encoding, names
-
-
 def _target_name(manifest: dict[str, Any]) -> str | None:
     name = manifest.get("target_name")
     require(name is None or isinstance(name, str), "the name of its target is not text")
@@ -187,18 +180,6 @@ def _defaults(content: dict[str, Any]) -> CommitteeDefaults:
     name = field(content, "rule", str)
     require(name in RULES, "it names an unknown combination rule")
     return CommitteeDefaults(name, count(content, "nearest") or None)
-
-
-def _neighbourhood(
-    content: Any, kernel: Kernel, theta: Array, store: ExpertStore, cells: RowLists, router: Router
-) -> Neighbourhood | None:
-    if content is None:
-        return None
-    count_, exact = count(content, "neighbours", 1), field(content, "exact", bool)
-    require(isinstance(cells, Runs) and router.by_cells, "it predicts from neighbours, but its rows are not in cells")
-    assert isinstance(cells, Runs)
-    inner = count(content, "inner", 0) if "inner" in content else 0  # models of version 4 do not have it
-    return Neighbourhood(kernel, theta, store, cells, router, count_, exact, inner)
 
 
 def _mixture(
@@ -311,17 +292,12 @@ def _communication(files: ArrayFiles, manifest: dict[str, Any], rows: int) -> Ar
     return common
 
 
-def _scaling(files: ArrayFiles, name: str, columns: int) -> Scaling:
-    centre, scale = files.read(name, (2, columns), "float64")
-    if (scale <= 0).any():
-        raise damaged(files.path(name), "its scales are not positive")
-    return Scaling(centre, scale)
-
-
 def _report(
-    files: ArrayFiles, content: Any, rows: int, kernel: Kernel, theta: Array, cells: RowLists, experts: RowLists
-) -> FitReport:
-    evaluations, names = count(content, "evaluations"), (*kernel.names, "noise_variance")
+    files: ArrayFiles, content: Any, rows: int, kernel: Kernel, theta: Array, cells: RowLists, experts: RowLists,
+    latents: Latents | None,
+) -> FitReport:  # fmt: skip
+    evaluations = count(content, "evaluations")
+    names = (*kernel.names, (latents and latents.dispersion_name) or "noise_variance")
     return FitReport(
         rows=rows,
         leaves=len(cells),
@@ -340,6 +316,7 @@ def _report(
         outliers=tuple(_counts(content.get("outliers", []))),  # models of earlier versions have none
         outlier_count=count(content, "outlier_count") if "outlier_count" in content else 0,
         copies=count(content, "copies") if "copies" in content else 0,
+        looks_like=field(content, "looks_like", str) if "looks_like" in content else "",
         calibration=read_calibration(field(content, "calibration", dict)),
         choices=tuple(_plain(Candidate, each) for each in field(content, "choices", list)),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,12 +10,15 @@ from gigagp.arrays import Array
 from gigagp.data.row_lists import RowLists
 from gigagp.data.scaling import Scaling
 from gigagp.data.sources.encoding import Encoding, Feature
+from gigagp.data.sphere import InputScaling
 from gigagp.data.store import ExpertStore
 from gigagp.kernels import Kernel
+from gigagp.likelihoods import Latents
 from gigagp.model.class_model import ClassModel
 from gigagp.model.committee import Committee
 from gigagp.model.fit_report import FitReport
 from gigagp.model.input_noise import InputNoise
+from gigagp.model.likelihood_model import LikelihoodModel
 from gigagp.model.mixture import Mixture
 from gigagp.model.neighbourhood import Neighbourhood
 from gigagp.model.units import Units
@@ -47,7 +50,7 @@ class Model:
     cells: RowLists  # the rows of each leaf, whose evidence training sums
     local: bool  # whether a leaf's rows are neighbours
     defaults: CommitteeDefaults
-    inputs: Scaling
+    inputs: InputScaling
     target: Scaling
     report: FitReport
     encoding: Encoding | None = None  # how columns of a table or file become numbers; None for arrays
@@ -55,11 +58,19 @@ class Model:
     target_name: str | None = None
     input_noise: InputNoise | None = None  # None where the noise does not depend on the inputs
     classes: ClassModel | None = None  # where targets are the numbers of classes
+    likelihood: LikelihoodModel | None = None  # where targets have a likelihood that is not Gaussian
 
     @property
     def theta(self) -> Array:
         """Log-parameters of kernel and noise, in the model's units."""
         return self.report.theta
+
+    @property
+    def latents(self) -> Latents | None:
+        """The latent functions of classes, or of targets with a likelihood of their own."""
+        if self.likelihood is not None:
+            return self.likelihood.latents
+        return None if self.classes is None else self.classes.classes
 
     @property
     def kernel(self) -> Kernel:
@@ -74,29 +85,32 @@ class Model:
     @property
     def columns(self) -> int:
         """The number of input columns, after categories have been encoded."""
-        return int(self.store.X.shape[1])
+        return self.inputs.columns
 
     @property
     def noise_variance(self) -> float:
-        """The noise variance of y, in the user's units."""
+        """The noise variance of y, in the user's units; the dispersion where y has a likelihood with one."""
         with np.errstate(over="ignore", under="ignore"):  # a target around 1e300 has a variance beyond all numbers
             return float(np.exp(self.theta[-1]) * np.square(self.target.scale[0]))
 
     @property
     def units(self) -> Units:
         """Names of columns and target, and their scales."""
+        sphere = self.inputs.sphere
         features = self.encoding.features if self.encoding is not None else ()
         kinds = ["number" if f.one_hot else f.kind for f in features for _ in f.names] or ["number"] * self.columns
         levels = [() if f.one_hot else f.categories or () for f in features for _ in f.names]
-        return Units.of(
+        units = Units.of(
             names=self.feature_names or tuple(f"x{d}" for d in range(self.columns)),
             target=self.target_name or "y",
             kinds=kinds,
-            scales=self.inputs.scale,
+            scales=self.inputs.widths,
             height=float(self.target.scale[0]),
             kernel=self.committee.kernel,
             levels=levels,
+            sphere=None if sphere is None else (sphere.longitude, sphere.latitude),
         )
+        return units if self.latents is None else replace(units, latent=True, noise_name=self.latents.dispersion_name)
 
     @property
     def reading(self) -> Encoding:

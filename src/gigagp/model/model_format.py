@@ -12,11 +12,14 @@ from gigagp.combine import CombinationRule
 from gigagp.data.store import ROW_NOISE
 from gigagp.errors import InvalidParameter
 from gigagp.kernels import Kernel
+from gigagp.likelihoods import Likelihood
 from gigagp.partition import Partitioner
 
 FORMAT = "gigagp-model"
-VERSION = 7  # of the format that is written where columns are categories
-UNEQUAL_NOISE_VERSION = 6  # of the format that is written where rows differ in noise or targets are classes
+VERSION = 7  # of the format that is written where columns are categories, or several kernels are averaged
+    7  # of the format that is written where columns are categories, or neighbourhoods with several kernels averaged
+)
+ROW_NOISE_VERSION = 6  # of the format that is written where rows differ in noise or targets are not Gaussian
 EQUAL_NOISE_VERSION = 5  # of the format that is written for all other models: it has neither
 OLDEST_VERSION = 4  # of the format that can be read: it differs from version 5 in having no mixtures
 MANIFEST = "manifest.json"
@@ -29,6 +32,9 @@ BLOCK_SIDES = (
     "block_lows",
     "block_highs",
 )  # boxes of the blocks of `block_starts`; that division is part of the format
+_OBJECTS: dict[str, type] = {  # settings that may be objects
+    "kernel": Kernel, "partition": Partitioner, "combine": CombinationRule, "likelihood": Likelihood
+}  # fmt: skip
 FILE_NAMES = {MANIFEST, *(f"{name}.npy" for name in ARRAYS)}  # of all files that a model may have
 
 
@@ -42,11 +48,11 @@ def folder_path(folder: str | os.PathLike[str]) -> Path:
 
 def check_settings(settings: dict[str, Any]) -> None:
     """Check the settings that prediction uses and those that are objects; `fit` checks the others."""
-    for name, kind in (("kernel", Kernel), ("partition", Partitioner), ("combine", CombinationRule)):
+    for name, kind in _OBJECTS.items():
         value = settings.get(name)
         if not (value is None or isinstance(value, str | kind)):
             raise InvalidParameter(f"{name} must be a name or a {kind.__name__}; got {reprlib.repr(value)}")
-    others = [each for name, each in settings.items() if name not in ("kernel", "partition", "combine")]
-    if any(isinstance(each, Kernel | CombinationRule | Partitioner) for each in others):
+    others = [each for name, each in settings.items() if name not in _OBJECTS]
+    if any(isinstance(each, tuple(_OBJECTS.values())) for each in others):
         raise InvalidParameter("a setting that must be a plain value is an object")
     memory.budget(settings.get("memory"))

@@ -1,12 +1,13 @@
 """Prediction by an exact GP on the rows nearest to each query, in the metric of the trained kernel.
 
+Several such models of the same rows, with kernels of different families, may be averaged (`Neighbourhood.others`).
 Nothing is factored in advance and no query depends on another: the answer is the same whatever the batch, the engine
 or the number of workers.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,9 +22,10 @@ from gigagp.kernels.base import Kernel
 from gigagp.linalg import cholesky, leaf, neighbourhood, schedule
 from gigagp.linalg.compiled import compiled, read_only
 from gigagp.linalg.jitter import largest_jitter
-from gigagp.linalg.row_noise import for_compiled
+from gigagp.linalg.row_noise import for_compiled, variances
 from gigagp.linalg.tiny import tiny_is_zero
 from gigagp.linalg.workspace import Workspace
+from gigagp.model.averages import Part, average
 from gigagp.model.latent import LatentPrediction
 from gigagp.model.neighbour_search import NO_ROW, UNLIMITED, BlockTree, nearest, nearest_group, search_scratch
 from gigagp.model.routing import Router
@@ -33,6 +35,7 @@ _COMPARED_BY_CELLS = 128  # the same where there are no boxes of blocks
 _CHUNK_WORK = 2e8  # multiplications per task of an engine
 _LITTLE_WORK = 2e6  # multiplications up to which the calling thread predicts itself
 _LARGEST_CHUNK = 4096  # queries per task
+_TYPICAL_ROWS = 4096  # rows that show the noise of a typical one
 _SORT_FROM = 4096  # queries from which they are answered in the order of their places, for the caches
 
 
@@ -50,10 +53,32 @@ class Neighbourhood:
     neighbours: int
     exact: bool = False  # whether the search must find the nearest rows, however long that takes
     inner: int = 0  # number of nearest neighbours that also answer on their own, weighted by precision; 0 for none
+    others: tuple[Neighbourhood, ...] = ()  # models of the same rows with other kernels, which are averaged with it
+
+    @cached_property
+    def members(self) -> tuple[Neighbourhood, ...]:
+        """The models that are averaged (`model.averages`): this one alone, and the others."""
+        return (replace(self, others=()), *self.others) if self.others else (self,)
 
     @property
     def noise(self) -> float:
-        return float(np.exp(self.theta[-1]))
+        """The noise variance of a row of weight one; where models are averaged, the mean of theirs."""
+        if not self.others:
+            return float(np.exp(self.theta[-1]))
+        return sum(each.noise for each in self.members) / len(self.members)
+
+    @cached_property
+    def prior(self) -> float | None:
+        """The variance of f far from all rows, averaged like the noise; None where the kernel is not stationary."""
+        if self.others:
+            return sum(each.prior or 0.0 for each in self.members) / len(self.members)
+        return float(self.kernel.diagonal(self.theta[:-1], self.store.X[:1])[0]) if self.kernel.stationary else None
+
+    @cached_property
+    def typical_noise(self) -> float:
+        """The noise variance of a typical row, where rows differ in noise."""
+        row_noise = self.store.row_noise
+        return self.noise if row_noise is None else float(np.median(variances(self.noise, row_noise[:_TYPICAL_ROWS])))
 
     @property
     def count(self) -> int:
@@ -63,7 +88,13 @@ class Neighbourhood:
     @property
     def description(self) -> str:
         """For reports."""
-        return f"{self.inner} and {self.neighbours} neighbours" if self.inner else f"{self.neighbours} neighbours"
+        count = f"{self.inner} and {self.neighbours} neighbours" if self.inner else f"{self.neighbours} neighbours"
+        return f"{count}, {' and '.join(self.families)} averaged" if self.others else count
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """The names of the members' kernels."""
+        return tuple(type(each.kernel).__name__ for each in self.members)
 
     @property
     def inner_count(self) -> int:
@@ -87,7 +118,8 @@ class Neighbourhood:
         """About how many multiplications one query takes."""
         m, columns = self.count, self.store.X.shape[1]
         compared = min(self.limit, len(self.store.y))
-        return float(0.7 * (m**3 + self.inner_count**3) + m * m * (columns + 20) + compared * (columns + 2))
+        own = float(0.7 * (m**3 + self.inner_count**3) + m * m * (columns + 20) + compared * (columns + 2))
+        return own + sum(each.work for each in self.others)
 
 
 def predict(
@@ -97,6 +129,27 @@ def predict(
 
     held_out : for each query the row of the store that it is, which is then ignored
     """
+    if not model.others:
+        return _predict(model, Z, engine, with_variance, held_out)
+    # Weights depend on variances, so that they are needed for the mean too.
+    combined = averaged(model, [_predict(each, Z, engine, True, held_out) for each in model.members])
+    return combined if with_variance else LatentPrediction(combined.mean, None, None)
+
+
+def averaged(model: Neighbourhood, predictions: list[LatentPrediction]) -> LatentPrediction:
+    """The average of the predictions of a model's members."""
+    assert model.prior is not None
+    parts = [
+        Part(prediction, each.typical_noise, each.prior or model.prior)
+        for prediction, each in zip(predictions, model.members, strict=True)
+    ]
+    return average(parts, model.typical_noise, model.prior)
+
+
+def _predict(
+    model: Neighbourhood, Z: Array, engine: Engine, with_variance: bool, held_out: Array | None
+) -> LatentPrediction:
+    """The prediction of one member."""
     if len(Z) == 0:
         empty = np.empty(0)
         return LatentPrediction(empty, empty if with_variance else None, empty if with_variance else None)

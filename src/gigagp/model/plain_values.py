@@ -18,13 +18,15 @@ from gigagp import kernels
 from gigagp.combine import RULES, CombinationRule
 from gigagp.errors import InvalidInput, InvalidParameter
 from gigagp.kernels import Kernel, Parameter
+from gigagp.likelihoods import LIKELIHOODS, Gaussian, Likelihood
 from gigagp.partition import PARTITIONS, Partitioner
 
-_KINDS = (Kernel, CombinationRule, Partitioner)
+_KINDS = (Kernel, CombinationRule, Partitioner, Likelihood)
 _KERNELS: list[type] = [k for k in vars(kernels).values() if isinstance(k, type) and issubclass(k, Kernel)]
 _RULES: list[type] = list(RULES.values())
 _PARTITIONS: list[type] = list(PARTITIONS.values())
-_BUILT_IN: dict[str, type] = {each.__name__: each for each in (*_KERNELS, *_RULES, *_PARTITIONS)}
+_LIKELIHOODS: list[type] = [*LIKELIHOODS.values(), Gaussian]
+_BUILT_IN: dict[str, type] = {each.__name__: each for each in (*_KERNELS, *_RULES, *_PARTITIONS, *_LIKELIHOODS)}
 _NO_NUMBERS = ("nan", "inf", "-inf")
 _DEEPEST = 100  # levels of nested values, such as kernels composed of kernels
 _LARGEST = float(np.finfo(float).max)
@@ -38,7 +40,7 @@ class Registry:
         for own_class in own:
             if not (isinstance(own_class, type) and issubclass(own_class, _KINDS)):
                 raise InvalidParameter(
-                    f"kernels must be classes, of kernels, rules or partitioners of your own; got {own_class!r}"
+                    f"kernels must be classes of kernels, rules, partitioners or likelihoods; got {own_class!r}"
                 )
             if self._classes.setdefault(own_class.__name__, own_class) is not own_class:
                 raise InvalidParameter(f"there are two classes called {own_class.__name__}; rename yours")
@@ -144,7 +146,7 @@ def _plain(value: object, own: set[type], depth: int) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(each, own, depth + 1) for each in value]
     if not isinstance(value, _KINDS):
-        raise ValueError(f"{reprlib.repr(value)} is neither a plain value nor a kernel, rule or partitioner")
+        raise ValueError(f"{reprlib.repr(value)} is neither a plain value nor a kernel, rule, partition or likelihood")
     if type(value) is not _BUILT_IN.get(type(value).__name__):
         own.add(type(value))
     described: dict[str, Any] = {"class": type(value).__name__, "arguments": _arguments(value, own, depth)}
@@ -196,12 +198,14 @@ def _plain_parameter(parameter: Parameter) -> dict[str, Any]:
         plain["limits"] = [list(bounds) for bounds in parameter.limits]
     if any(parameter.in_data_units):
         plain["in_data_units"] = list(parameter.in_data_units)
+    if parameter.groups:
+        plain["groups"] = [list(group) for group in parameter.groups]
     return plain
 
 
 def _parameter(parameter: Parameter, plain: object) -> Parameter:
     known = {"name", "values", "bounds"}
-    if not isinstance(plain, dict) or not known <= set(plain) <= known | {"limits", "in_data_units"}:
+    if not isinstance(plain, dict) or not known <= set(plain) <= known | {"limits", "in_data_units", "groups"}:
         raise ValueError(f"{reprlib.repr(plain)} is not the parameter {parameter.name}")
     values, bounds, limits = _numbers(plain["values"]), _pair(plain["bounds"]), plain.get("limits", [])
     units = plain.get("in_data_units", [False, False])
@@ -211,7 +215,19 @@ def _parameter(parameter: Parameter, plain: object) -> Parameter:
     if not (parameter.per_feature or len(values) == len(parameter.values)):
         raise ValueError(f"{parameter.name} has {len(values)} values")
     each_bounds = tuple(_pair(each) for each in limits)
-    return replace(parameter, values=values, bounds=bounds, limits=each_bounds, in_data_units=(units[0], units[1]))
+    return replace(
+        parameter, values=values, bounds=bounds, limits=each_bounds, in_data_units=(units[0], units[1]),
+        groups=_groups(plain.get("groups", [])),
+    )  # fmt: skip
+
+
+def _groups(plain: object) -> tuple[tuple[int, ...], ...]:
+    """Lists in which each of the numbers 0, 1, ... occurs once."""
+    if isinstance(plain, list) and all(isinstance(group, list) for group in plain):
+        members = [each for group in plain for each in group]
+        if all(type(each) is int for each in members) and set(members) == set(range(len(members))):
+            return tuple(tuple(group) for group in plain)
+    raise ValueError(f"{reprlib.repr(plain)} are not groups of columns")
 
 
 def _pair(plain: object) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from scipy.special import ndtri
 
 from gigagp.arrays import Array
 from gigagp.combine import CombinationRule
@@ -21,6 +23,8 @@ from gigagp.model.calibration import Calibration
 from gigagp.model.distribution import PredictiveDistribution
 from gigagp.model.fingerprint import described
 from gigagp.model.latent import LatentPrediction
+from gigagp.model.likelihood_distribution import Distribution, LikelihoodDistribution
+from gigagp.model.likelihood_format import describe_likelihood
 from gigagp.model.mixture import Mixture
 from gigagp.model.model import Model
 from gigagp.model.neighbourhood import Neighbourhood
@@ -29,6 +33,18 @@ _COPIES = 4  # numbers in memory per number of a query
 _PER_EXPERT = 12  # numbers in memory per query and expert that answers it
 _EXPERTS_IN_MEMORY = 4  # whose messages are in memory at a time where all experts answer
 _FEWEST_QUERIES = 1024  # in memory at once
+
+
+@dataclass(frozen=True, eq=False)
+class LatentDistribution:
+    """Mean and standard deviation of the function without noise, and its quantile at z standard deviations."""
+
+    mean: Array
+    std: Array
+    at_deviations: Callable[[float], Array]
+
+    def quantile(self, level: float) -> Array:
+        return self.at_deviations(float(ndtri(level)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,25 +99,39 @@ class Predictor:
 
         row_noise : of the targets (`linalg.row_noise`), in the user's units; None for rows of weight one
         """
+        if self.model.likelihood is not None:
+            law = self.distribution_at(X, engine)
+            assert isinstance(law, LikelihoodDistribution)
+            return law.mean, (law.mean_std if latent else law.std) if with_variance else None
         prediction = self.latent_prediction(self.scaled(X), engine, with_variance)
         if row_noise is not None:
-            noise, scale = (self.mixture or self.model.committee).noise, float(self.model.target.scale[0])
-            prediction = replace(prediction, noise=variances(noise * scale**2, row_noise) / scale**2)
+            scale = float(self.model.target.scale[0])
+            prediction = replace(prediction, noise=variances(self.noise * scale**2, row_noise) / scale**2)
         return self.in_units(prediction, latent)
 
-    def mean_and_deviation(self, engine: Engine, latent: bool = False) -> Callable[..., tuple[Array, Array]]:
-        """`predict` as a function of the inputs and, where targets differ in noise, of their row noise."""
-
-        def predict(X: Array, row_noise: Array | None = None) -> tuple[Array, Array]:
-            mean, deviation = self.predict(X, engine, latent=latent, row_noise=row_noise)
-            assert deviation is not None
-            return mean, deviation
-
-        return predict
+    def distribution_at(self, X: Array, engine: Engine, row_noise: Array | None = None) -> Distribution:
+        """The distribution of y at checked queries in the user's units; row_noise as in `predict`."""
+        own, near = self.model.likelihood, self.neighbourhood
+        if own is not None:
+            assert near is not None
+            return own.distribution(own.predict(near, self.scaled(X), engine), near)
+        mean, deviation = self.predict(X, engine, row_noise=row_noise)
+        assert deviation is not None
+        return self.distribution(mean, deviation)
 
     def distribution(self, mean: Array, deviation: Array) -> PredictiveDistribution:
-        """The distribution of y that belongs to a mean and a standard deviation of `predict`."""
+        """The distribution of y that belongs to a mean and a standard deviation of `predict`, of Gaussian targets."""
         return PredictiveDistribution(mean, deviation, self.calibration.shape)
+
+    def latent_distribution_at(self, X: Array, engine: Engine) -> LatentDistribution:
+        """The distribution of the function without noise: of f, or of E[y | f] where y has a likelihood of its own."""
+        if self.model.likelihood is not None:
+            law = self.distribution_at(X, engine)
+            assert isinstance(law, LikelihoodDistribution)
+            return LatentDistribution(law.mean, law.mean_std, law.mean_quantile)
+        mean, deviation = self.predict(X, engine, latent=True)
+        assert deviation is not None
+        return LatentDistribution(mean, deviation, lambda z: mean + deviation * z)
 
     def scaled(self, X: Array) -> Array:
         """Queries in the model's units."""
@@ -109,6 +139,10 @@ class Predictor:
 
     def latent_prediction(self, Z: Array, engine: Engine, with_variance: bool = True) -> LatentPrediction:
         """Mean and variance of f at scaled queries, in the model's units."""
+        if self.model.likelihood is not None:
+            assert self.neighbourhood is not None
+            latents = self.model.likelihood.predict(self.neighbourhood, Z, engine)
+            return LatentPrediction(latents.mean[:, 0], latents.variance[:, 0], None)
         if self.neighbourhood is not None:
             prediction = neighbourhood.predict(self.neighbourhood, Z, engine, with_variance)
             return self.with_noise(prediction, Z) if with_variance else prediction
@@ -131,7 +165,12 @@ class Predictor:
         input_noise = self.model.input_noise
         if input_noise is None:
             return prediction
-        return replace(prediction, noise=self.model.committee.noise * input_noise.factors(Z))
+        return replace(prediction, noise=self.noise * input_noise.factors(Z))
+
+    @property
+    def noise(self) -> float:
+        """The noise variance of a row of weight one, in the model's units."""
+        return (self.mixture or self.neighbourhood or self.model.committee).noise
 
     def in_units(self, prediction: LatentPrediction, latent: bool = False) -> tuple[Array, Array | None]:
         """Mean and standard deviation of y, or with `latent` of f, in the user's units.
@@ -145,7 +184,7 @@ class Predictor:
         if self.calibration.rows:
             variance = self.calibration.variance(prediction, latent)
         else:
-            noise = (self.mixture or self.model.committee).noise if prediction.noise is None else prediction.noise
+            noise = self.noise if prediction.noise is None else prediction.noise
             variance = np.maximum(prediction.variance, 0.0) if latent else prediction.variance + noise
             if self.neighbourhood is None and self.mixture is None:
                 variance = variance * prediction.misfit**2
@@ -177,15 +216,23 @@ class Predictor:
         yield from (c.theta, c.router.centres, c.router.metric, c.experts.sizes, self.model.cells.sizes, c.store.y)
         if c.router.by_cells:
             yield from (c.router.boxes.lows, c.router.boxes.highs)
-        for scaling in (self.model.inputs, self.model.target):
+        for scaling in (self.model.inputs.scaling, self.model.target):
             yield from (scaling.centre, scaling.scale)
+        if self.model.inputs.sphere is not None:
+            yield described((self.model.inputs.sphere.longitude, self.model.inputs.sphere.latitude))
+            yield self.model.inputs.sphere.axes
         if c.communication is not None:
             yield c.communication
+        for other in () if near is None else near.others:
+            yield described((other.kernel, other.neighbours, other.inner, other.exact))
+            yield other.theta
         for member in () if self.mixture is None else self.mixture.members:
             yield described((member.kernel, member.weight))
             yield from (member.theta, member.errors)
         if c.store.row_noise is not None:
             yield c.store.row_noise
+        if self.model.likelihood is not None:
+            yield json.dumps(describe_likelihood(self.model.likelihood))
         if self.model.input_noise is not None:
             noise = self.model.input_noise
             yield described((noise.kernel, noise.rho))

@@ -47,6 +47,13 @@ class Router:
         """The metric as the search for the nearest rows reads it: factors and, where there are any, limits."""
         return np.stack([self.metric, self.limits]) if len(self.limits) else self.metric[None, :].copy()
 
+    def in_metric(self, metric: Array) -> Router:
+        """The router to the same experts in another metric; both metrics are positive."""
+        change = metric / self.metric
+        boxes = (self.boxes.lows * change, self.boxes.highs * change) if self.by_cells else None
+        blocks = None if self.blocks is None else self.blocks.scaled(change)
+        return Router(self.centres * change, metric, boxes, blocks, self.categories)
+
     @cached_property
     def index(self) -> cKDTree:
         """For experts without cells, and built when first needed."""

@@ -24,6 +24,8 @@ from gigagp.model.calibration_format import describe_calibration
 from gigagp.model.class_format import describe_classes
 from gigagp.model.fit_warnings import FitWarning
 from gigagp.model.input_noise import InputNoise
+from gigagp.model.inputs_format import describe_sphere
+from gigagp.model.likelihood_format import describe_likelihood
 from gigagp.model.loading import read_model
 from gigagp.model.mixture import Mixture
 from gigagp.model.model import Model
@@ -33,12 +35,12 @@ from gigagp.model.model_format import (
     FILE_NAMES,
     FORMAT,
     MANIFEST,
-    UNEQUAL_NOISE_VERSION,
+    ROW_NOISE_VERSION,
     VERSION,
     check_settings,
     folder_path,
 )
-from gigagp.model.neighbourhood import Neighbourhood
+from gigagp.model.neighbourhood_format import describe_neighbourhood
 from gigagp.model.plain_values import Registry, own_classes, to_number, to_plain
 from gigagp.model.sharing import Neighbourhoods
 from gigagp.partition import IndexLists
@@ -118,12 +120,14 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
         **({} if c.inducing is None else {"inducing": int(c.inducing)}),
         "auto": {"rule": model.defaults.rule, "nearest": model.defaults.experts_per_query or 0},
         "experts": _kind_of_experts(model),
-        "neighbourhood": _describe_neighbourhood(model.neighbourhood),
+        "neighbourhood": describe_neighbourhood(model.neighbourhood),
         "mixture": _describe_mixture(model.mixture),
         **({} if model.input_noise is None else {"input_noise": _describe_input_noise(model.input_noise)}),
         "classes": describe_classes(model.classes),
+        **({} if model.likelihood is None else {"likelihood": describe_likelihood(model.likelihood)}),
         "communication": 0 if c.communication is None else len(c.communication),
         "kernel": to_plain("kernel", c.kernel),
+        **describe_sphere(model.inputs.sphere),
         "encoding": None if model.encoding is None else model.encoding.to_dict(),
         "feature_names": None if model.feature_names is None else list(model.feature_names),
         "target_name": model.target_name,
@@ -138,21 +142,26 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
             "outliers": list(report.outliers),
             "outlier_count": int(report.outlier_count),
             "copies": int(report.copies),
+            "looks_like": report.looks_like,
             "calibration": describe_calibration(report.calibration),
             "choices": [{**asdict(choice), "score": to_number(choice.score)} for choice in report.choices],
         },
     }
 
 
+def _version(model: Model) -> int:
+    """The oldest version of the format that has everything that this model consists of."""
+    levels = model.encoding is not None and bool(model.encoding.category_places)
+    if levels or (model.neighbourhood is not None and model.neighbourhood.others):
+        return VERSION
+    return (
+        EQUAL_NOISE_VERSION if model.committee.store.row_noise is None and model.latents is None else ROW_NOISE_VERSION
+    )
+
+
 def describe_warning(warning: FitWarning) -> dict[str, Any]:
     values = {name: to_number(value) for name, value in vars(warning).items()}
     return {"kind": type(warning).__name__, **values}
-
-
-def _describe_neighbourhood(model: Neighbourhood | None) -> dict[str, Any] | None:
-    if model is None:
-        return None
-    return {"neighbours": int(model.neighbours), "exact": bool(model.exact), "inner": int(model.inner)}
 
 
 def _describe_mixture(model: Mixture | None) -> list[dict[str, Any]] | None:
@@ -186,14 +195,6 @@ def _setting(name: str, value: Any) -> Any:
     return value
 
 
-def _version(model: Model) -> int:
-    """The first version of the format that can describe the model."""
-    if model.encoding is not None and model.encoding.category_places:
-        return VERSION
-    equal = model.store.row_noise is None and model.classes is None
-    return EQUAL_NOISE_VERSION if equal else UNEQUAL_NOISE_VERSION
-
-
 def _kind_of_experts(model: Model) -> str:
     experts = model.committee.experts
     if experts is model.cells:
@@ -218,7 +219,7 @@ def _write_arrays(folder: Path, model: Model) -> dict[str, Any]:
         **(dict(zip(BLOCK_SIDES, blocks.boxes(), strict=True)) if blocks is not None else {}),
         "metric": c.router.metric,
         "theta": c.theta,
-        "inputs": np.stack([model.inputs.centre, model.inputs.scale]),
+        "inputs": np.stack([model.inputs.scaling.centre, model.inputs.scaling.scale]),
         "target": np.stack([model.target.centre, model.target.scale]),
         "evidence_trace": np.array(report.evidence_trace, float),
         "theta_trace": report.theta_trace,

@@ -10,6 +10,7 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.data.sources.times import UNITS, date_text, is_date
+from gigagp.data.sphere import KM_PER_DEGREE
 from gigagp.kernels import Kernel, OnColumns, Parameter, Product, Sum
 from gigagp.kernels.inputs import InputColumns
 from gigagp.kernels.parameters import LENGTH, NUMBER, PERIOD, SLOPE, VARIANCE
@@ -50,16 +51,22 @@ class Units:
     kernel: Kernel | None = None  # whose parameters are to be reported
     kinds: tuple[str, ...] = ()  # of the columns, as in `Feature`; (): all are numbers
     levels: tuple[tuple[str, ...], ...] = ()  # of the columns that are categories, () for others; (): all are numbers
+    sphere: tuple[int, int] | None = None  # longitude and latitude; the kernel then sees one column more than there are
+    noise_name: str | None = "noise_variance"  # of the last entry of theta; None where it has no meaning
+    latent: bool = False  # whether the kernel is that of a latent f which is not in the target's units
 
     @classmethod
     def of(
         cls, names: Sequence[str], target: str, kinds: Sequence[str], scales: Array, height: float, kernel: Kernel,
-        levels: Sequence[tuple[str, ...]] = (),
+        levels: Sequence[tuple[str, ...]] = (), sphere: tuple[int, int] | None = None,
     ) -> Units:  # fmt: skip
-        """scales : size of one standardised unit of each column, as the model reads it."""
-        sizes = [UNITS[kind][1] if kind in UNITS else 1.0 for kind in kinds]
-        widths = np.where([kind == _CATEGORY for kind in kinds], LEVEL_WIDTH, scales / np.array(sizes)).tolist()
-        return cls(tuple(names), target, tuple(widths), height, kernel, tuple(kinds), tuple(levels))
+        """scales : size of one standardised unit of each of the kernel's columns, as the model reads them."""
+        sizes = np.ones(len(scales))
+        sizes[: len(kinds)] = [UNITS[kind][1] if kind in UNITS else 1.0 for kind in kinds]
+        widths = scales / sizes
+        widths[[number for number, kind in enumerate(kinds) if kind == _CATEGORY]] = LEVEL_WIDTH
+        own = tuple(widths.tolist())
+        return cls(tuple(names), target, own, height, kernel, tuple(kinds), tuple(levels), sphere)
 
     def kind(self, column: int) -> str:
         """What the numbers of a column mean."""
@@ -78,6 +85,8 @@ class Units:
 
     def length(self, column: int) -> str:
         """The unit of lengths along a column; for categories the distance of two different levels."""
+        if self.on_sphere(column):
+            return "degrees"
         if self.kind(column) == _CATEGORY:
             return _LEVEL_DISTANCES
         return UNITS[self.kind(column)][0] if self.kind(column) in UNITS else self.columns[column]
@@ -86,9 +95,29 @@ class Units:
         """The text with names of columns instead of their numbers: lengthscale[joint7], not lengthscale[7]."""
 
         def names(match: re.Match[str]) -> str:
-            return f"[{', '.join(self.columns[int(number)] for number in match[1].split(','))}]"
+            return f"[{', '.join(self.names([int(number) for number in match[1].split(',')]))}]"
 
         return _COLUMNS_OF_PARAMETER.sub(names, text)
+
+    def names(self, places: Sequence[int]) -> list[str]:
+        """Names of the user's columns that columns of the kernel come from."""
+        own = [self.sphere if self.sphere is not None and self.on_sphere(place) else (place,) for place in places]
+        return list(dict.fromkeys(self.columns[column] for columns in own for column in columns))
+
+    def on_sphere(self, place: int) -> bool:
+        """Whether a column of the kernel is a coordinate of a place on the sphere."""
+        return self.sphere is not None and place in (*self.sphere, len(self.columns))
+
+    @property
+    def geography(self) -> str:
+        """Which columns are places on a sphere, in words; empty where there are none."""
+        if self.sphere is None:
+            return ""
+        first, second = self.names(self.sphere)
+        return (
+            f"{first} and {second} are places on a sphere (great-circle distances; one degree is "
+            f"{KM_PER_DEGREE:.1f} km on the earth); sphere=None switches this off"
+        )
 
     def description(self, kernel: Kernel) -> str:
         """The kernel without its values, such as Periodic(year) + Matern32(lon, lat)."""
@@ -98,7 +127,7 @@ class Units:
                 parts = [f"({part})" if " + " in part else part for part in parts]
             return f" {kernel.sign} ".join(parts)
         if isinstance(kernel, OnColumns):
-            columns = ", ".join(self.columns[place] for place in kernel.places)
+            columns = ", ".join(self.names(kernel.places))
             return f"{type(kernel.kernel).__name__}({columns})"
         return type(kernel).__name__
 
@@ -113,12 +142,18 @@ class Units:
             Quantity(self.named(name), value * unit.factor, unit.name)
             for name, value, unit in zip(kernel.names, values, self._units(kernel, is_factor=False), strict=True)
         ]
-        return [*quantities, Quantity("noise_variance", noise_variance, f"{self.target}^2")]
+        return [*quantities, *self.noise_quantity(noise_variance)]
+
+    def noise_quantity(self, value: float) -> list[Quantity]:
+        """The last entry of theta: the noise variance, the dispersion of a likelihood, or nothing where it has none."""
+        if self.noise_name is None:
+            return []
+        return [Quantity(self.noise_name, value, f"{self.target}^2" if self.noise_name == "noise_variance" else "")]
 
     def in_units(self, parameter: str, value: float) -> str:
         """A standardised value of a parameter of `kernel` in the user's units, with the unit."""
         unit = Unit("")
-        if parameter == "noise_variance":
+        if parameter == "noise_variance" and self.noise_name == parameter:
             unit = Unit(f"{self.target}^2", self.height**2)
         elif self.kernel is not None and parameter in self.kernel.names:
             unit = list(self._units(self.kernel, is_factor=False))[self.kernel.names.index(parameter)]
@@ -132,11 +167,13 @@ class Units:
             return
         for p in kernel.parameters:
             if p.per_feature:
-                yield from (self._unit(p, [d], is_factor) for d in p.columns or range(len(p.values)))
+                yield from (self._unit(p, places, is_factor) for places in p.columns_of_values)
                 continue
             scaled = isinstance(kernel, OnColumns) and kernel.scales is not None
-            places = list(p.columns) or list(range(len(self.columns)))
-            one_unit = p.quantity in (NUMBER, VARIANCE) or len(places) == 1 or scaled
+            places = list(p.columns) or list(range(len(self.widths)))
+            one_unit = (
+                p.quantity in (NUMBER, VARIANCE) or len(places) == 1 or scaled or all(map(self.on_sphere, places))
+            )
             unit = self._unit(p, places, is_factor) if one_unit else Unit(_STANDARDISED)
             yield from [unit] * len(p.values)
 
@@ -144,7 +181,7 @@ class Units:
         if p.quantity is None:
             return Unit(_STANDARDISED)
         column = self.length(places[0])
-        height = "" if is_factor else f"{self.target}^2"
+        height = "" if is_factor else "f^2" if self.latent else f"{self.target}^2"
         slope = f"{height or 1}/{column}^2"
         name = {NUMBER: "", LENGTH: column, PERIOD: column, VARIANCE: height, SLOPE: slope}[p.quantity]
         return Unit(name, p.unit(InputColumns((), (), self.widths, self.height), places, is_factor))

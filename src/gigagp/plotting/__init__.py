@@ -7,6 +7,7 @@ from gigagp.plotting.calibration import calibration_curve, pit_histogram
 from gigagp.plotting.cells import partition_map
 from gigagp.plotting.classes import class_calibration
 from gigagp.plotting.evidence import evidence_trace
+from gigagp.plotting.grids import grid_map
 from gigagp.plotting.hierarchy import tree_of_workers
 from gigagp.plotting.learning import LearningPoint, learning_curve, learning_points
 from gigagp.plotting.noise import noise_along
@@ -20,6 +21,7 @@ __all__ = [
     "calibration_curve",
     "class_calibration",
     "evidence_trace",
+    "grid_map",
     "learning_curve",
     "learning_points",
     "noise_along",

@@ -68,7 +68,8 @@ def in_order() -> Iterator[None]:
 def typical_row(model: HGPRegressor) -> Array:
     """The training row nearest to the median of all columns."""
     X = training_rows(model, TYPICAL).X
-    distance = np.abs(X - np.median(X, axis=0)) / model.model_.inputs.scale
+    inputs = model.model_.inputs
+    distance = np.abs(X - np.median(X, axis=0)) / inputs.widths[: inputs.columns]
     return np.asarray(X[np.argmin(distance.sum(axis=1))])
 
 
@@ -83,7 +84,8 @@ def weights(model: HGPRegressor) -> Array | None:
     metric = model.kernel_.metric(model.theta_[:-1])
     if metric is None or not np.any(metric):
         return None
-    return np.broadcast_to(np.asarray(metric, float), (model.n_features_in_,))
+    every = np.broadcast_to(np.asarray(metric, float), model.model_.inputs.scaling.scale.shape)
+    return every[: model.n_features_in_]  # a further one, of places on a sphere, equals those of longitude and latitude
 
 
 def most_relevant(model: HGPRegressor, count: int) -> list[int]:

@@ -64,7 +64,7 @@ def write_report(
         remark = score_held_out_rows(model, scores, seed)
         source = f"{scores.rows:,} held-out training rows"
     else:
-        evaluation = model.evaluate(data, target, missing=missing, progress=progress, each=scores)
+        evaluation = model.evaluate_each(data, target, scores, missing=missing, progress=progress)
         source = f"{scores.rows:,} rows of the given data"
     advice = _advice(model, scores, evaluation)
     heading = title or f"A model of {model.units_.target}"

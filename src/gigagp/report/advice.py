@@ -74,6 +74,9 @@ def _on_warning(warning: FitWarning, units: Units) -> Advice:
 
 def _on_training(report: FitReport) -> list[Advice]:
     advice = []
+    if report.looks_like:
+        text, _, remedy = report.suggestion.partition("; ")
+        advice.append(Advice(f"{text[0].upper()}{text[1:]}.", f"{remedy[0].upper()}{remedy[1:]}."))
     if not report.converged:
         advice.append(
             Advice(

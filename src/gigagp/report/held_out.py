@@ -34,11 +34,15 @@ def score_held_out_rows(model: HGPRegressor, scores: ScoreCollector, seed: int) 
     count = int(min(total, _MAX_ROWS, max(_MIN_ROWS, _WORK_BUDGET / near.work)))
     rows = np.sort(rng.choice(total, count, replace=False))
     X, y = near.store.gather(rows)
+    leaf, own = np.searchsorted(near.cells.starts, rows, side="right") - 1, model.model_.likelihood
     with predictor.engine() as engine:
-        prediction = neighbourhood.predict(near, np.ascontiguousarray(X), engine, held_out=rows)
-    prediction = predictor.with_noise(with_row_noise(prediction, near.noise, near.store, rows), X)
-    leaf = np.searchsorted(near.cells.starts, rows, side="right") - 1
-    _add(model, scores, X, y, *predictor.in_units(prediction), leaf)
+        if own is not None:
+            law = own.distribution(own.predict(near, np.ascontiguousarray(X), engine, rows), near)
+            scores.add(unscaled_inputs(model, X), y.astype(float), law, leaf)
+        else:
+            prediction = neighbourhood.predict(near, np.ascontiguousarray(X), engine, held_out=rows)
+            prediction = predictor.with_noise(with_row_noise(prediction, near.noise, near.store, rows), X)
+            _add(model, scores, X, y, *predictor.in_units(prediction), leaf)
     return (
         " Each row is predicted from its neighbours without itself, as a new query would be. For scores of other kinds "
         "of rows, such as later ones, pass data that the model has not seen."
@@ -68,4 +72,5 @@ def _add(
     model: HGPRegressor, scores: ScoreCollector, X: Array, y: Array, mean: Array, std: Array | None, leaf: Array
 ) -> None:
     assert std is not None
-    scores.add(unscaled_inputs(model, X), unscaled_target(model, y.astype(float)), mean, std, leaf)
+    law = model.predictor_.distribution(mean, std)
+    scores.add(unscaled_inputs(model, X), unscaled_target(model, y.astype(float)), law, leaf)

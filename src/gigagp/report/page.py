@@ -236,11 +236,12 @@ def _number(value: float) -> str:
 
 def _model(model: HGPRegressor) -> Html:
     report = model.report_
-    fallback = float(model.model_.target.centre[0])
+    own = model.model_.likelihood
+    fallback = float(model.model_.target.centre[0]) if own is None else own.target_mean
     about = [
         ["predicts", f"{model.units_.target}, as one distribution per query"],
         ["kernel", model.units_.description(model.kernel_)],
-        ["noise", f"standard deviation {model.noise_variance_**0.5:.4g}, in units of {model.units_.target}"],
+        _noise(model),
         ["tree", " → ".join(f"{model.tree_.width(d):,}" for d in range(model.tree_.depth + 1)) + " leaves"],
         [
             "experts",
@@ -263,10 +264,24 @@ def _model(model: HGPRegressor) -> Html:
     )
 
 
+def _noise(model: HGPRegressor) -> list[str]:
+    """How targets vary around the function."""
+    own, target = model.model_.likelihood, model.units_.target
+    if own is None:
+        return ["noise", f"standard deviation {model.noise_variance_**0.5:.4g}, in units of {target}"]
+    dispersion = f" with dispersion {model.noise_variance_:.4g}" if own.likelihood.has_dispersion else ""
+    return ["likelihood", f"{own.likelihood.name}{dispersion}, given a latent function f"]
+
+
 def _prediction_method(model: HGPRegressor) -> str:
     near, nearest = model.predictor_.neighbourhood, model.predictor_.experts_per_query
     if near is not None:
-        return f"by an exact GP on the {near.count:,} training rows nearest to it"
+        nearest_rows = f"the {near.count:,} training rows nearest to it"
+        if near.others:
+            kernels = ", ".join(near.families)
+            return f"by {len(near.members)} exact GPs ({kernels}), each on {nearest_rows}, averaged by their precision"
+        kind = "an exact GP" if model.model_.likelihood is None else "Laplace's approximation"
+        return f"by {kind} on {nearest_rows}"
     exact = model.predictor_.mixture
     if exact is not None:
         return f"by {len(exact.members)} exact GPs on all rows, whose predictions are averaged"

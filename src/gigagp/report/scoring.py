@@ -6,17 +6,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gigagp import metrics
 from gigagp.arrays import Array
 from gigagp.data.row_keys import row_keys
 from gigagp.data.scaling import Moments
 from gigagp.estimators.regressor import HGPRegressor
-from gigagp.model.distribution import PredictiveDistribution
+from gigagp.model.likelihood_distribution import Distribution
 from gigagp.plotting.rows import TYPICAL, leaf_centre, most_relevant, training_rows
 
 SAMPLE = 20_000  # rows that the figures show
 LEVEL = 0.95  # of the intervals whose coverage is reported
 _REGIONS = 8
 _PIT_BINS = 1_000
+_PIT_BLOCK = 1_000  # rows of discrete targets that are counted together
 _FAR_SAMPLE = 1_000  # rows that are checked for their distance from the training rows
 _FAR_VARIANCE = 0.9  # share of the prior variance from which a query counts as far from the training rows
 
@@ -78,7 +80,7 @@ def _leaf_range(leaves: range) -> str:
 
 
 class ScoreCollector:
-    """Accumulates the scores of blocks of rows; called with inputs, targets, predicted means and deviations."""
+    """Accumulates the scores of blocks of rows; called with inputs, targets and predictive distributions."""
 
     def __init__(self, model: HGPRegressor, seed: int) -> None:
         self._model, self._seed = model, seed
@@ -92,23 +94,22 @@ class ScoreCollector:
         self.pit_counts = np.zeros(_PIT_BINS)
         self._sampled: list[tuple[Array, ...]] = []
 
-    def __call__(self, X: Array, y: Array, mean: Array, std: Array) -> None:
-        self.add(X, y, mean, std, self.regions.leaf(X) if self.regions.local else np.zeros(len(X), int))
+    def __call__(self, X: Array, y: Array, distribution: Distribution) -> None:
+        self.add(X, y, distribution, self.regions.leaf(X) if self.regions.local else np.zeros(len(X), int))
 
-    def add(self, X: Array, y: Array, mean: Array, std: Array, leaf: Array) -> None:
+    def add(self, X: Array, y: Array, distribution: Distribution, leaf: Array) -> None:
         if self.inputs is None or self.target is None:
             self.inputs, self.target = Moments(X[0]), Moments(y[:1])
         self.inputs.add(X)
         self.target.add(y[:, None])
-        distribution = PredictiveDistribution(mean, std, self._model.predictor_.calibration.shape)
-        pit = distribution.cdf(y)
-        self.pit_counts += np.histogram(pit, _PIT_BINS, (0, 1))[0]
-        scores = _scores_per_row(y, distribution, pit)
+        low, high = distribution.pit(y)
+        self.pit_counts += _pit_histogram(low, high)
+        scores = _scores_per_row(y, distribution, metrics.inside_level(low, high, LEVEL))
         self._by_region.add(self.regions.of(X, leaf), scores, X)
         if self.regions.local:
             self._by_leaf.add(leaf, scores, X[:, :0])
         keys = row_keys(self.rows, len(y), self._seed)
-        self._keep((keys, X, y, mean, std))
+        self._keep((keys, X, y, distribution.mean, distribution.std))
         self.rows += len(y)
 
     def rows_far_from_data(self) -> int:
@@ -159,10 +160,21 @@ class ScoreCollector:
         ]
 
 
-def _scores_per_row(y: Array, distribution: PredictiveDistribution, pit: Array) -> Array:
+def _scores_per_row(y: Array, distribution: Distribution, inside: Array) -> Array:
     z = (y - distribution.mean) / distribution.std
     loss = -distribution.log_pdf(y)
-    return np.stack([np.ones(len(y)), (y - distribution.mean) ** 2, loss, 2 * np.abs(pit - 0.5) <= LEVEL, z, z * z])
+    return np.stack([np.ones(len(y)), (y - distribution.mean) ** 2, loss, inside, z, z * z])
+
+
+def _pit_histogram(low: Array, high: Array) -> Array:
+    """Rows per bin; a discrete target is spread over the probabilities that it takes up (Czado et al. 2009)."""
+    wide = high > low
+    counts = np.histogram(low[~wide], _PIT_BINS, (0, 1))[0].astype(float)
+    edges = np.linspace(0, 1, _PIT_BINS + 1)
+    for start in range(0, int(wide.sum()), _PIT_BLOCK):
+        first, last = (ends[wide][start : start + _PIT_BLOCK, None] for ends in (low, high))
+        counts += np.diff(np.clip((edges - first) / (last - first), 0.0, 1.0).sum(axis=0))
+    return counts
 
 
 class _GroupSums:

@@ -20,7 +20,7 @@ sys.path.append(str(Path(__file__).resolve().parents[3] / "benchmarks"))
 accuracy, accuracy_page, comparison, deadline, peers, scores = map(
     import_module, ("accuracy", "accuracy_page", "comparison", "deadline", "peers", "scores")
 )
-boosting = import_module("boosting")
+boosting, small_tables, small_tables_page = map(import_module, ("boosting", "small_tables", "small_tables_page"))
 
 
 @pytest.fixture
@@ -332,3 +332,31 @@ def test_the_page_shows_bars_caps_failures_and_wins():
     assert "Over splits 0, 1:" in page
     assert "| SVGP-1024 | boom |" in page
     assert "commit def (SVGP-1024)" in page
+    assert "No peer is better than ours" in page
+    lost = accuracy_page.losses_table([{**versus[0], "verdict": "loss", "low": 0.05, "high": 0.2, "difference": 0.1}])
+    assert "| elevators | NN-GP, 32 neighbours | NLPD | 0.1 (0.05 to 0.2) |" in lost
+
+
+def test_the_section_on_small_tables_shows_means_and_missed_bars():
+    runs = [
+        {"table": "yacht", "split": split, "method": method, "rows": 277, "rmse": rmse + 0.02 * split, "nlpd": -1.0,
+         "crps": 0.1, "coverage": 0.95, "seconds": 1.0, "commit": "abc", "date": "2026-11-17"}
+        for method, rmse in (("ours", 0.20), ("scikit_learn", 0.10)) for split in (0, 1)
+    ]  # fmt: skip
+    runs.append({**runs[0], "split": 2, "rmse": 9.0})  # scikit-learn's GP does not have this split
+    means = small_tables.means(runs)
+    bars = small_tables.bars("yacht", means)
+    text = "\n".join(small_tables_page.section({"runs": runs, "tables": {"yacht": means}, "bars": bars}))
+    assert "| yacht | 277 | 2 | 0.2100, -1.000 | 0.1100, -1.000 | 95.0% |" in text
+    assert "| yacht | 1.909 **missed** | 0.000 | 0.950 |" in text
+
+
+def test_scikit_learns_optimiser_ends_where_its_own_evidence_leads():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 2))
+    y = np.sin(2 * X[:, 0]) + 0.2 * rng.standard_normal(60)
+    y = (y - y.mean()) / y.std()
+    rows = small_tables.Rows(X[:50], (y[:50] - y[:50].mean()) / y[:50].std(), X[50:], y[50:])
+    fast, slow = (small_tables.ScikitLearn(own)(rows) for own in (False, True))
+    np.testing.assert_allclose(fast.mean, slow.mean, atol=1e-3)
+    np.testing.assert_allclose(fast.std, slow.std, rtol=1e-2)

@@ -34,7 +34,18 @@ from gigagp.progress import Pace
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENT = ROOT / "docs" / "command-line.md"
-COMMANDS = ["fit", "predict", "evaluate", "inspect", "report", "demo", "benchmark", "reproduce", "datasets make"]
+COMMANDS = [
+    "fit",
+    "predict",
+    "grid",
+    "evaluate",
+    "inspect",
+    "report",
+    "demo",
+    "benchmark",
+    "reproduce",
+    "datasets make",
+]
 MODULE = [sys.executable, "-m", "gigagp"]
 ROWS = 300
 pytestmark = pytest.mark.usefixtures("no_pictures_in_module")
@@ -367,6 +378,8 @@ NO_JOBS = "--jobs must be a positive number of workers, -1 for all cores, or Non
 FIT = ["fit", ARM, "--target", "distance", "-o"]
 PREDICT = ["predict", MODEL, ARM, "-o", "p.parquet"]
 MAKE = ["datasets", "make", "robot-arm", "-n", "9", "-o"]
+GRID = ["grid", MODEL, "--step", "1", "--range", "joint0=0,2"]
+GRID += [word for joint in range(1, 8) for word in ("--at", f"joint{joint}=0")]
 WRONG = {
     "fit: wrong file": (["fit", "no.parquet", "--target", "y", "-o", "m"], "no.parquet"),
     "fit: wrong file, of another kind": (["fit", "../there.png", "--target", "y", "-o", "m"], "end in one of"),
@@ -396,6 +409,10 @@ WRONG = {
     "fit: noise": ([*FIT, "m", "--noise", "1,2,3"], "two numbers separated by a comma"),
     "fit: negative noise": ([*FIT, "m", "--noise", "-1"], "--noise must be"),
     "fit: restarts": ([*FIT, "m", "--restarts", "-1"], "--restarts must be"),
+    "grid: wrong file": (["grid", "no", "-o", "map.nc", "--step", "1"], "choose another folder"),
+    "grid: wrong column": (["grid", MODEL, "-o", "map.nc", "--step", "1", "--at", "joint9=0"], "no column 'joint9'"),
+    "grid: existing output": ([*GRID, "-o", ARM], "NetCDF"),
+    "grid: no permission": ([*GRID, "-o", "/proc/map.nc"], "/proc"),
     "predict: wrong file": (["predict", MODEL, "no.parquet", "-o", "p.parquet"], "no.parquet"),
     "predict: wrong file, no model": (["predict", "no", ARM, "-o", "p.parquet"], "choose another folder"),
     "predict: wrong column": (["predict", MODEL, "../made/words.csv", "-o", "p.parquet"], "which the model reads"),
@@ -473,6 +490,7 @@ CANNOT_HAPPEN = {  # and why
     "inspect: wrong column": "it reads no columns",
     "datasets make: wrong file": "it reads no file",
     "datasets make: wrong column": "it reads no columns",
+    "grid: empty data": "it reads no rows",
     "demo: wrong column": "it makes its data",
     "benchmark: wrong file": "it reads no file",
     "benchmark: wrong column": "it makes its data",

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from gigagp import HGPRegressor, load
-from gigagp.data.copies import counted_once
+from gigagp.data.copies import DistinctRows, count_copies
 from gigagp.data.sources import open_rows
 
 RNG = np.random.default_rng(0)
@@ -13,6 +13,11 @@ X = RNG.standard_normal((90, 3))
 Y = np.sin(X[:, 0]) + 0.3 * RNG.standard_normal(90)
 TWICE = np.r_[np.arange(90), np.arange(0, 90, 5)]  # every fifth row again, at the end
 MIXED = RNG.permutation(TWICE)
+
+
+def counted_once(rows):
+    copies = count_copies(rows)
+    return DistinctRows(rows, rows.n_rows - copies) if copies else rows, copies
 
 
 def rows_of(rows):

@@ -61,7 +61,7 @@ def test_pictures_and_report_show_dates(model, tmp_path):
     page = (tmp_path / "report.html").read_text()
     assert "1990-0" in page
     assert " days" in page
-    assert f"{model.model_.inputs.centre[0]:.4g}" not in page  # seconds since 1970
+    assert f"{model.model_.inputs.scaling.centre[0]:.4g}" not in page  # seconds since 1970
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,12 @@ def test_batches_and_saved_models_agree(models, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"engine": "threads", "n_jobs": 2}, {"engine": "processes", "n_jobs": 2}], ids=str
+    "settings",
+    [
+        {"engine": "threads", "n_jobs": 2},
+        pytest.param({"engine": "processes", "n_jobs": 2}, marks=pytest.mark.slow),  # in short in test_processes.py
+    ],
+    ids=str,
 )
 def test_engines_and_files_give_the_same_model(models, settings):
     X, y, _, _ = rows_with_noise_of_a_column(0)

@@ -2,10 +2,22 @@
 
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 
 from gigagp.errors import NotFinite
+from gigagp.expert import evidence as exact_evidence
 from gigagp.kernels import Constant, Matern12, Matern32, RationalQuadratic, SquaredExponential
-from gigagp.likelihoods import Classes, LaplaceEvidence
+from gigagp.likelihoods import (
+    LIKELIHOODS,
+    Bernoulli,
+    Classes,
+    Gamma,
+    Gaussian,
+    LaplaceEvidence,
+    NegativeBinomial,
+    Poisson,
+    SingleLatent,
+)
 from gigagp.linalg.workspace import Workspace
 
 KERNELS = [
@@ -103,3 +115,63 @@ def test_classes_without_a_row_have_one_latent_function():
     parts = [evidence(kernel, kernel.theta, X, (y == k).astype(float), each) for k in range(5)]
     np.testing.assert_allclose(whole.value, sum(part.value for part in parts), rtol=1e-10)
     np.testing.assert_allclose(whole.gradient, sum(part.gradient for part in parts), rtol=1e-8, atol=1e-10)
+
+
+def numbers(likelihood, p=40, seed=2):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(p, 2))
+    return X, likelihood.sample(1 + np.sin(2 * X[:, 0]), 0.3, rng)
+
+
+@pytest.mark.parametrize(
+    "likelihood", [*(kind() for kind in LIKELIHOODS.values()), Gaussian()], ids=lambda each: type(each).__name__
+)
+def test_gradient_of_numbers_equals_finite_differences(likelihood):
+    X, y = numbers(likelihood)
+    kernel, latents, step = Matern32(1.5, [1.0, 2.0]), SingleLatent(likelihood, 0.7), 1e-5
+    row_noise = np.column_stack([np.where(np.arange(len(y)) % 3, 1.0, 0.4), np.zeros(len(y))])  # weights 1 and 2.5
+    theta = np.append(kernel.theta, np.log(0.4))
+
+    def value(theta):
+        return LaplaceEvidence(kernel, theta, latents)(0, X, y, Workspace(), row_noise)
+
+    gradient = value(theta).gradient
+    for i in range(len(theta)):
+        change = step * (np.arange(len(theta)) == i)
+        slope = (value(theta + change).value - value(theta - change).value) / (2 * step)
+        assert gradient[i] == pytest.approx(slope, rel=1e-5, abs=1e-6)
+
+
+def test_gaussian_targets_have_the_exact_evidence():
+    X, y = numbers(Gaussian())
+    kernel = Matern32(1.5, [1.0, 2.0])
+    theta = np.append(kernel.theta, np.log(0.3))
+    exact = exact_evidence(kernel, theta, X, y - 0.7, Workspace(), 0)
+    laplace = LaplaceEvidence(kernel, theta, SingleLatent(Gaussian(), 0.7))(0, X, y, Workspace())
+    assert laplace.value == pytest.approx(exact.value, rel=1e-10)
+    np.testing.assert_allclose(laplace.gradient, exact.gradient, rtol=1e-8)
+
+
+@pytest.mark.parametrize("y", [[30.0, 42.0], [700.0, 3.0]])
+@pytest.mark.parametrize("likelihood", [Poisson(), NegativeBinomial(), Gamma()], ids=lambda each: type(each).__name__)
+def test_evidence_of_two_rows_is_near_that_of_quadrature(likelihood, y):
+    X, y, mean, d = np.array([[0.0], [1.0]]), np.array(y), 3.0, 0.05
+    kernel = Matern32(0.8, [1.5])
+    K = kernel.gram(kernel.theta, X)
+    K = np.tril(K) + np.tril(K, -1).T
+    got = LaplaceEvidence(kernel, np.append(kernel.theta, np.log(d)), SingleLatent(likelihood, mean))(
+        0, X, y, Workspace()
+    )
+    side = np.linspace(mean - 7, mean + 7, 1401)
+    f = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
+    logs = sum(likelihood.log_density(np.full(len(f), y[i]), f[:, i], d) for i in range(2))
+    logs += multivariate_normal([mean, mean], K).logpdf(f)
+    right = np.log(np.exp(logs - logs.max()).sum()) + logs.max() + 2 * np.log(side[1] - side[0])
+    assert got.value == pytest.approx(right, abs=0.02)  # Laplace's approximation: these targets say much about f
+
+
+def test_one_latent_function_of_labels_is_that_of_two_classes():
+    X, y, classes = rows()
+    kernel = Matern32(4.0, [1.0, 1.0])
+    labels = evidence(kernel, kernel.theta, X, y, SingleLatent(Bernoulli(), float(classes.means[0])))
+    np.testing.assert_array_equal(labels.sums, evidence(kernel, kernel.theta, X, y, classes).sums)

@@ -172,7 +172,7 @@ def test_products_of_blocks(sizes, corners, transposed, kind, beta):
     wanted[block] = 0.5 * (left.T if transposed else left) @ B[bi:, bj:].astype(float) + beta * wanted[block]
     if beta == 0:
         C[block] = np.nan
-    multiply(0.5, A, ai, aj, transposed, B, bi, bj, beta, C, ci, cj, m, n, k)
+    multiply(0.5, A, ai, aj, transposed, B, bi, bj, beta, C, ci, cj, m, n, k, FULL)
     np.testing.assert_allclose(C, wanted, atol=1e3 * np.finfo(kind).eps)
 
 
@@ -181,7 +181,8 @@ def test_products_of_blocks(sizes, corners, transposed, kind, beta):
 @pytest.mark.parametrize("shape", [LEFT_LOWER, LEFT_UPPER], ids=named)
 @pytest.mark.parametrize(("alpha", "beta"), [(1.0, 0.0), (-0.5, 1.0)])
 def test_a_triangle_may_multiply_in_place(kind, transposed, shape, alpha, beta):
-    for m in range(1, IN_PLACE_ROWS + 1):
+    borders = {b + offset for b in (48, 64, 96, IN_PLACE_ROWS) for offset in (-1, 0, 1)}
+    for m in sorted({*range(1, 34), *borders} & {*range(1, IN_PLACE_ROWS + 1)}):
         for n in (1, 17, 24, 50, 100):
             product = Product(m, n, m, kind, transposed, shape)
             product.into(product.B, alpha, beta, product.b)
@@ -213,7 +214,7 @@ def test_who_computes_a_column_or_a_row_changes_no_bit(data, kind, transposed):
     (ai, aj), (bi, bj) = product.a, product.b
     corner = (ai, aj + top) if transposed else (ai + top, aj)
     C = np.full((height, width), np.nan, kind)
-    multiply(1.0, product.A, *corner, transposed, product.B, bi, bj + left, 0.0, C, 0, 0, height, width, k)
+    multiply(1.0, product.A, *corner, transposed, product.B, bi, bj + left, 0.0, C, 0, 0, height, width, k, FULL)
     np.testing.assert_array_equal(C, whole[top : top + height, left : left + width])
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from gigagp import HGPRegressor, InvalidInput, InvalidParameter, load, metrics
 from gigagp.data.sources import Share, open_rows
-from gigagp.model.distribution import Shape
+from gigagp.model.distribution import PredictiveDistribution, Shape
 from gigagp.model.evaluation import evaluate
 
 
@@ -27,7 +27,9 @@ def test_scores_in_blocks_are_those_of_all_rows(wave, at_once):
     rng = np.random.default_rng(0)
     offset, std = rng.standard_normal(600), rng.uniform(0.5, 1.5, 600)
     columns = np.column_stack([y + 1e3 + offset, std])
-    evaluation = evaluate(open_rows(columns, y + 1e3), lambda X: (X[:, 0], X[:, 1]), Shape.gaussian(), at_once)
+    evaluation = evaluate(
+        open_rows(columns, y + 1e3), lambda X: PredictiveDistribution(X[:, 0], X[:, 1], Shape.gaussian()), at_once
+    )
     mean, truth = columns[:, 0], y + 1e3
     assert evaluation.rmse == pytest.approx(metrics.rmse(truth, mean))
     assert evaluation.nlpd == pytest.approx(metrics.nlpd(truth, mean, std))

@@ -121,8 +121,7 @@ def blocks_of(model, frame, sizes):
     start = 0
     for size in sizes:
         part = frame[start : start + size]
-        mean, std = model.predict(part, return_std=True)
-        scores(part.drop(columns="y").to_numpy(), part["y"].to_numpy(), mean, std)
+        scores(part.drop(columns="y").to_numpy(), part["y"].to_numpy(), model.predict_distribution(part))
         start += size
     return scores
 

@@ -43,7 +43,38 @@ def _is_table(data: Any) -> bool:
     return type(data).__module__.partition(".")[0] in ("pandas", "polars", "pyarrow")
 
 
+def is_geographic(data: Any) -> bool:
+    """Whether data are a table of geopandas, with a geometry per row."""
+    return type(data).__module__.partition(".")[0] == "geopandas" and hasattr(data, "geometry")
+
+
+def _with_coordinates(data: Any) -> Any:
+    """A table of geopandas as one of pandas: the places of its points are columns.
+
+    These are longitude and latitude, in degrees, where the coordinate system of the points is known, and x and y
+    elsewhere.
+    """
+    import pandas as pd  # noqa: PLC0415
+
+    points = data.geometry
+    if not (points.geom_type == "Point").all() or points.is_empty.any():
+        raise InvalidInput(
+            "the geometries of a GeoDataFrame must be points; take data.set_geometry(data.representative_point()), or "
+            "its centroids"
+        )
+    known = points.crs is not None
+    points = points.to_crs(4326) if known else points
+    table = pd.DataFrame(data.drop(columns=points.name)) if hasattr(data, "columns") else pd.DataFrame(index=data.index)
+    for name, values in zip(("longitude", "latitude") if known else ("x", "y"), (points.x, points.y), strict=True):
+        if name in table.columns:
+            raise InvalidInput(f"the table has a column {name!r} besides its geometry; rename or drop one of them")
+        table[name] = values.to_numpy()
+    return table
+
+
 def _open_memory(data: Any, array_name: str, table_name: str) -> Source:
+    if is_geographic(data):
+        data = _with_coordinates(data)
     if _is_table(data):
         from gigagp.data.sources.table import open_table  # noqa: PLC0415
 

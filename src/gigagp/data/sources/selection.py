@@ -24,6 +24,7 @@ _INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # what pandas calls a
 _COLUMNS_NAMED = 20  # columns that a message lists with their types
 _DISTINCT_ROWS = 20  # rows from which a column without any repeated value cannot be a category
 _MOST_CLASSES = 1000  # of a target
+_ALL_MISSING = "null"  # type of a column of a table that has no value at all
 _INTEGER = re.compile(r"-?\d{1,18}")
 
 
@@ -78,6 +79,7 @@ def open_rows(
     if len(set(own)) < len(own):
         raise InvalidInput(f"target, weights and noise must be different columns; got {listed(own)}")
     spare = [name for name in source.columns if name not in {*own, *kept, *dropped}]
+    of_model = encoding is not None
     if encoding is None:
         columns = spare if features is None else _columns(source, features, "features")
         _check_features(columns, own, dropped, one_hot, default=features is None)
@@ -95,7 +97,8 @@ def open_rows(
         encoding = _learn(source, columns, levels, missing == "model")
     else:
         source = source.read_as(dict(zip(columns, (feature.kind for feature in encoding.features), strict=True)))
-    _check_kinds(source, columns, encoding)
+    present = [name for name in columns if not (of_model and source.columns[name].type == _ALL_MISSING)]
+    _check_kinds(source, present, [f for name, f in zip(columns, encoding.features, strict=True) if name in present])
     return Rows(source, columns, encoding, target_column, kept, missing, share, noise if noise.targets else None)
 
 
@@ -260,10 +263,10 @@ def _in_order(texts: set[str]) -> tuple[str, ...]:
     return tuple(sorted(texts, key=lambda text: (int(text) if integers else 0, text)))
 
 
-def _check_kinds(source: Source, columns: Sequence[str], encoding: Encoding) -> None:
+def _check_kinds(source: Source, columns: Sequence[str], features: Sequence[Feature]) -> None:
     others = [
         name
-        for name, feature in zip(columns, encoding.features, strict=True)
+        for name, feature in zip(columns, features, strict=True)
         if not feature.categories and source.columns[name].kind not in MEANING
     ]
     if len(others) > 1:
@@ -273,7 +276,7 @@ def _check_kinds(source: Source, columns: Sequence[str], encoding: Encoding) -> 
         types = ", ".join(f"{name!r} ({source.columns[name].type})" for name in others[:_COLUMNS_NAMED])
         more = f" and {len(others) - _COLUMNS_NAMED} more" if len(others) > _COLUMNS_NAMED else ""
         raise InvalidInput(f"columns {types}{more} of {source.name} are not numbers; {cure}")
-    for name, feature in zip(columns, encoding.features, strict=True):
+    for name, feature in zip(columns, features, strict=True):
         if feature.categories:
             _check_encodable(source, name)
             continue

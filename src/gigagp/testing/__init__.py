@@ -1,4 +1,4 @@
-"""The conformance kit: checks that a kernel, a combination rule, a partition or an engine of your own is correct.
+"""The conformance kit: checks of a kernel, a combination rule, a partition, a likelihood or an engine of your own.
 
 Each check returns nothing if all is well, and otherwise raises AssertionError with a sentence that says what is wrong.
 """
@@ -25,7 +25,10 @@ from gigagp.fit.store_writer import DataSorter, MemoryStorage
 from gigagp.kernels import Kernel
 from gigagp.linalg.workspace import Workspace
 from gigagp.partition import Partition, Partitioner, Shape
+from gigagp.testing.likelihoods import check_likelihood
 from gigagp.tree import Tree
+
+__all__ = ["check_engine", "check_kernel", "check_likelihood", "check_partition", "check_rule"]
 
 _STEP = 3e-4  # change of a log-parameter in five-point differences, whose error is of fourth order
 _GRADIENT = 1e-6  # relative tolerance of gradients

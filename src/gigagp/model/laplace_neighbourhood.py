@@ -1,6 +1,6 @@
-"""Prediction of the latent functions of classes by Laplace's approximation on the rows nearest to each query.
+"""Prediction of latent functions by Laplace's approximation on the rows nearest to each query.
 
-One search and one covariance matrix serve all classes. The rows near a query have no stored state but their labels, so
+One search and one covariance matrix serve all classes. The rows near a query have no stored state but their targets, so
 that a row can be predicted without itself exactly, and the answer does not depend on the batch or the engine.
 
 A label says little, so that all neighbours must count: only the weights of the last eighth decrease to zero, and the
@@ -18,7 +18,7 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.engines import Engine, own_workspace
 from gigagp.errors import NotFinite
-from gigagp.likelihoods import Classes, laplace
+from gigagp.likelihoods import Latents, laplace, pointwise
 from gigagp.linalg import leaf, neighbourhood
 from gigagp.linalg.cholesky import solve_vector
 from gigagp.linalg.compiled import compiled, compiled_strict, read_only
@@ -35,25 +35,25 @@ _VECTORS = 5  # of one number per neighbour that the mode needs
 
 
 @dataclass(frozen=True, eq=False)
-class ClassLatents:
+class LatentFunctions:
     """Mean and variance of each latent function at each query, both of shape (queries, latent functions)."""
 
     mean: Array
     variance: Array
 
-    def at(self, rows: slice | Array) -> ClassLatents:
+    def at(self, rows: slice | Array) -> LatentFunctions:
         """The predictions at some queries."""
-        return ClassLatents(self.mean[rows], self.variance[rows])
+        return LatentFunctions(self.mean[rows], self.variance[rows])
 
     @classmethod
-    def joined(cls, parts: list[ClassLatents]) -> ClassLatents:
+    def joined(cls, parts: list[LatentFunctions]) -> LatentFunctions:
         """The predictions of several sets of queries as one."""
         return cls(np.concatenate([p.mean for p in parts]), np.concatenate([p.variance for p in parts]))
 
 
-def work(model: Neighbourhood, classes: Classes) -> float:
+def work(model: Neighbourhood, latents: Latents) -> float:
     """About how many multiplications one query takes."""
-    return model.work + classes.latents * _STEPS * float(model.count) ** 2 * (model.count / 6 + 4)
+    return model.work + latents.latents * _STEPS * float(model.count) ** 2 * (model.count / 6 + 4)
 
 
 def prior_variance(model: Neighbourhood) -> float:
@@ -62,21 +62,21 @@ def prior_variance(model: Neighbourhood) -> float:
 
 
 def predict(
-    model: Neighbourhood, classes: Classes, Z: Array, engine: Engine, held_out: Array | None = None
-) -> ClassLatents:
+    model: Neighbourhood, latents: Latents, Z: Array, engine: Engine, held_out: Array | None = None
+) -> LatentFunctions:
     """Mean and variance of the latent functions at scaled queries Z.
 
     held_out : for each query the row of the store that it is, which is then ignored
     """
-    results = np.empty((len(Z), 2, classes.latents))
+    results = np.empty((len(Z), 2, latents.latents))
     rows = np.full(len(Z), NO_ROW) if held_out is None else np.asarray(held_out, np.int64)
-    chunks, here = chunks_of(model, Z, work(model, classes))
-    task = _PredictChunk(model, classes)
+    chunks, here = chunks_of(model, Z, work(model, latents))
+    task = _PredictChunk(model, latents)
     tasks = ((Z[chunk], rows[chunk]) for chunk in chunks)
     parts = (task(each, own_workspace()) for each in tasks) if here else engine.map(task, tasks)
     for chunk, part in zip(chunks, parts, strict=True):
         results[chunk] = part
-    return ClassLatents(results[:, 0], results[:, 1])
+    return LatentFunctions(results[:, 0], results[:, 1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,18 +84,18 @@ class _PredictChunk:
     """Predictions of some queries, of shape (queries, 2, latent functions): means and variances."""
 
     model: Neighbourhood
-    classes: Classes
+    latents: Latents
 
-    name = "class neighbourhood"
+    name = "Laplace neighbourhood"
 
     def __call__(self, task: tuple[Array, Array], workspace: Workspace) -> Array:
         Z, held_out = task
         model = self.model
         profile = model.kernel.profile(model.theta[:-1], Z.shape[1])
-        if profile is None:
-            results = _with_any_kernel(model, self.classes, Z, held_out, workspace)
+        if profile is None or self.latents.likelihood.compiled == pointwise.PYTHON:
+            results = _by_calls(model, self.latents, Z, held_out, workspace)
         else:
-            results = _with_profile(model, self.classes, profile, Z, held_out, workspace)
+            results = _with_profile(model, self.latents, profile, Z, held_out, workspace)
         if np.isnan(results).any():
             raise NotFinite("a covariance is not finite; check the kernel with gigagp.testing.check_kernel")
         model.store.touched(len(Z) * model.limit)
@@ -104,14 +104,14 @@ class _PredictChunk:
 
 @tiny_is_zero
 def _with_profile(
-    model: Neighbourhood, classes: Classes, profile: leaf.Profile, Z: Array, held_out: Array, workspace: Workspace
+    model: Neighbourhood, latents: Latents, profile: leaf.Profile, Z: Array, held_out: Array, workspace: Workspace
 ) -> Array:
     """For kernels of the scaled distance: all in one compiled call."""
     p = model.count
-    results = np.empty((len(Z), 2, classes.latents))
+    results = np.empty((len(Z), 2, latents.latents))
     _predict_all(  # type: ignore[call-arg]
         *profile[:5], *search_arguments(model), model.store.y, row_noise_of(model), read_only(Z), held_out,
-        model.limit, factoring(p), classes.means, classes.row_weights,
+        model.limit, factoring(p), latents.likelihood.compiled, model.noise, latents.means, latents.row_weights,
         *leaf.buffers(p, np.dtype(float), workspace), results,
     )  # fmt: skip
     return results
@@ -121,7 +121,8 @@ def _with_profile(
 def _predict_all(
     kind: int, variance: float, scales: Array, shape: float, limits: Array, X: Array, starts: Array, sides: Array,
     first_below: Array, metric: Array, y: Array, row_noise: Array, Z: Array, held_out: Array, limit: int,
-    factoring: Array, means: Array, class_weights: Array, K: Array, A: Array, T: Array, S: Array, D: Array,
+    factoring: Array, likelihood: int, dispersion: float, means: Array, class_weights: Array, K: Array, A: Array,
+    T: Array, S: Array, D: Array,
     results: Array,
 ) -> None:  # fmt: skip
     p, columns = len(K), X.shape[1]
@@ -141,7 +142,8 @@ def _predict_all(
         _weigh(codes, rows, count, class_weights, row_noise, weights)
         neighbourhood.covariances(kind, variance, shape, limits, x, squares, count, K, k)
         _latents(
-            K, k, codes, weights, count, variance, means, factoring, A, T, S, D, labels, vectors, results[q]
+            likelihood, dispersion, K, k, codes, weights, count, variance, means, len(class_weights) > 0, factoring,
+            A, T, S, D, labels, vectors, results[q],
         )  # fmt: skip
 
 
@@ -163,20 +165,19 @@ def _weigh(codes: Array, rows: Array, count: int, class_weights: Array, row_nois
         if i >= count:
             weights[i] = 0.0
             continue
-        weights[i] *= class_weights[int(codes[i])]
+        if len(class_weights) > 0:
+            weights[i] *= class_weights[int(codes[i])]
         if len(row_noise) > 0:
             weights[i] /= row_noise[rows[i], FACTOR]
 
 
 @compiled
 def _latents(
-    K: Array, k: Array, codes: Array, weights: Array, count: int, prior: float, means: Array, factoring: Array,
-    A: Array, T: Array, S: Array, D: Array, labels: Array, vectors: Array, result: Array,
+    likelihood: int, d: float, K: Array, k: Array, codes: Array, weights: Array, count: int, prior: float,
+    means: Array, of_classes: bool, factoring: Array, A: Array, T: Array, S: Array, D: Array, labels: Array,
+    vectors: Array, result: Array,
 ) -> None:  # fmt: skip
-    """result := mean m + k^T a and variance k_** - k^T W^1/2 B^-1 W^1/2 k of each latent function at the query.
-
-    a, W and B are those of `laplace.mode` on the neighbours.
-    """
+    """result := mean and variance of each latent function at the query. codes : targets, or numbers of classes"""
     p, latents = len(codes), len(means)
     f, a, roots, v, b = vectors
     absent = -1  # a class that none of the neighbours has: all such classes have the same latent function
@@ -184,7 +185,10 @@ def _latents(
         member = 1 if latents == 1 else latent
         members = 0.0
         for i in range(p):
-            labels[i] = 1.0 if i < count and int(codes[i]) == member else 0.0
+            if of_classes:
+                labels[i] = 1.0 if i < count and int(codes[i]) == member else 0.0
+            else:
+                labels[i] = codes[i] if i < count else 1.0  # possible with every likelihood; it has no weight
             members += labels[i]
         if members == 0 and latents > 1:
             if absent >= 0:
@@ -193,41 +197,66 @@ def _latents(
             absent = latent
         mean = means[latent]
         good = laplace.mode(
-            K, labels, weights, mean, laplace.CLOSE, factoring, A, T, S, D, f, a, roots, v, b
+            likelihood, d, K, labels, weights, mean, laplace.CLOSE, factoring, A, T, S, D, f, a, roots, v, b
         )  # fmt: skip
-        for i in range(p):
-            v[i] = roots[i] * k[i]
-            b[i] = v[i]
-        solve_vector(A, v, p)
-        change, reduction = 0.0, 0.0
-        for i in range(count):
-            change += k[i] * a[i]
-            reduction += b[i] * v[i]
-        result[0, latent] = mean + change if good else np.nan
-        result[1, latent] = max(prior - reduction, 0.0)
+        _posterior(k, count, prior, mean, A, a, roots, v, b, result[:, latent])
+        if not good:
+            result[0, latent] = np.nan
+
+
+@compiled
+def _posterior(
+    k: Array, count: int, prior: float, mean: float, A: Array, a: Array, roots: Array, v: Array, b: Array,
+    result: Array,
+) -> None:  # fmt: skip
+    """result := mean m + k^T a and variance k_** - k^T W^1/2 B^-1 W^1/2 k of a latent function at the query.
+
+    a, W and B are those of `laplace.mode` on the neighbours. v, b : scratch
+    """
+    p = len(k)
+    for i in range(p):
+        v[i] = roots[i] * k[i]
+        b[i] = v[i]
+    solve_vector(A, v, p)
+    change, reduction = 0.0, 0.0
+    for i in range(count):
+        change += k[i] * a[i]
+        reduction += b[i] * v[i]
+    result[0] = mean + change
+    result[1] = max(prior - reduction, 0.0)
 
 
 @tiny_is_zero
-def _with_any_kernel(
-    model: Neighbourhood, classes: Classes, Z: Array, held_out: Array, workspace: Workspace
+def _by_calls(
+    model: Neighbourhood, latents: Latents, Z: Array, held_out: Array, workspace: Workspace
 ) -> Array:  # fmt: skip
-    """For composed kernels and kernels that users have written: Python calls the kernel once per query."""
-    p, theta = model.count, model.theta[:-1]
+    """For composed kernels, and kernels and likelihoods that users have written: Python calls them for each query."""
+    p, theta, own = model.count, model.theta[:-1], latents.likelihood
     K, A, T, S, D = leaf.buffers(p, np.dtype(float), workspace)
     squares, rows = np.empty(p + 1), np.empty(p + 1, np.int64)
-    results = np.empty((len(Z), 2, classes.latents))
+    results = np.empty((len(Z), 2, latents.latents))
     for q, z in enumerate(Z.astype(float)):
         size = search_rows(model, z, int(held_out[q]), squares, rows)
         count = min(size, p)
         weights, k, codes = np.ones(p), np.zeros(p), np.zeros(p)
         _taper(squares, size, count, weights)
         X, codes[:count] = (np.asarray(a, float) for a in model.store.gather(rows[:count]))
-        _weigh(codes, rows, count, classes.row_weights, row_noise_of(model), weights)
+        _weigh(codes, rows, count, latents.row_weights, row_noise_of(model), weights)
         K[:p, :p] = np.eye(p)
         K[:count, :count] = np.asarray(model.kernel.gram(theta, X))[:count, :count]
         k[:count] = np.asarray(model.kernel.cross(theta, X, z[None, :]))[:count, 0]
-        _latents(
-            K, k, codes, weights, count, float(model.kernel.diagonal(theta, z[None, :])[0]), classes.means,
-            factoring(p), A, T, S, D, np.empty(p), np.empty((_VECTORS, p)), results[q],
+        prior, vectors = float(model.kernel.diagonal(theta, z[None, :])[0]), np.empty((_VECTORS, p))
+        if own.compiled != pointwise.PYTHON:
+            _latents(
+                own.compiled, model.noise, K, k, codes, weights, count, prior, latents.means,
+                len(latents.row_weights) > 0, factoring(p), A, T, S, D, np.empty(p), vectors, results[q],
+            )  # fmt: skip
+            continue
+        mean, (f, a, roots, v, b) = float(latents.means[0]), vectors
+        good = laplace.python_mode(
+            own, model.noise, K, codes, weights, mean, laplace.CLOSE, factoring(p), A, T, S, D, f, a, roots, v, b
         )  # fmt: skip
+        _posterior(k, count, prior, mean, A, a, roots, v, b, results[q, :, 0])
+        if not good:
+            results[q, 0] = np.nan
     return results

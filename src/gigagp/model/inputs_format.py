@@ -1,0 +1,80 @@
+"""The columns of a saved model: their names, how tables are read, and places on a sphere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gigagp.data.array_files import ArrayFiles
+from gigagp.data.folders import damaged
+from gigagp.data.scaling import Scaling
+from gigagp.data.sources.encoding import Encoding
+from gigagp.data.sphere import InputScaling, Sphere
+from gigagp.errors import InvalidInput
+from gigagp.model.calibration_format import floats
+from gigagp.model.plain_values import count, field, number, require
+
+
+def describe_sphere(sphere: Sphere | None) -> dict[str, Any]:
+    """What a manifest says of longitude and latitude; nothing where there are none."""
+    if sphere is None:
+        return {}
+    return {
+        "sphere": {
+            "longitude": sphere.longitude,
+            "latitude": sphere.latitude,
+            "west": sphere.west,
+            "axes": sphere.axes.ravel().tolist(),
+        }
+    }
+
+
+def read_sphere(manifest: dict[str, Any], columns: int) -> Sphere | None:
+    """Longitude and latitude; ValueError if they are not valid.
+
+    columns : the number of columns of the stored rows, which has one more than the user's data
+    """
+    if "sphere" not in manifest:
+        return None
+    content = field(manifest, "sphere", dict)
+    longitude, latitude = count(content, "longitude"), count(content, "latitude")
+    require(longitude != latitude and max(longitude, latitude) < columns - 1, "its longitude and latitude do not exist")
+    axes = floats(content, "axes")
+    require(len(axes) == 9, "the axes of its sphere are not valid")
+    axes = axes.reshape(3, 3)
+    require(bool(np.allclose(axes @ axes.T, np.eye(3), atol=1e-9)), "the axes of its sphere are not perpendicular")
+    return Sphere(longitude, latitude, axes, number(content, "west"))
+
+
+def read_inputs(files: ArrayFiles, sphere: Sphere | None, columns: int) -> InputScaling:
+    """The scaling of the inputs."""
+    return InputScaling(read_scaling(files, "inputs", columns), sphere)
+
+
+def read_scaling(files: ArrayFiles, name: str, columns: int) -> Scaling:
+    """The scaling in a file; an error that names the file if its scales are not positive."""
+    centre, scale = files.read(name, (2, columns), "float64")
+    if (scale <= 0).any():
+        raise damaged(files.path(name), "its scales are not positive")
+    return Scaling(centre, scale)
+
+
+def read_columns(manifest: dict[str, Any], columns: int) -> tuple[Encoding | None, list[str] | None]:
+    """How columns of tables are read, and their names.
+
+    columns : the number of the user's columns
+    """
+    names, description = manifest.get("feature_names"), manifest.get("encoding")
+    if names is not None:
+        require(isinstance(names, list) and len(names) == columns, "it does not have one name per column")
+        require(all(isinstance(name, str) for name in names), "a column name is not text")
+    if description is None:
+        return None, names
+    try:
+        encoding = Encoding.from_dict(description)
+    except InvalidInput as error:
+        raise ValueError(str(error)) from None
+    require(len(encoding.feature_names) == columns, "its encoding does not fit its number of columns")
+    require(names in (None, encoding.feature_names), "its column names are not those of its encoding")
+    return encoding, names
