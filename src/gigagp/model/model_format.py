@@ -17,8 +17,6 @@ from gigagp.partition import Partitioner
 
 FORMAT = "gigagp-model"
 VERSION = 7  # of the format that is written where columns are categories, or several kernels are averaged
-    7  # of the format that is written where columns are categories, or neighbourhoods with several kernels averaged
-)
 ROW_NOISE_VERSION = 6  # of the format that is written where rows differ in noise or targets are not Gaussian
 EQUAL_NOISE_VERSION = 5  # of the format that is written for all other models: it has neither
 OLDEST_VERSION = 4  # of the format that can be read: it differs from version 5 in having no mixtures
