@@ -21,6 +21,7 @@ def command(
     target: options.Truth = None,
     weight_column: options.WeightColumn = None,
     noise_column: options.NoiseColumn = None,
+    held_out: options.HeldOut = False,
     missing: options.Missing = "error",
     engine: options.OtherEngine = None,
     jobs: options.Jobs = None,
@@ -38,7 +39,9 @@ def command(
     fitted = loaded(model, engine, jobs, memory)
     with display() as progress:
         noise = for_numbers(fitted, {"sample_weight": weight_column, "noise_std": noise_column})
-        evaluation = fitted.evaluate(data, target, **noise, missing=missing, progress=progress)
+        share = options.held_out_rows(fitted, held_out)
+        evaluation = fitted.evaluate(data, target, **noise, missing=missing, share=share, progress=progress)
     dropped = f", {evaluation.dropped:,} with missing values dropped" if evaluation.dropped else ""
-    text = f"{evaluation.rows:,} rows{dropped}\n{descriptions.scores_text(evaluation)}"
-    emit(as_json, {"model": model, "data": data, **descriptions.scores(evaluation)}, text)
+    whose = " that the fit held out" if held_out else ""
+    text = f"{evaluation.rows:,} rows{whose}{dropped}\n{descriptions.scores_text(evaluation)}"
+    emit(as_json, {"model": model, "data": data, "held_out": held_out, **descriptions.scores(evaluation)}, text)

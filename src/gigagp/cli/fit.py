@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -52,6 +54,7 @@ def command(
     noise_column: options.NoiseColumn = None,
     learn_noise: fit_options.LearnNoise = True,
     noise_model: fit_options.NoiseModel = "constant",
+    mean: fit_options.Mean = "constant",
     likelihood: fit_options.LikelihoodName = "auto",
     restarts: fit_options.Restarts = 0,
     standardize: fit_options.Standardize = True,
@@ -74,14 +77,22 @@ def command(
         "levels": levels, "branching": branching, "sharing": sharing, "combine": combine, "inducing": inducing,
         "experts_per_query": experts_per_query, "experts": experts, "method": method, "neighbours": neighbours,
         "exact_neighbours": exact_neighbours, "calibrate": calibrate, "training": training, "noise": noise_model,
-        "noise_bounds": noise, "likelihood": likelihood, "n_restarts": restarts, "memory": memory, "sphere": sphere,
-        "standardize": standardize, "engine": engine, "n_jobs": jobs, "dtype": dtype, "random_state": seed,
+        "noise_bounds": noise, "likelihood": likelihood, "mean": mean, "n_restarts": restarts, "memory": memory,
+        "standardize": standardize, "sphere": sphere, "engine": engine, "n_jobs": jobs, "dtype": dtype,
+        "random_state": seed,
     }  # fmt: skip
     reading = _reading(features, drop, categorical, missing, weight_column, noise_column, learn_noise)
-    try:
+    with _interruptible(checkpoint, str(context.obj)):
         _fit(data, target, output, task, settings, reading, store, checkpoint, test_fraction, overwrite, as_json)
+
+
+@contextmanager
+def _interruptible(checkpoint: str | None, call: str) -> Iterator[None]:
+    """Say what an interruption leaves."""
+    try:
+        yield
     except KeyboardInterrupt:
-        raise Interrupted(_what_is_left(checkpoint, str(context.obj))) from None
+        raise Interrupted(_what_is_left(checkpoint, call)) from None
 
 
 def _reading(

@@ -74,6 +74,7 @@ LearnNoise = Annotated[bool, typer.Option(help="Learn a noise variance besides t
 NoiseModel = Annotated[
     str, typer.Option(help="constant: the same noise everywhere; inputs: noise that depends on the inputs; or auto.")
 ]
+Mean = Annotated[str, typer.Option(help="The mean function: constant, or linear in the columns that are numbers.")]
 LikelihoodName = Annotated[
     str,
     typer.Option(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -30,6 +30,10 @@ WeightColumn = Annotated[
 NoiseColumn = Annotated[
     str | None, typer.Option(help="Column of known standard deviations of the target's noise, in the target's units.")
 ]
+HeldOut = Annotated[
+    bool,
+    typer.Option("--held-out", help="Score only the rows that `gigagp fit --test-fraction` held out of the same file."),
+]
 Model = Annotated[str, typer.Argument(help="Folder of a model written by `gigagp fit`.", show_default=False)]
 Engine = Annotated[
     str,
@@ -45,6 +49,15 @@ Memory = Annotated[
     str | None, typer.Option(help="Memory budget for the data, such as 2GB. [default: half of the machine's memory]")
 ]
 Seed = Annotated[int, typer.Option(help="Seed of all random choices; the same seed gives the same result.")]
+
+
+def held_out_rows(model: Any, wanted: bool) -> Any:
+    """The share of the rows that a model's fit held out; None for all rows. An error if the fit held out none."""
+    if wanted and model.held_out_ is None:
+        raise InvalidParameter(
+            "--held-out: this model was fitted to all rows; fit with --test-fraction to hold some out"
+        )
+    return model.held_out_ if wanted else None
 
 
 def example(*lines: str) -> str:

@@ -28,6 +28,7 @@ def command(
     ] = None,
     output: Annotated[str, typer.Option("--output", "-o", help="HTML file to write.")] = "report.html",
     target: options.Truth = None,
+    held_out: options.HeldOut = False,
     missing: options.Missing = "error",
     title: Annotated[str | None, typer.Option(help="Title of the page. [default: the name of the target]")] = None,
     seed: options.Seed = 0,
@@ -51,12 +52,13 @@ def command(
     with display() as progress:
         done = write_report(
             fitted, output, data, target=target, missing=missing, overwrite=overwrite, title=title, seed=seed,
-            progress=progress,
+            share=options.held_out_rows(fitted, held_out), progress=progress,
         )  # fmt: skip
     output_data = {
         "output": output,
         "model": model,
         "data": data,
+        "held_out": held_out,
         "rows": done.rows,
         "scores": None if done.evaluation is None else descriptions.scores(done.evaluation),
         "warnings": [{"text": advice.text, "cure": advice.remedy} for advice in done.advice],

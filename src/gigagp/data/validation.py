@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any
 
 import numpy as np
@@ -49,20 +50,34 @@ def _check_objects(X: Array) -> None:
                 )
 
 
-def check_target(y: Any) -> None:
-    """Raise InvalidInput for a target with NaN or infinity. Its shape is checked by scikit-learn."""
-    check_finite(check_target_type(y), "y")
+def check_target(y: Any, n_rows: int | None = None) -> None:
+    """Raise InvalidInput for several targets, text, and NaN or infinity. The length is checked by scikit-learn.
+
+    n_rows : of the inputs, if known
+    """
+    check_finite(check_target_type(y, n_rows), "y")
 
 
-def check_target_type(y: Any) -> Array:
-    """The target as an array; InvalidInput where it has text."""
-    values = np.asarray(y) if y is not None else np.empty(0)
+def check_target_type(y: Any, n_rows: int | None = None) -> Array:
+    """The target as an array; InvalidInput for several targets and text."""
+    values: Array = np.asarray(y) if y is not None else np.empty(0)
+    if values.ndim == 2 and values.shape[1] > 1:
+        raise InvalidInput(
+            f"y has {values.shape[1]} columns (shape {values.shape}), and a model has one target; fit one model per "
+            "column, for example with sklearn.multioutput.MultiOutputRegressor"
+        )
+    names = isinstance(y, list | tuple) and len(y) > 0 and all(isinstance(each, str) for each in y)
+    if names and n_rows is not None and len(y) != n_rows:
+        raise InvalidInput(
+            f"y={reprlib.repr(list(y))} has {len(y)} names, and a model has one target; pass one name, and fit one "
+            "model per target"
+        )
     if values.dtype.kind in "OSU":
         for row, value in enumerate(values.ravel().tolist()):
             if isinstance(value, bytes) or (isinstance(value, str) and not is_number(value)):
                 raise InvalidInput(
-                    f"y has the text {value!r} at row {row}; the target must be numbers. Convert it; or, if it is the "
-                    "name of a column, pass the name alone, and fit one model per target"
+                    f"y has the text {value!r} at row {row}, and the target must be numbers: convert it, or predict "
+                    "classes with HGPClassifier. A column of X is named by its name alone, not in a list"
                 )
     return values
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,12 +27,14 @@ from gigagp.fit.checkpoint import Checkpoint
 from gigagp.fit.fitting import fit_model
 from gigagp.fit.settings import FitSettings
 from gigagp.fit.training import summed_evidence
+from gigagp.fit.trends import check_mean, fit_with_mean
 from gigagp.model.class_model import ClassModel, Label
 from gigagp.model.fingerprint import described
 from gigagp.model.loading import load_model
 from gigagp.model.model import Model
 from gigagp.model.predictor import Predictor
 from gigagp.model.saving import save_model
+from gigagp.model.trend import Trend
 from gigagp.partition import partitioner
 from gigagp.progress import Listener, make_listener
 
@@ -55,6 +58,7 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
         partitioner(fit_settings.partition)
         settings.kernel(fit_settings.kernel)
         settings.precision(fit_settings.dtype)
+        check_mean(fit_settings.mean)
         memory.budget(fit_settings.memory)
         check_workers(fit_settings.n_jobs)
         seed = settings.seed(fit_settings.random_state)
@@ -66,17 +70,14 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
         if store is not None and checkpoint is not None:
             raise InvalidParameter("pass store= or checkpoint=, not both: a checkpoint contains its own store")
         tell = make_listener(self.verbose, progress)
-        categories = [
-            *settings.column_names("categorical", self.categorical),
-            *settings.column_names("categorical", categorical),
-        ]
+        categories = settings.column_names("categorical", self.categorical, categorical)
         gaps = settings.missing(self.missing if missing is None else missing)
         with self._unharmed(), ExitStack() as open_files:
             if is_source(X, y) or categories or gaps != "error":
                 if not isinstance(y, str | os.PathLike):
                     check_beside(y)
                 rows = open_rows(
-                    X, y, features=features, drop=drop, categorical=list(dict.fromkeys(categories)), missing=gaps,
+                    X, y, features=features, drop=drop, categorical=categories, missing=gaps,
                     share=share, weights=sample_weight, deviations=noise_std, labels=() if labels == () else None,
                 )  # fmt: skip
                 encoding: Encoding | None = rows.encoding
@@ -93,11 +94,17 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
                 saved_progress = open_files.enter_context(closing(Checkpoint(Path(checkpoint), identity, entropy)))
                 seed = np.random.SeedSequence(saved_progress.seed)
             classes = None if labels is None else self._class_model(rows, labels)
-            model = fit_model(
-                rows, fit_settings, seed, store=store, checkpoint=saved_progress, encoding=encoding,
-                feature_names=names, tell=tell, learn_noise=learn_noise, classes=classes,
-            )  # fmt: skip
-            self._take(model)
+
+            def fit_rows(rows: Rows, trend: Trend | None = None, last: bool = True) -> Model:
+                model = fit_model(
+                    rows, fit_settings, seed, store=store if last else None,
+                    checkpoint=saved_progress if last else None, encoding=encoding, feature_names=names, tell=tell,
+                    learn_noise=learn_noise, classes=classes,
+                )  # fmt: skip
+                return replace(model, trend=trend)
+
+            model = fit_with_mean(rows, fit_settings, fit_rows, self._predictor_of, int(seed.generate_state(1)[0]))
+            self._take(replace(model, share=share))
         warn_user(model.report, model.units)
         return self
 
@@ -139,7 +146,11 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
     def predictor_(self) -> Predictor:
         """The fitted model with the current prediction settings, some of which may be changed after the fit."""
         check_is_fitted(self, "model_")
-        fit_settings, model = self._settings(), self.model_
+        return self._predictor_of(self.model_)
+
+    def _predictor_of(self, model: Model) -> Predictor:
+        """A model with the current prediction settings."""
+        fit_settings = self._settings()
         if model.neighbourhood is None and fit_settings.method == "neighbourhood":
             raise InvalidParameter(
                 'this model was fitted without a neighbourhood; set method="neighbourhood" and fit again'

@@ -39,7 +39,7 @@ _BYTES_PER_SCORED_ROW = 128  # memory that scoring needs per row, beyond the que
 _REGRESSION_SETTINGS = {
     "partition": "local", "levels": None, "branching": None, "sharing": None, "combine": "auto",
     "experts_per_query": "auto", "experts": "gaussian", "method": "neighbourhood", "noise_bounds": (1e-6, 10.0),
-    "leaf": "exact", "inducing": 1, "noise": "constant", "likelihood": "auto",
+    "leaf": "exact", "inducing": 1, "noise": "constant", "likelihood": "auto", "mean": "constant",
 }  # fmt: skip
 
 

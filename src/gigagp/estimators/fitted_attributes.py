@@ -7,6 +7,7 @@ from dataclasses import replace
 from sklearn.base import BaseEstimator
 
 from gigagp.arrays import Array
+from gigagp.data.sources.share import Share
 from gigagp.kernels import Kernel
 from gigagp.model.fit_report import FitReport
 from gigagp.model.model import Model
@@ -49,6 +50,11 @@ class FittedAttributes(BaseEstimator):  # type: ignore[misc]
     def n_leaves_(self) -> int:
         """The number of experts."""
         return len(self.model_.cells)
+
+    @property
+    def held_out_(self) -> Share | None:
+        """The rows of the data that `fit` held out, for `evaluate`; None if it was given no share."""
+        return None if self.model_.share is None else self.model_.share.others
 
     @property
     def units_(self) -> Units:

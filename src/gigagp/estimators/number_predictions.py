@@ -262,7 +262,7 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
         missing : {"error", "drop"}
             "drop" ignores rows with missing values that the model cannot answer, and counts them.
         share : Share
-            The rows of a file or table to use, such as the `others` of the share that the model was fitted to.
+            The rows of a file or table to use; `held_out_` are those that the fit held out of the same data.
         progress : function
             Called with a gigagp.progress.Event for each block of rows.
         each : function

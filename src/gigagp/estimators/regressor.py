@@ -98,6 +98,10 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         The columns of longitude and latitude in degrees, by name or number, such as ("lon", "lat"): they are one place
         on a sphere, with one length-scale, so that distances are great circles, and 180 degrees east is 180 degrees
         west. "auto": the two columns that have such names and values, if the data have names. None: no such columns.
+    mean : {"constant", "linear"} or regressor
+        The mean function. "linear": linear in the columns that are not categories, with coefficients by (generalised)
+        least squares and their uncertainty where no row is near, as in universal kriging. A regressor of scikit-learn's
+        interface is cross-fitted, and used only if held-out rows are then predicted better: see `report_.choices`.
     noise : {"constant", "inputs", "auto"}
         "constant": the noise of y is the same everywhere, apart from the scales that experts or neighbourhoods may
         have. "inputs": a second model learns how the noise depends on the inputs, from held-out errors; rows and
@@ -140,25 +144,22 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         *,
         partition: str | Partitioner = "local",
         leaf_size: int | None = None,
-        levels: int | None = None,
-        branching: int | None = None,
-        sharing: float | None = None,
+        levels: int | None = None, branching: int | None = None, sharing: float | None = None,
         combine: str | CombinationRule = "auto",
         experts_per_query: int | str | None = "auto",
         experts: str = "auto",
-        leaf: str = "exact",
-        inducing: int = 256,
+        leaf: str = "exact", inducing: int = 256,
         method: str = "auto",
         neighbours: int | str = "auto",
         exact_neighbours: bool = False,
         calibrate: bool = True,
         training: str = "auto",
-        engine: Place = "threads",
-        n_jobs: int | None = None,
+        engine: Place = "threads", n_jobs: int | None = None,
         dtype: str = "float64",
         memory: str | int | None = None,
         standardize: bool = True,
         sphere: Any = "auto",
+        mean: Any = "constant",
         noise: str = "constant",
         noise_bounds: tuple[float, float] = (1e-6, 10.0),
         likelihood: str | Likelihood = "auto",
@@ -167,7 +168,7 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         missing: str = "error",
         random_state: Any = None,
         verbose: int = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.kernel = kernel
         self.partition = partition
         self.leaf_size = leaf_size
@@ -188,6 +189,7 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         self.dtype = dtype
         self.memory = memory
         self.standardize, self.sphere = standardize, sphere
+        self.mean = mean
         self.noise = noise
         self.noise_bounds = noise_bounds
         self.likelihood = likelihood

@@ -61,7 +61,6 @@ def make_plan(
         method = _sparse_method(options, combination, student)
     noise = _noise(options, data, method)
     choose("training", options.training, dict.fromkeys(("auto", "full", "progressive")))
-    restarts = settings.count("n_restarts", options.n_restarts)
     variance = settings.variance(data.target, options)
     unit = _typical_weight(data)
     low, high = (bound * variance * unit for bound in settings.noise_bounds(options.noise_bounds))
@@ -83,7 +82,7 @@ def make_plan(
         shape=shape,
         training=options.training,
         precision=Precision.of(settings.precision(options.dtype).name),
-        restarts=restarts,
+        restarts=settings.count("n_restarts", options.n_restarts),
         student=student,
         inducing=inducing,
         rule=None if isinstance(options.combine, str) and options.combine == "auto" else combination,

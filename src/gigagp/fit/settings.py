@@ -46,6 +46,7 @@ class FitSettings:
     memory: Any
     standardize: Any
     sphere: Any
+    mean: Any
     noise: Any
     noise_bounds: Any
     n_restarts: Any
@@ -101,12 +102,15 @@ def class_families(kernel: Kernel) -> tuple[Family, ...]:
     return Family(equal, _STRETCHES[Matern32]), Family(kernel), *rough
 
 
-def column_names(name: str, value: Any) -> list[Any]:
-    """Names or numbers of columns: one or several."""
-    names = [] if value is None else [value] if isinstance(value, str | int | np.integer) else list(value)
-    if any(isinstance(each, bool) or not isinstance(each, str | int | np.integer) for each in names):
-        raise InvalidParameter(f"{name} must be names or numbers of columns; got {value!r}")
-    return names
+def column_names(name: str, *values: Any) -> list[Any]:
+    """Names or numbers of columns, one or several in each of the values; those that occur twice once."""
+    names: list[Any] = []
+    for value in values:
+        own = [] if value is None else [value] if isinstance(value, str | int | np.integer) else list(value)
+        if any(isinstance(each, bool) or not isinstance(each, str | int | np.integer) for each in own):
+            raise InvalidParameter(f"{name} must be names or numbers of columns; got {value!r}")
+        names += own
+    return list(dict.fromkeys(names))
 
 
 def missing(value: Any) -> str:

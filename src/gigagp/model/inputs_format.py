@@ -1,4 +1,4 @@
-"""The columns of a saved model: their names, how tables are read, and places on a sphere."""
+"""The inputs of a saved model: which rows, names of columns, how tables are read, and places on a sphere."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from gigagp.data.array_files import ArrayFiles
 from gigagp.data.folders import damaged
 from gigagp.data.scaling import Scaling
 from gigagp.data.sources.encoding import Encoding
+from gigagp.data.sources.share import Share
 from gigagp.data.sphere import InputScaling, Sphere
 from gigagp.errors import InvalidInput
 from gigagp.model.calibration_format import floats
@@ -28,6 +29,23 @@ def describe_sphere(sphere: Sphere | None) -> dict[str, Any]:
             "axes": sphere.axes.ravel().tolist(),
         }
     }
+
+
+def describe_share(share: Share | None) -> dict[str, Any]:
+    """What a manifest says of the rows that the model was fitted to; nothing if these were all."""
+    if share is None:
+        return {}
+    return {"share": {"fraction": float(share.fraction), "seed": int(share.seed), "rest": bool(share.rest)}}
+
+
+def read_share(manifest: dict[str, Any]) -> Share | None:
+    """The rows that the model was fitted to; ValueError if the description is not valid."""
+    if "share" not in manifest:
+        return None
+    content = field(manifest, "share", dict)
+    fraction, rest = number(content, "fraction"), field(content, "rest", bool)
+    require(0 < fraction < 1, "its share of the rows is not valid")
+    return Share(fraction, count(content, "seed"), rest)
 
 
 def read_sphere(manifest: dict[str, Any], columns: int) -> Sphere | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from sklearn.base import RegressorMixin
 
 from gigagp import memory
 from gigagp.arrays import Array
@@ -24,6 +25,7 @@ from gigagp.data.array_files import ArrayFiles
 from gigagp.data.folders import damaged
 from gigagp.data.row_lists import RowLists, Runs
 from gigagp.data.scaling import Scaling
+from gigagp.data.sources import Encoding
 from gigagp.data.store import DTYPES, ExpertStore, read_rows
 from gigagp.errors import InvalidInput
 from gigagp.kernels import Kernel
@@ -35,7 +37,7 @@ from gigagp.model.factor_cache import FactorCache
 from gigagp.model.fit_report import Candidate, FitReport, Stage
 from gigagp.model.fit_warnings import WARNINGS, FitWarning
 from gigagp.model.input_noise import InputNoise
-from gigagp.model.inputs_format import read_columns, read_inputs, read_scaling, read_sphere
+from gigagp.model.inputs_format import read_columns, read_inputs, read_scaling, read_share, read_sphere
 from gigagp.model.likelihood_format import read_likelihood
 from gigagp.model.mixture import Member, Mixture
 from gigagp.model.model import CommitteeDefaults, Model
@@ -53,6 +55,8 @@ from gigagp.model.neighbourhood_format import read_neighbourhood
 from gigagp.model.plain_values import Registry, count, field, from_plain, number, require
 from gigagp.model.routing import Router
 from gigagp.model.sharing import Neighbourhoods
+from gigagp.model.trend import RegressorTrend
+from gigagp.model.trend_format import read_trend
 from gigagp.partition.kdtree import block_starts
 from gigagp.tree import Tree
 
@@ -68,14 +72,18 @@ def load_model(
 ) -> tuple[Model, dict[str, Any]]:
     """The model in a folder, its rows mapped into memory, and the parameters of its estimator.
 
-    kernels : classes of kernels, rules and partitioners that are not part of this package
+    kernels : classes of kernels, rules and partitioners that are not part of this package, and of the regressor that is
+        the mean function where it is neither scikit-learn's nor NumPy's
     verify : False to read the rows, and lists of rows, without comparing checksums
     """
-    path, registry = folder_path(folder), Registry(kernels)
+    path = folder_path(folder)
+    classes = tuple(kernels)
+    regressors = tuple(each for each in classes if isinstance(each, type) and issubclass(each, RegressorMixin))
+    registry = Registry(each for each in classes if each not in regressors)
     for _ in range(_ATTEMPTS):
         before = _identity(path)
         try:
-            model = read_model(path, registry, verify)
+            model = read_model(path, registry, verify, regressors)
         except InvalidInput:
             if _identity(path) == before:
                 raise
@@ -95,7 +103,9 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, dict[str, Any]]:
+def read_model(
+    folder: Path, registry: Registry, verify: bool, own: Iterable[type] = ()
+) -> tuple[Model, dict[str, Any]]:
     """The model in a folder that no other process replaces meanwhile, and the parameters of its estimator."""
     manifest = folders.read_manifest(folder / MANIFEST, FORMAT, VERSION)
     if manifest["version"] < OLDEST_VERSION:
@@ -116,10 +126,12 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
         theta = _theta(files, kernel)
         store = read_rows(files, rows, columns, dtype, verify)
         cells = files.lists("cells", leaves, rows, verify)
-        categories = () if encoding is None else encoding.category_places
-        router = _router(files, leaves, columns, cells, categories)
+        router = _router(files, leaves, columns, cells, encoding)
         experts = _experts(files, manifest, cells, store, router, verify)
-        own = read_likelihood(manifest.get("likelihood"), registry, store.y)
+        trend = read_trend(manifest.get("trend"), files, columns, own)
+        if isinstance(trend, RegressorTrend):
+            settings["mean"] = trend.regressor
+        likelihood = read_likelihood(manifest.get("likelihood"), registry, store.y)
         near = read_neighbourhood(
             manifest.get("neighbourhood"), kernel, theta, store, cells, router,
             lambda content: _kernel(content, columns, registry),
@@ -138,7 +150,8 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
             inputs=read_inputs(files, sphere, columns),
             target=read_scaling(files, "target", 1),
             report=_report(
-                files, manifest.get("report"), rows, kernel, theta, cells, experts, None if own is None else own.latents
+                files, manifest.get("report"), rows, kernel, theta, cells, experts,
+                None if likelihood is None else likelihood.latents,
             ),
             encoding=encoding,
             feature_names=None if names is None else tuple(names),
@@ -147,7 +160,9 @@ def read_model(folder: Path, registry: Registry, verify: bool) -> tuple[Model, d
             input_noise=None if "input_noise" not in manifest
             else _input_noise(field(manifest, "input_noise", dict), files, store, registry),
             classes=read_classes(manifest.get("classes"), store.y),
-            likelihood=own,
+            trend=trend,
+            likelihood=likelihood,
+            share=read_share(manifest),
         ), settings  # fmt: skip
 
 
@@ -234,8 +249,9 @@ def _tree(files: ArrayFiles, manifest: dict[str, Any], leaves: int) -> Tree:
     return Tree(levels)
 
 
-def _router(files: ArrayFiles, leaves: int, columns: int, cells: RowLists, categories: tuple[int, ...]) -> Router:
+def _router(files: ArrayFiles, leaves: int, columns: int, cells: RowLists, encoding: Encoding | None) -> Router:
     """The search for experts: by boxes of cells, or by centres for partitions and earlier models without boxes."""
+    categories = () if encoding is None else encoding.category_places
     metric = files.read("metric", (columns,), "float64")
     if not (metric.min() >= 0 and metric.max() <= _FARTHEST):
         raise damaged(files.path("metric"), _NOT_DISTANCES)

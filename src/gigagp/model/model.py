@@ -10,6 +10,7 @@ from gigagp.arrays import Array
 from gigagp.data.row_lists import RowLists
 from gigagp.data.scaling import Scaling
 from gigagp.data.sources.encoding import Encoding, Feature
+from gigagp.data.sources.share import Share
 from gigagp.data.sphere import InputScaling
 from gigagp.data.store import ExpertStore
 from gigagp.kernels import Kernel
@@ -21,6 +22,7 @@ from gigagp.model.input_noise import InputNoise
 from gigagp.model.likelihood_model import LikelihoodModel
 from gigagp.model.mixture import Mixture
 from gigagp.model.neighbourhood import Neighbourhood
+from gigagp.model.trend import Trend
 from gigagp.model.units import Units
 
 
@@ -59,6 +61,8 @@ class Model:
     input_noise: InputNoise | None = None  # None where the noise does not depend on the inputs
     classes: ClassModel | None = None  # where targets are the numbers of classes
     likelihood: LikelihoodModel | None = None  # where targets have a likelihood that is not Gaussian
+    share: Share | None = None  # of the rows of the data, if it was fitted to a share of them
+    trend: Trend | None = None  # the mean function, subtracted from the target before scaling; None for a constant
 
     @property
     def theta(self) -> Array:
@@ -97,9 +101,8 @@ class Model:
     def units(self) -> Units:
         """Names of columns and target, and their scales."""
         sphere = self.inputs.sphere
-        features = self.encoding.features if self.encoding is not None else ()
-        kinds = ["number" if f.one_hot else f.kind for f in features for _ in f.names] or ["number"] * self.columns
-        levels = [() if f.one_hot else f.categories or () for f in features for _ in f.names]
+        kinds = ["number"] * self.columns if self.encoding is None else self.encoding.kinds
+        levels = () if self.encoding is None else self.encoding.levels
         units = Units.of(
             names=self.feature_names or tuple(f"x{d}" for d in range(self.columns)),
             target=self.target_name or "y",

@@ -13,10 +13,11 @@ from gigagp.data.store import ROW_NOISE
 from gigagp.errors import InvalidParameter
 from gigagp.kernels import Kernel
 from gigagp.likelihoods import Likelihood
+from gigagp.model.trend_format import ARRAYS as TREND_ARRAYS
 from gigagp.partition import Partitioner
 
 FORMAT = "gigagp-model"
-VERSION = 7  # of the format that is written where columns are categories, or several kernels are averaged
+VERSION = 7  # of the format that is written for categories, averages of several kernels and mean functions
 ROW_NOISE_VERSION = 6  # of the format that is written where rows differ in noise or targets are not Gaussian
 EQUAL_NOISE_VERSION = 5  # of the format that is written for all other models: it has neither
 OLDEST_VERSION = 4  # of the format that can be read: it differs from version 5 in having no mixtures
@@ -24,7 +25,7 @@ MANIFEST = "manifest.json"
 ARRAYS = (
     "X", "y", "cells_starts", "cells_rows", "experts_starts", "experts_rows", "outside", "tree", "centres", "lows",
     "highs", "block_lows", "block_highs", "metric", "communication", "theta", "inputs", "target", "evidence_trace",
-    "theta_trace", "held_out_errors", ROW_NOISE, "noise_points", "noise_weights", "noise_theta",
+    "theta_trace", "held_out_errors", ROW_NOISE, "noise_points", "noise_weights", "noise_theta", *TREND_ARRAYS,
 )  # fmt: skip
 BLOCK_SIDES = (
     "block_lows",

@@ -28,6 +28,7 @@ from gigagp.model.likelihood_format import describe_likelihood
 from gigagp.model.mixture import Mixture
 from gigagp.model.model import Model
 from gigagp.model.neighbourhood import Neighbourhood
+from gigagp.model.trend import Trend
 
 _COPIES = 4  # numbers in memory per number of a query
 _PER_EXPERT = 12  # numbers in memory per query and expert that answers it
@@ -103,11 +104,30 @@ class Predictor:
             law = self.distribution_at(X, engine)
             assert isinstance(law, LikelihoodDistribution)
             return law.mean, (law.mean_std if latent else law.std) if with_variance else None
-        prediction = self.latent_prediction(self.scaled(X), engine, with_variance)
+        Z = self.scaled(X)
+        prediction = self.latent_prediction(Z, engine, with_variance)
         if row_noise is not None:
             scale = float(self.model.target.scale[0])
             prediction = replace(prediction, noise=variances(self.noise * scale**2, row_noise) / scale**2)
-        return self.in_units(prediction, latent)
+        mean, deviation = self.in_units(prediction, latent)
+        if self.model.trend is None:
+            return mean, deviation
+        return self._with_trend(self.model.trend, X, Z, prediction.variance, mean, deviation)
+
+    def _with_trend(
+        self, trend: Trend, X: Array, Z: Array, variance: Array | None, mean: Array, deviation: Array | None
+    ) -> tuple[Array, Array | None]:
+        """Mean and standard deviation of y with the model's mean function.
+
+        Its coefficients are uncertain; near observations these determine the mean themselves. The variance of the mean
+        function therefore counts by the square of the share of the prior variance that the observations have left.
+        """
+        mean = mean + trend.values(X)
+        if deviation is None or variance is None:
+            return mean, deviation
+        prior = np.asarray(self.model.kernel.diagonal(self.model.theta[:-1], Z), float)
+        left = np.clip(variance / np.maximum(prior, np.finfo(float).tiny), 0.0, 1.0)
+        return mean, np.sqrt(deviation**2 + left**2 * trend.variances(X))
 
     def distribution_at(self, X: Array, engine: Engine, row_noise: Array | None = None) -> Distribution:
         """The distribution of y at checked queries in the user's units; row_noise as in `predict`."""
@@ -237,4 +257,7 @@ class Predictor:
             noise = self.model.input_noise
             yield described((noise.kernel, noise.rho))
             yield from (noise.theta, noise.points, noise.weights, noise.target.centre, noise.target.scale)
+        if self.model.trend is not None:
+            yield described(self.model.trend.description)
+            yield self.model.trend.values(self.model.inputs.restore(np.asarray(c.store.X[:64], float)))
         c.store.release()

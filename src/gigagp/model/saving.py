@@ -24,7 +24,7 @@ from gigagp.model.calibration_format import describe_calibration
 from gigagp.model.class_format import describe_classes
 from gigagp.model.fit_warnings import FitWarning
 from gigagp.model.input_noise import InputNoise
-from gigagp.model.inputs_format import describe_sphere
+from gigagp.model.inputs_format import describe_share, describe_sphere
 from gigagp.model.likelihood_format import describe_likelihood
 from gigagp.model.loading import read_model
 from gigagp.model.mixture import Mixture
@@ -43,6 +43,8 @@ from gigagp.model.model_format import (
 from gigagp.model.neighbourhood_format import describe_neighbourhood
 from gigagp.model.plain_values import Registry, own_classes, to_number, to_plain
 from gigagp.model.sharing import Neighbourhoods
+from gigagp.model.trend import RegressorTrend
+from gigagp.model.trend_format import describe_trend, trend_arrays
 from gigagp.partition import IndexLists
 
 
@@ -78,10 +80,16 @@ def save_model(
             folders.check_space(partial, _size(model), "the model")
             folders.write_manifest(partial / MANIFEST, {**content, "files": _write_arrays(partial, model)})
             try:
-                read_model(partial, Registry(own), verify=False)
+                read_model(partial, Registry(own), verify=False, own=_classes_of_mean(model))
             except InvalidInput as error:
                 raise InvalidParameter(f"this model could not be loaded again and is not saved: {error}") from None
             _check_free(final, overwrite)  # writing takes a while
+
+
+def _classes_of_mean(model: Model) -> tuple[type, ...]:
+    """The class of the regressor that is the mean function, which the user has passed and so trusts."""
+    trend = model.trend
+    return (type(trend.regressor),) if isinstance(trend, RegressorTrend) else ()
 
 
 def _check_free(final: Path, overwrite: bool) -> None:
@@ -124,10 +132,12 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
         "mixture": _describe_mixture(model.mixture),
         **({} if model.input_noise is None else {"input_noise": _describe_input_noise(model.input_noise)}),
         "classes": describe_classes(model.classes),
+        **({} if model.trend is None else {"trend": describe_trend(model.trend)}),
         **({} if model.likelihood is None else {"likelihood": describe_likelihood(model.likelihood)}),
         "communication": 0 if c.communication is None else len(c.communication),
         "kernel": to_plain("kernel", c.kernel),
         **describe_sphere(model.inputs.sphere),
+        **describe_share(model.share),
         "encoding": None if model.encoding is None else model.encoding.to_dict(),
         "feature_names": None if model.feature_names is None else list(model.feature_names),
         "target_name": model.target_name,
@@ -152,7 +162,8 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
 def _version(model: Model) -> int:
     """The oldest version of the format that has everything that this model consists of."""
     levels = model.encoding is not None and bool(model.encoding.category_places)
-    if levels or (model.neighbourhood is not None and model.neighbourhood.others):
+    averages = model.neighbourhood is not None and bool(model.neighbourhood.others)
+    if levels or averages or model.trend is not None:
         return VERSION
     return (
         EQUAL_NOISE_VERSION if model.committee.store.row_noise is None and model.latents is None else ROW_NOISE_VERSION
@@ -183,7 +194,12 @@ def _describe_input_noise(noise: InputNoise) -> dict[str, Any]:
 
 
 def _setting(name: str, value: Any) -> Any:
-    """A setting as it is saved: without engines and random generators, which belong to this process."""
+    """A setting as it is saved: without engines and random generators, which belong to this process.
+
+    A regressor that is the mean function is saved beside the settings, where the fit has used it.
+    """
+    if name == "mean" and not isinstance(value, str):
+        return "constant"
     if isinstance(value, Engine):
         return "serial" if isinstance(value, SerialEngine) else "threads"
     if name == "engine" and (is_client(value) or "://" in str(value)):
@@ -231,6 +247,8 @@ def _write_arrays(folder: Path, model: Model) -> dict[str, Any]:
         numbers |= {"noise_points": noise.points, "noise_weights": noise.weights, "noise_theta": noise.theta}
     for name, array in numbers.items():
         files |= write_array(folder, name, np.asarray(array, float))
+    for name, array in trend_arrays(model.trend).items():
+        files |= write_array(folder, name, array)
     return files
 
 

@@ -12,12 +12,14 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from gigagp.data.folders import check_output, check_writable, disk_errors, make, writing_file
+from gigagp.data.sources.share import Share
 from gigagp.errors import InvalidParameter
 from gigagp.estimators.regressor import HGPRegressor
 from gigagp.model.evaluation import Evaluation
 from gigagp.progress import Listener
 from gigagp.report.advice import Advice, advice_on_fit, advice_on_scores
 from gigagp.report.content import ReportContent
+from gigagp.report.extrapolation import advice_on_extrapolation
 from gigagp.report.held_out import score_held_out_rows
 from gigagp.report.page import render
 from gigagp.report.scoring import ScoreCollector
@@ -40,7 +42,8 @@ class WrittenReport:
 
 def write_report(
     model: HGPRegressor, path: str | os.PathLike[str], data: Any = None, *, target: Any = None, missing: str = "error",
-    overwrite: bool = False, title: str | None = None, seed: int = 0, progress: Listener | None = None,
+    overwrite: bool = False, title: str | None = None, seed: int = 0, share: Share | None = None,
+    progress: Listener | None = None,
 ) -> WrittenReport:  # fmt: skip
     """Write an HTML page about a fitted model: warnings, scores, figures, calibration by region, parameters, timing.
 
@@ -51,6 +54,7 @@ def write_report(
     overwrite : True to replace an existing file
     title : default the name of the target
     seed : of the sample of rows that the figures show
+    share : the rows of the data to score, such as `HGPRegressor.held_out_`, those that the fit held out
     progress : function that is called with a gigagp.progress.Event for each block of rows
     """
     start = time.perf_counter()
@@ -60,12 +64,14 @@ def write_report(
     final = check_output(path, "HTML", (".html", ".htm"), overwrite)
     check_writable(final, _PAGE_BYTES, "the report")
     scores, evaluation, remark = ScoreCollector(model, seed), None, ""
+    if data is None and share is not None:
+        raise InvalidParameter("share= (--held-out) selects rows of data; pass the data that the model was fitted to")
     if data is None:
         remark = score_held_out_rows(model, scores, seed)
         source = f"{scores.rows:,} held-out training rows"
     else:
-        evaluation = model.evaluate_each(data, target, scores, missing=missing, progress=progress)
-        source = f"{scores.rows:,} rows of the given data"
+        evaluation = model.evaluate_each(data, target, scores, missing=missing, share=share, progress=progress)
+        source, remark = _whose_rows(model, scores.rows, share)
     advice = _advice(model, scores, evaluation)
     heading = title or f"A model of {model.units_.target}"
     text = render(ReportContent(model, heading, scores, source, remark, evaluation, advice))
@@ -76,6 +82,25 @@ def write_report(
     return WrittenReport(final, scores.rows, evaluation, advice, time.perf_counter() - start)
 
 
+def _whose_rows(model: HGPRegressor, rows: int, share: Share | None) -> tuple[str, str]:
+    """Which rows were scored, and a remark on whether the model has seen them."""
+    held_out = model.held_out_
+    if share is not None and share == held_out:
+        part = 1 - share.fraction if share.rest else share.fraction
+        return f"{rows:,} rows that the fit held out, about {part:.3g} of the data", ""
+    if share is not None:
+        return f"{rows:,} rows, a share of the given data", ""
+    if held_out is not None:
+        return f"{rows:,} rows of the given data", (
+            " If these are the data of the fit, most of them are training rows, whose scores are too good; score the "
+            "held-out rows instead: share=model.held_out_, or --held-out."
+        )
+    return f"{rows:,} rows of the given data", (
+        " If the model was fitted to these rows, their scores are too good; leave out the data to score training rows, "
+        "each predicted without itself."
+    )
+
+
 def _advice(model: HGPRegressor, scores: ScoreCollector, evaluation: Evaluation | None) -> list[Advice]:
     assert scores.target is not None
     dropped = evaluation.dropped if evaluation is not None else 0
@@ -83,4 +108,5 @@ def _advice(model: HGPRegressor, scores: ScoreCollector, evaluation: Evaluation 
     on_scores = advice_on_scores(
         scores.all_rows(), scores.by_region(), target_std, scores.rows_far_from_data(), dropped, target
     )
-    return [*advice_on_fit(model), *on_scores]
+    beyond = [] if evaluation is None else advice_on_extrapolation(model, scores.sample()[0])
+    return [*advice_on_fit(model), *on_scores, *beyond]

@@ -72,5 +72,7 @@ def _add(
     model: HGPRegressor, scores: ScoreCollector, X: Array, y: Array, mean: Array, std: Array | None, leaf: Array
 ) -> None:
     assert std is not None
-    law = model.predictor_.distribution(mean, std)
-    scores.add(unscaled_inputs(model, X), unscaled_target(model, y.astype(float)), law, leaf)
+    inputs, target, trend = unscaled_inputs(model, X), unscaled_target(model, y.astype(float)), model.model_.trend
+    added = 0.0 if trend is None else trend.values(inputs)
+    law = model.predictor_.distribution(mean + added, std)
+    scores.add(inputs, target + added, law, leaf)

@@ -72,9 +72,9 @@ def test_strings_are_located(data):
 def test_text_as_target_is_explained(data):
     X, y = data
     frame = pd.DataFrame(X, columns=["angle", "height"])
-    with pytest.raises(InvalidInput, match="y has the text 'low' at row 1; the target must be numbers"):
+    with pytest.raises(InvalidInput, match="y has the text 'low' at row 1, and the target must be numbers"):
         model().fit(X, ["1.5", "low", *y[2:].astype(str)])
-    with pytest.raises(InvalidInput, match="pass the name alone, and fit one model per target"):
+    with pytest.raises(InvalidInput, match="pass one name, and fit one model per target"):
         model().fit(frame, ["angle", "height"])
 
 

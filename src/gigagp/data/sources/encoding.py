@@ -60,6 +60,21 @@ class Encoding:
         return tuple(place for place, is_category in enumerate(kinds) if is_category)
 
     @property
+    def kinds(self) -> list[str]:
+        """What the numbers of each column of X mean: "category" for numbers of levels, which 0/1 columns are not."""
+        kinds = ["number" if feature.one_hot else feature.kind for feature in self.features for _ in feature.names]
+        return ["category" if place in self.category_places else kind for place, kind in enumerate(kinds)]
+
+    @property
+    def levels(self) -> list[tuple[str, ...]]:
+        """The levels of each column of X that is a category, () for others."""
+        return [
+            () if feature.one_hot else feature.categories or (("present", "missing") if name != feature.column else ())
+            for feature in self.features
+            for name in feature.names
+        ]
+
+    @property
     def number_places(self) -> tuple[int, ...]:
         """The columns of X that have the numbers of `gaps`."""
         known = set(self.gaps.columns if self.gaps else ())

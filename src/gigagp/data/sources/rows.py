@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,13 @@ class Block:
         """Factor of the noise and added variance per row (`linalg.row_noise`), in the target's units."""
         return None if self.weights_and_noise is None else factors_and_variances(self.weights_and_noise)
 
+    def at(self, places: Array) -> Block:
+        """Some of the rows, without the columns that are carried along."""
+        y, source_rows, noise = (
+            None if each is None else each[places] for each in (self.y, self.source_rows, self.weights_and_noise)
+        )
+        return Block(self.first_row, self.X[places], y, None, source_rows, noise)
+
 
 class Rows:
     """Features, and target if there is one, of a source. Made by `open_rows`."""
@@ -71,6 +79,7 @@ class Rows:
             for name, feature in zip(columns, encoding.features, strict=True)
         )
         self.dtype = np.dtype(np.float32 if single else np.float64)
+        self._subtracted: Callable[[int, Array], Array] | None = None  # from the targets
 
     @property
     def feature_names(self) -> list[str]:
@@ -79,6 +88,21 @@ class Rows:
     @property
     def n_features(self) -> int:
         return len(self.feature_names)
+
+    def minus(self, values: Callable[[int, Array], Array]) -> Rows:
+        """The same rows, with values subtracted from their targets.
+
+        values : called with the number of the first row and the inputs of consecutive rows
+        """
+        rows = copy.copy(self)
+        rows._subtracted = values
+        return rows
+
+    def part(self, share: Share) -> Rows:
+        """A share of the rows, where all of them are read."""
+        rows = copy.copy(self)
+        rows.share, rows._all, rows.n_rows = share, False, None
+        return rows
 
     def fingerprint(self) -> str:
         """Changes with the data and with what is read of them."""
@@ -111,13 +135,18 @@ class Rows:
                 rows_read += piece.n_rows
                 if space.filled == size:
                     if space.first_row >= start:
-                        yield space.block()
+                        yield self._detrended(space.block())
                     space = _Space(self, size, space.first_row + size)
         self._check_unchanged()
         if rows_read > skipped or not skipped:
             self._finish(rows_read, space.first_row + space.filled)
         if space.filled and space.first_row >= start:
-            yield space.block()
+            yield self._detrended(space.block())
+
+    def _detrended(self, block: Block) -> Block:
+        if self._subtracted is None or block.y is None:
+            return block
+        return replace(block, y=block.y - self._subtracted(block.first_row, block.X))
 
     def _check_unchanged(self) -> None:
         self.source.check_unchanged()

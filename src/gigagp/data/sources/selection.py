@@ -123,7 +123,8 @@ def _target(
         if labels is not None:
             column = in_source.column
             return replace(in_source, labels=tuple(labels) or _collect(source, [column], _MOST_CLASSES)[column])
-        _check_number(source, in_source.column, f"{role}, column {in_source.column!r} of {source.name},", "convert it")
+        cure = "convert it, or predict classes with HGPClassifier" if name == "y" else "convert it"
+        _check_number(source, in_source.column, f"{role}, column {in_source.column!r} of {source.name},", cure)
         return in_source
     values = open_target(target, name, role)
     beside_data = Target(next(iter(values.columns)), values)
