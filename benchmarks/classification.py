@@ -4,7 +4,7 @@
 
 Splits from 1 on are for development; split 0 is for results that are reported. The airline data have one split: with
 --split 0 the 700,000 training and 100,000 test rows, otherwise --rows random training rows and others of them as test
-rows. Category codes are encoded as one 0/1 column per category for all models but LightGBM, which is told of them.
+rows. Category codes are encoded as one 0/1 column per category for all models.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from class_peers import GPBoostClassifier, SVGPClassifier
 from gigagp import HGPClassifier
 from gigagp.model.class_evaluation import CalibrationBins
 
@@ -37,6 +38,8 @@ DIGITS_TEST_ROWS = 360
 DEVELOPMENT_TEST_ROWS = 30_000  # of the airline data
 BOOSTING = {"max_iter": 500, "early_stopping": True, "random_state": 0}
 GPC_ROWS = 2_000  # training rows of scikit-learn's exact GP classifier
+GPBOOST_ROWS = 5_000  # training rows of GPBoost, whose time grows quickly with the number of columns
+SVGP_SECONDS = 60.0  # of training
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # X, y of the training rows; X, y of the test rows
 
 
@@ -73,11 +76,12 @@ def table(folder: Path, name: str, split: int) -> Rows:
 
 @dataclass(frozen=True)
 class Peer:
-    """A classifier, and how many training rows it can take (None: all)."""
+    """A classifier, how many training rows it can take (None: all), and whether it can have more than two classes."""
 
     name: str
     make: Callable[[], Any]
     most_rows: int | None = None
+    many_classes: bool = True
 
 
 def peers() -> list[Peer]:
@@ -89,9 +93,23 @@ def peers() -> list[Peer]:
         from lightgbm import LGBMClassifier  # noqa: PLC0415
 
         found.append(Peer("LightGBM", lambda: LGBMClassifier(n_estimators=300, learning_rate=0.05, verbose=-1)))
+    if find_spec("gpboost"):
+        found.append(Peer("GPBoost", GPBoostClassifier, GPBOOST_ROWS, many_classes=False))
+    if find_spec("torch") and find_spec("gpytorch"):
+        found.append(Peer("SVGP (GPyTorch)", lambda: SVGPClassifier(cap=SVGP_SECONDS)))
     kernel = ConstantKernel(4.0) * RBF(3.0)
     exact = Peer("GaussianProcessClassifier", lambda: scaled(GaussianProcessClassifier(kernel)), GPC_ROWS)
     return [*found, exact]
+
+
+def chance_error(p: np.ndarray, repeats: int = 20) -> float:
+    """The expected calibration error that these probabilities would have if they were calibrated, by chance."""
+    rng, errors = np.random.default_rng(0), []
+    for _ in range(repeats):
+        bins = CalibrationBins()
+        bins.add(p, (p.cumsum(axis=1) < rng.random((len(p), 1))).sum(axis=1).clip(0, p.shape[1] - 1))
+        errors.append(bins.error)
+    return float(np.mean(errors))
 
 
 def scaled(model: Any) -> Any:
@@ -111,9 +129,10 @@ def line(peer: Peer, rows: Rows) -> str:
     bins = CalibrationBins()
     bins.add(p, truth)
     auc = f"{roc_auc_score(truth, p[:, 1]):.4f}" if p.shape[1] == 2 else "     -"
+    rows_used = "" if len(y) == len(rows[1]) else f" ({len(y):,} training rows)"
     return (
         f"{peer.name:26} {log_loss(truth, p):8.4f} {auc:>7} {(p.argmax(axis=1) == truth).mean():9.4f} {bins.error:7.4f}"
-        f" {fitted - start:7.1f} {predicted - fitted:8.1f}"
+        f" {chance_error(p):7.4f} {fitted - start:7.1f} {predicted - fitted:8.1f}{rows_used}"
     )
 
 
@@ -138,9 +157,11 @@ def main() -> None:
             continue
         sizes = f"{len(rows[1]):,} training rows, {len(rows[3]):,} test rows, {rows[0].shape[1]} columns"
         print(f"{name}, split {options.split}: {sizes}")
-        print(f"{'model':26} {'log loss':>8} {'AUC':>7} {'accuracy':>9} {'ECE':>7} {'fit, s':>7} {'pred., s':>8}")
+        head = f"{'model':26} {'log loss':>8} {'AUC':>7} {'accuracy':>9} {'ECE':>7} {'chance':>7}"
+        print(f"{head} {'fit, s':>7} {'pred., s':>8}")
         for peer in peers():
-            if not options.only or peer.name in options.only:
+            chosen = not options.only or peer.name in options.only
+            if chosen and (peer.many_classes or rows[1].max() == 1):
                 print(line(peer, rows), flush=True)
 
 

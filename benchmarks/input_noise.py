@@ -2,19 +2,29 @@
 
 columns: 20,000 rows, noise .1 or 1 by the sign of the first of four columns, on which the mean does not depend.
 wave: 4,000 rows, sin(6 x) with noise .02 or .5 by the sign of x; also two separate fits, one per side.
+
+    python benchmarks/input_noise.py columns wave
+    python benchmarks/input_noise.py --sets elevators pol kin40k wind airline --split 1
+
+Data sets (of --data) compare noise="constant" with "auto" on the same rows. With --split 1 the data sets that have one
+split are divided at random within their training rows. --rows limits the training rows.
 """
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import numpy as np
 
+from accuracy import SETS
+from accuracy import Rows as DataRows
 from gigagp import HGPRegressor
-from measure import seconds
+from measure import HERE, seconds
 
 ROWS = {"columns": 20_000, "wave": 4000}
 QUERIES = 5000
+MOST_QUERIES = 20_000  # of a data set
 LEVELS = {"columns": (0.1, 1.0), "wave": (0.02, 0.5)}
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -40,10 +50,48 @@ def scores(model: HGPRegressor, test: Rows) -> str:
     return "; ".join([*parts, f"NLPD {-np.mean(np.log(prediction.pdf(y))):.4f}"])
 
 
+def data_rows(folder: Path, name: str, split: int, most: int | None) -> DataRows:
+    """The rows of one split, at most `most` of them for training, standardised."""
+    data = np.load(folder / f"{SETS[name].file}.npz")
+    splits = data[SETS[name].test_mask].reshape(len(data["y"]), -1).shape[1]
+    rows = DataRows.of(data, SETS[name], split if split < splits else 0)
+    rng = np.random.default_rng(split)
+    order = rng.permutation(len(rows.y))
+    if split < splits:
+        train = order[:most]
+        return DataRows(rows.X[train], rows.y[train], rows.Z, rows.truth)
+    test, train = order[: len(order) // 10], order[len(order) // 10 :][:most]
+    test = test[:MOST_QUERIES]
+    return DataRows(rows.X[train], rows.y[train], rows.X[test], rows.y[test])
+
+
+def compare_on_data(folder: Path, name: str, split: int, most: int | None) -> None:
+    """RMSE, NLPD and CRPS of both kinds of noise on one data set."""
+    rows = data_rows(folder, name, split, most)
+    for noise in ("constant", "auto"):
+        model = HGPRegressor(noise=noise, random_state=0)
+        spent = seconds(lambda m=model: m.fit(rows.X, rows.y))
+        d = model.predict_distribution(rows.Z)
+        rmse, nlpd = np.sqrt(np.mean((d.mean - rows.truth) ** 2)), -np.mean(np.log(d.pdf(rows.truth)))
+        chosen = [each.name for each in model.report_.choices if each.what == "noise" and each.chosen]
+        print(
+            f"{name}, split {split}, {len(rows.y):,} rows, {noise}: RMSE {rmse:.4f}, NLPD {nlpd:.4f}, CRPS "
+            f"{np.mean(d.crps(rows.truth)):.5f}, fit {spent:.1f} s{', chosen: ' + chosen[0] if chosen else ''}",
+            flush=True,
+        )
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("examples", nargs="*", default=list(ROWS), help="some of: " + ", ".join(ROWS))
-    for name in parser.parse_args().examples:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("examples", nargs="*", help="some of: " + ", ".join(ROWS))
+    parser.add_argument("--sets", nargs="*", default=[], help="some of: " + ", ".join(SETS))
+    parser.add_argument("--data", type=Path, default=HERE.parent.parent / "shared" / "data")
+    parser.add_argument("--split", type=int, default=1)
+    parser.add_argument("--rows", type=int, help="training rows, at most")
+    options = parser.parse_args()
+    for name in options.sets:
+        compare_on_data(options.data, name, options.split, options.rows)
+    for name in options.examples or ([] if options.sets else list(ROWS)):
         rows = rows_of(name, ROWS[name] + QUERIES)
         train, test = ([part[here] for part in rows] for here in (slice(ROWS[name]), slice(ROWS[name], None)))
         for noise in ("constant", "inputs", "auto"):

@@ -27,7 +27,9 @@ TESTS = (
     "unit/linalg/test_linalg.py", "unit/linalg/test_products.py", "unit/linalg/test_team.py",
     "unit/kernels/test_kernels.py", "unit/test_expert.py", "unit/model/test_committee.py",
     "unit/model/test_prediction_files.py", "unit/model/test_neighbour_search.py", "unit/model/test_neighbourhood.py",
-    "laws/test_rules.py", "laws/test_batches.py",
+    "laws/test_rules.py", "laws/test_batches.py", "unit/test_row_noise.py", "unit/test_sparse.py",
+    "unit/likelihoods/test_leaf.py", "unit/estimators/test_classifier.py", "unit/estimators/test_input_noise.py",
+    "unit/fit/test_small_tables.py",
 )  # fmt: skip
 QUICK_TESTS = (
     "unit/linalg/test_linalg.py", "unit/kernels/test_kernels.py", "unit/model/test_committee.py",

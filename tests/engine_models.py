@@ -9,8 +9,9 @@ from functools import cache
 import numpy as np
 import pandas as pd
 
-from gigagp import HGPRegressor
+from gigagp import HGPClassifier, HGPRegressor
 from gigagp.engines.dask import DaskEngine
+from gigagp.kernels import Matern32
 
 MODELS = {
     "local": {"partition": "local", "leaf_size": 40},
@@ -47,6 +48,21 @@ def answers(model):
 def expected(name="local", rows=ROWS):
     """The answers of the serial engine."""
     return answers(fitted("serial", name, rows))
+
+
+def class_answers(engine):
+    """Theta, probabilities and held-out scores of a model of three classes, as bytes."""
+    X, y = data(300)
+    model = HGPClassifier(Matern32(4.0, [1.0, 1.0]), leaf_size=60, neighbours=32, random_state=3, engine=engine)
+    model.fit(X, np.digitize(y, [-0.5, 0.5]), sample_weight=np.where(X[:, 0] < 0, 1.0, 2.0))
+    scores = np.array([candidate.score for candidate in model.report_.choices])
+    return [model.theta_.tobytes(), model.predict_proba(X[:150] + 0.01).tobytes(), scores.tobytes()]
+
+
+@cache
+def expected_classes():
+    """What the serial engine answers."""
+    return class_answers("serial")
 
 
 class Stepwise(DaskEngine):

@@ -61,6 +61,13 @@ class Evidence:
         sums[3] = jitter > 0
         return cls(sums, jitter)
 
+    def plus(self, value: float, gradient: Array) -> Evidence:
+        """With another term of the objective, such as a prior of theta, and its gradient."""
+        sums = self.sums.copy()
+        sums[0] += value
+        sums[4 : 4 + self._size] += gradient
+        return Evidence(sums, self.jitter)
+
     def __add__(self, other: Evidence) -> Evidence:
         return Evidence(self.sums + other.sums, max(self.jitter, other.jitter))
 

@@ -1,6 +1,8 @@
 """Every library, and our own code, follows the CPU that is emulated; results differ between CPUs by rounding alone."""
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -52,6 +54,31 @@ def test_everything_follows_the_emulated_cpu(name, tmp_path):
     assert set(seen["cores"]) <= CORES[name]
     A, B, _ = np.random.default_rng(0).standard_normal((3, 40, 40))
     np.testing.assert_allclose(seen["product"], A.T @ B, rtol=1e-12, atol=1e-12)
+
+
+COMPILE = """
+from numba import boolean, float64, int64, types
+from gigagp.linalg import cholesky, gemm
+
+matrix = types.Array(float64, 2, "C")
+product = (float64, matrix, int64, int64, boolean, matrix, int64, int64, float64, matrix, *[int64] * 6)
+for function, arguments in ((gemm.multiply, product), (cholesky._factor_whole_block, (matrix, matrix, int64, int64))):
+    function.compile(arguments)
+    code = function.inspect_asm(function.signatures[0])
+    assert "vfmadd" in code and "%zmm" in code, function
+assert "{%k" in list(gemm.multiply.inspect_asm().values())[0]  # columns beyond the last are masked
+"""
+
+
+@pytest.mark.slow  # It compiles without the cache, whose code cannot be looked at.
+def test_code_for_avx512_compiles_on_any_x86(tmp_path):
+    """Nothing runs: the machine may lack the instructions."""
+    if best_here() is None:
+        pytest.skip("this machine is no x86")
+    cpu = CPUS["avx512"]
+    settings = {"NUMBA_CPU_NAME": cpu.llvm_name, "NUMBA_CPU_FEATURES": cpu.llvm_features}
+    environment = {**os.environ, **settings, "NUMBA_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", COMPILE], env=environment, check=True)
 
 
 def test_a_cpu_that_this_machine_cannot_play_is_skipped_in_one_line(capfd, monkeypatch):

@@ -3,6 +3,8 @@
 A copy carries no information of its own. Counted as an observation it says that the target has no noise, and with few
 rows this ruins theta. But where rows with the same inputs have different targets, inputs are repeated on purpose, and
 two equal outcomes may be two observations: there all rows count.
+
+Rows of classes always count. There a row that is given twice is the same as a row of weight two.
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.data.sources.row_noise import RowNoise
 from gigagp.data.sources.rows import BLOCK, Block, Rows
 
 _MOST_ROWS = 2048  # of a table in which copies are looked for
+_MOST_WEIGHTED = 99  # rows of a table in which rows of classes are combined: more are also held out, one by one
 
 
 class DistinctRows:
@@ -66,3 +70,40 @@ def _first_of_each(block: Block) -> Array:
     """The numbers of the rows that are not copies of earlier ones, in order."""
     values = np.column_stack([block.X, _targets(block)])
     return np.sort(np.unique(values, axis=0, return_index=True)[1])
+
+
+class CombinedRows:
+    """A few rows with weights, in memory; used in place of the `Rows` that they come from."""
+
+    def __init__(self, rows: Rows, block: Block, chosen: Array, weights: Array) -> None:
+        self.source, self.n_features, self.n_dropped = rows.source, rows.n_features, rows.n_dropped
+        self.noise, self.n_rows = RowNoise(), len(chosen)
+        source_rows = chosen if block.source_rows is None else block.source_rows[chosen]
+        weights_and_noise = np.column_stack([weights, np.zeros(len(weights))])
+        self._block = Block(
+            0, np.ascontiguousarray(block.X[chosen]), _targets(block)[chosen], None, source_rows, weights_and_noise
+        )
+
+    def blocks(self, size: int = BLOCK) -> Iterator[Block]:
+        assert size >= self.n_rows
+        yield self._block
+
+
+CountedRows = Rows | DistinctRows | CombinedRows  # the rows of a source that a fit counts
+
+
+def combined(rows: Rows) -> Rows | CombinedRows:
+    """The rows of few rows of classes, in the order of their values; copies are one row with the sum of their weights.
+
+    The model is then the same to the bit whether a row is given twice or with weight two, and in any order of rows.
+    Unchanged where there are neither copies nor weights.
+    """
+    if rows.n_rows is not None and rows.n_rows > _MOST_WEIGHTED:
+        return rows
+    block = next(rows.blocks(_MOST_WEIGHTED + 1))
+    values = np.column_stack([block.X, _targets(block)])
+    distinct, first, places = np.unique(values, axis=0, return_index=True, return_inverse=True)
+    if len(values) > _MOST_WEIGHTED or len(distinct) < 2 or (rows.noise is None and len(distinct) == len(values)):
+        return rows
+    weights = np.bincount(places.ravel(), block.weights, minlength=len(distinct))
+    return CombinedRows(rows, block, first, weights)

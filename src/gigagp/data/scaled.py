@@ -8,10 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.data.copies import DistinctRows
+from gigagp.data.copies import CountedRows
 from gigagp.data.outliers import NONE, Outliers
 from gigagp.data.scaling import BLOCK, Scaling
-from gigagp.data.sources.rows import Rows
 from gigagp.data.sphere import InputScaling
 from gigagp.data.store import ExpertStore, Targets, join_targets
 from gigagp.linalg.row_noise import ADDED, COLUMNS
@@ -48,7 +47,7 @@ class StreamedRows:
     """Rows of a source, scaled as they are read."""
 
     def __init__(
-        self, source: Rows | DistinctRows, rows: int, inputs: InputScaling, target: Scaling, dtype: np.dtype[Any],
+        self, source: CountedRows, rows: int, inputs: InputScaling, target: Scaling, dtype: np.dtype[Any],
         say: Callable[[int], None] = lambda rows: None, outliers: Outliers = NONE,
     ) -> None:  # fmt: skip
         self._source, self._inputs, self._target, self._say = source, inputs, target, say

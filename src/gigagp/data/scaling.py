@@ -12,6 +12,7 @@ from gigagp.arrays import Array
 from gigagp.linalg.categories import LEVELS_APART
 
 _ROUNDING = 8 * np.finfo(float).eps  # a column that varies by less, relative to its size, is constant
+_ROUNDING_TWO = 1e-6  # relative, of the variance of a column with two values
 BLOCK = 65_536  # rows looked at together; moments depend on it in their last digits, so it is the same everywhere
 
 
@@ -97,10 +98,30 @@ class Moments:
     def deviation(self) -> Array:
         return 2 * (np.sqrt(self._square / self.count) * self._step)
 
-    def scaling(self) -> Scaling:
-        """To mean 0 and deviation 1; a constant column is only centred."""
+    @property
+    def two_valued(self) -> Array:
+        """Which columns have two values: where the variance is (high - mean) (mean - low), its largest possible value.
+
+        (Bhatia & Davis 2000.) The tolerance covers rounding.
+        """
+        width = np.where(self.constant, 1.0, 0.5 * self.high - 0.5 * self.low)
+        above, below = (
+            (0.5 * self.high - 0.5 * self.mean) / width,
+            (0.5 * self.mean - 0.5 * self.low) / width,
+        )
+        return np.asarray(~self.constant & ((0.5 * self.deviation / width) ** 2 >= (1 - _ROUNDING_TWO) * above * below))
+
+    def scaling(self, two_valued_by_range: bool = False) -> Scaling:
+        """To mean 0 and deviation 1; a constant column is only centred.
+
+        two_valued_by_range : whether a column with two values, such as an indicator of a category, is divided by half
+            of their difference, as if both were equally frequent: otherwise a rare category is far from all others
+        """
         constant = self.constant
-        return Scaling(np.where(constant, self._first, self.mean), np.where(constant, 1.0, self.deviation))
+        scale = np.where(constant, 1.0, self.deviation)
+        if two_valued_by_range:
+            scale = np.where(self.two_valued, 0.5 * self.high - 0.5 * self.low, scale)
+        return Scaling(np.where(constant, self._first, self.mean), scale)
 
 
 @dataclass(frozen=True, eq=False)

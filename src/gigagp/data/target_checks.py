@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.data.copies import DistinctRows
+from gigagp.data.copies import CountedRows
 from gigagp.data.scan import Scan
 from gigagp.data.sources.rows import Block, Rows
 from gigagp.data.store import split_targets
@@ -19,7 +19,7 @@ _FEW_DEVIATIONS = 3.0  # counts whose mean is farther from zero are as well desc
 LABELS, COUNTS, SHARES = "labels", "counts", "shares"
 
 
-def possible_blocks(rows: Rows | DistinctRows, size: int, likelihood: Likelihood | None) -> Iterator[Block]:
+def possible_blocks(rows: CountedRows, size: int, likelihood: Likelihood | None) -> Iterator[Block]:
     """The blocks of the rows; an error for a target that the likelihood cannot have."""
     for block in rows.blocks(size):
         if likelihood is not None:
@@ -35,7 +35,7 @@ def possible_blocks(rows: Rows | DistinctRows, size: int, likelihood: Likelihood
         yield block
 
 
-def _name(rows: Rows | DistinctRows) -> str:
+def _name(rows: CountedRows) -> str:
     target = rows.target if isinstance(rows, Rows) else None
     return "y" if target is None or target.beside is not None else f"column {target.column!r} of {rows.source.name}"
 

@@ -65,8 +65,8 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
         learn_noise = settings.switch("learn_noise", learn_noise)
         if not learn_noise and noise_std is None:
             raise InvalidParameter("learn_noise=False needs noise_std=, the known noise of each row")
-        if noise_std is not None and settings.likelihood(fit_settings.likelihood) is not None:
-            raise InvalidParameter("noise_std is for targets with Gaussian noise; use sample_weight, or no likelihood")
+        if settings.likelihood(fit_settings.likelihood) is not None:
+            settings.check_for_likelihood(fit_settings, noise_std is not None)
         if store is not None and checkpoint is not None:
             raise InvalidParameter("pass store= or checkpoint=, not both: a checkpoint contains its own store")
         tell = make_listener(self.verbose, progress)

@@ -23,6 +23,7 @@ class ClassScoring:
 
     classes: Classes
     doubling_gain: float = _DOUBLING_GAIN
+    regular_gains: bool = True  # losses of single rows vary so much that gains are hardly visible on their own
 
     def work(self, model: Neighbourhood) -> float:
         return laplace_neighbourhood.work(model, self.classes) / _MORE_WORK

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from gigagp import memory
-from gigagp.data.copies import DistinctRows, count_copies
+from gigagp.data.copies import CountedRows, DistinctRows, combined, count_copies
 from gigagp.data.folders import TemporaryFolder
 from gigagp.data.outliers import NONE, Outliers, find_outliers, without
 from gigagp.data.scaled import ScaledRows, StreamedRows, scaled_targets
@@ -58,18 +59,18 @@ def fit_model(
     exact = classes is None and likelihood is None  # whether targets are numbers with Gaussian errors
     dtype, budget = settings.precision(options.dtype), memory.budget(options.memory)
     parts = partitioner(options.partition)
-    data = _scanned(rows, parts.local and exact, seeds, checkpoint, tell, likelihood)
-    counted = DistinctRows(rows, data.rows) if data.copies else rows
+    counted: CountedRows = rows if classes is None else combined(rows)
+    data = _scanned(counted, parts.local and exact, seeds, checkpoint, tell, likelihood)
+    counted = DistinctRows(rows, data.rows) if data.copies else counted
     known = rows.noise is not None and rows.noise.deviations is not None
     outliers = find_outliers(data) if exact and not known else NONE
     data = without(data, outliers)
     target = data.target.scaling() if options.standardize and exact else Scaling.identity(1)
-    inputs, data = _input_scaling(data, options, rows, feature_names)
+    inputs, data = _input_scaling(data, options, rows, feature_names, classes is not None)
     columns = _input_columns(rows.encoding, feature_names, inputs, target)
     plan = make_plan(options, data, parts, columns, learn_noise)
     plan = plan_for_latents(plan, options, data, None if classes is None else classes.classes, likelihood)
-    sample_X, sample_y = inputs.apply(data.sample.X, dtype), scaled_targets(data.sample.y, target, dtype)
-    sample = Sample(data.sample.keys, data.sample.rows, sample_X, sample_y)
+    sample = _scaled_sample(data.sample, inputs, target, dtype)
     streamed = StreamedRows(counted, data.rows, inputs, target, dtype, Counter("store", data.rows, tell), outliers)
     scaled: ScaledRows = streamed
     storage: Storage = MemoryStorage()
@@ -110,6 +111,10 @@ def fit_model(
     )
 
 
+def _scaled_sample(sample: Sample, inputs: InputScaling, target: Scaling, dtype: np.dtype[Any]) -> Sample:
+    return Sample(sample.keys, sample.rows, inputs.apply(sample.X, dtype), scaled_targets(sample.y, target, dtype))
+
+
 def _input_columns(
     encoding: Encoding, feature_names: tuple[str, ...] | None, inputs: InputScaling, target: Scaling
 ) -> InputColumns:
@@ -140,14 +145,15 @@ def _names(encoding: Encoding, feature_names: tuple[str, ...] | None) -> tuple[s
 
 
 def _input_scaling(
-    data: Scan, options: FitSettings, rows: Rows, feature_names: tuple[str, ...] | None
+    data: Scan, options: FitSettings, rows: Rows, feature_names: tuple[str, ...] | None, two_valued_by_range: bool
 ) -> tuple[InputScaling, Scan]:
     """The scaling of the inputs, and the scan with the moments of the model's columns.
 
     Longitude and latitude are those that the user names, or with sphere="auto" those that have such names and values.
+    two_valued_by_range : as in `Moments.scaling`
     """
     standardize = settings.switch("standardize", options.standardize)
-    inputs = data.inputs.scaling() if standardize else Scaling.identity(rows.n_features)
+    inputs = data.inputs.scaling(two_valued_by_range) if standardize else Scaling.identity(rows.n_features)
     inputs = inputs.with_levels(rows.encoding.category_places)
     pair, places = settings.sphere(options.sphere), [own[0] for own in _places(rows.encoding)]
     names, kinds = _names(rows.encoding, feature_names), [feature.kind for feature in rows.encoding.features]
@@ -184,7 +190,7 @@ def _with_outliers(report: FitReport, outliers: Outliers, count: int, unusual: l
 
 
 def _scanned(
-    rows: Rows, without_copies: bool, seeds: Seeds, checkpoint: Checkpoint | None, tell: Listener,
+    rows: CountedRows, without_copies: bool, seeds: Seeds, checkpoint: Checkpoint | None, tell: Listener,
     likelihood: Likelihood | None,
 ) -> Scan:  # fmt: skip
     """The result of the first pass over the data, from the checkpoint where it is there.
@@ -194,8 +200,11 @@ def _scanned(
     """
 
     def read() -> Scan:
-        copies = count_copies(rows) if without_copies else 0
-        counted = DistinctRows(rows, (rows.n_rows or 0) - copies) if copies else rows
+        copies: int = 0
+        counted: CountedRows = rows
+        if without_copies and isinstance(rows, Rows):
+            copies = count_copies(rows)
+            counted = DistinctRows(rows, (rows.n_rows or 0) - copies) if copies else rows
         count = Counter("scan", counted.n_rows, tell)
         scan_result = scan(possible_blocks(counted, BLOCK, likelihood), seeds.keys, count)
         return replace(scan_result, dropped=rows.n_dropped or 0, copies=copies)

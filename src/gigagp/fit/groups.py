@@ -100,7 +100,10 @@ class Groups:
     def evidence_of(self, kernel: Kernel, store: ExpertStore, cells: Runs, log: Log) -> Objective:
         tree = Tree.balanced(len(cells))
         plan = self.plan
-        return log.recorded(summed_evidence(kernel, store, cells, tree, self.engine, plan.dof, latents=plan.latents))
+        evidence = log.recorded(
+            summed_evidence(kernel, store, cells, tree, self.engine, plan.dof, latents=plan.latents)
+        )
+        return replace(plan, kernel=kernel).with_prior(evidence)
 
     def well_cut(self, kernel: Kernel, theta: Array) -> bool:
         """Whether the search through the cells finds nearly all of the nearest rows in the metric of theta.

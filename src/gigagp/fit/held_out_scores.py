@@ -56,6 +56,10 @@ class Scoring(Protocol):
     def doubling_gain(self) -> float:
         """Relative gain for which the number of neighbours is doubled."""
 
+    @property
+    def regular_gains(self) -> bool:
+        """Whether what one doubling gains tells what the next one gains."""
+
     def work(self, model: Neighbourhood) -> float:
         """About how many multiplications one prediction takes."""
 
@@ -75,6 +79,7 @@ class NumberScoring:
 
     target: float  # variance of the target, in the model's units
     doubling_gain: float = DOUBLING_GAIN
+    regular_gains: bool = False
     gaussian: bool = False  # whether errors must be Gaussian
 
     def work(self, model: Neighbourhood) -> float:
@@ -120,6 +125,17 @@ class Gain:
         unit = reference.unit or max(float(reference_losses.mean()), float(np.finfo(float).tiny))
         difference = (reference_losses - losses) / unit
         return cls(float(difference.mean()), float(difference.std() / np.sqrt(count)))
+
+    def combined(self, expected: Gain) -> Gain:
+        """This gain and an independent estimate of it, weighted by their precisions."""
+        own, other = (max(each.error, float(np.finfo(float).tiny)) ** -2 for each in (self, expected))
+        value = (own * self.value + other * expected.value) / (own + other)
+        return Gain(value, (own + other) ** -0.5)
+
+    @property
+    def of_next_doubling(self) -> Gain:
+        """What the next doubling of the number of neighbours may gain: half as much, to within as much again."""
+        return Gain(self.value / 2, float(np.hypot(self.error, self.value) / 2))
 
     def exceeds(self, least: float) -> bool:
         """Whether the gain is large enough and significant."""

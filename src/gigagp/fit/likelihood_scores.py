@@ -14,7 +14,7 @@ from gigagp.model.laplace_neighbourhood import LatentFunctions
 from gigagp.model.likelihood_model import LikelihoodModel
 from gigagp.model.neighbourhood import Neighbourhood
 
-_DOUBLING_GAIN = 0.005  # nats per row for which the number of neighbours is doubled
+_DOUBLING_GAIN = 0.002  # nats per row for which the number of neighbours is doubled: one target says little
 _MORE_WORK = 4.0  # times as much work as for Gaussian targets: Newton's method takes several factorisations
 
 
@@ -24,6 +24,7 @@ class LikelihoodScoring:
 
     model: LikelihoodModel
     doubling_gain: float = _DOUBLING_GAIN
+    regular_gains: bool = False
 
     def work(self, model: Neighbourhood) -> float:
         return laplace_neighbourhood.work(model, self.model.latents) / _MORE_WORK

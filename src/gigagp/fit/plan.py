@@ -10,9 +10,10 @@ import numpy as np
 from gigagp import expert
 from gigagp.arrays import Array
 from gigagp.combine import CombinationRule
-from gigagp.fit.training import Objective, Precision
+from gigagp.fit.theta_prior import ThetaPrior
+from gigagp.fit.training import Objective, Precision, with_prior
 from gigagp.kernels.base import Kernel
-from gigagp.likelihoods import Latents
+from gigagp.likelihoods import Classes, Latents
 from gigagp.model.likelihood_model import LikelihoodModel
 from gigagp.partition import Partitioner, Shape
 
@@ -96,6 +97,16 @@ class Plan:
     @property
     def names(self) -> tuple[str, ...]:
         return (*self.kernel.names, (self.latents and self.latents.dispersion_name) or "noise_variance")
+
+    def with_prior(self, evidence: Objective) -> Objective:
+        """The objective of training: for classes with a weak prior of theta, unless the user has chosen the kernel.
+
+        A label says little, so that many length-scales, of indicators of categories say, would fit it by chance.
+        """
+        if not isinstance(self.latents, Classes) or not self.families:
+            return evidence
+        prior = ThetaPrior.of_latent_functions(self.names, self.start)
+        return with_prior(evidence, prior, self.latents.weight)
 
     def metric(self, theta: Array, n_features: int) -> Array:
         """The kernel's metric at theta, or ones where it has none."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from gigagp.combine import RULES, CombinationRule
 from gigagp.fit.committee_scores import SHARING, CommitteeScorer, choose_sharing
 from gigagp.fit.held_out_scores import DOUBLING_GAIN, NEGLIGIBLE_GAIN, Gain, HeldOutScore, Scorer
@@ -33,7 +35,7 @@ def choose_neighbours(
     Returns the chosen model, its score, all candidates, and whether the last doubling still gained much.
     """
     trials: list[tuple[Neighbourhood, HeldOutScore]] = []
-    large_gain = False
+    gain, large_gain = Gain(0.0, np.inf), False
     for count in NEIGHBOURS:
         if trials and count >= 2 * len(model.store.y):
             break
@@ -44,12 +46,14 @@ def choose_neighbours(
             reference, reference_score = trials[-1]
             score, reference_score = scorer.compare(candidate, reference, reference_score)
             trials[-1:] = [(reference, reference_score), (candidate, score)]
-            gain = Gain.of(score, reference_score)
+            expected, gain = gain.of_next_doubling, Gain.of(score, reference_score)
+            if scorer.scoring.regular_gains and expected.error < np.inf:
+                gain = gain.combined(expected)
             large_gain = gain.exceeds(_LARGE_GAIN)
             if not gain.exceeds(scorer.scoring.doubling_gain):
                 break
     best = len(trials) - 1
-    if len(trials) > 1 and not Gain.of(trials[-1][1], trials[-2][1]).exceeds(scorer.scoring.doubling_gain):
+    if best > 0 and not gain.exceeds(scorer.scoring.doubling_gain):
         best -= 1
     # Costly candidates predict fewer rows, so that their mean losses cannot be compared. What each gains on the rows
     # that it has in common with the one before is applied to the score of the first.

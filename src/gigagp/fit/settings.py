@@ -157,6 +157,14 @@ def likelihood(value: Any) -> Likelihood | None:
     return None if made is None else made()
 
 
+def check_for_likelihood(options: FitSettings, known_noise: bool) -> None:
+    """InvalidParameter for what only Gaussian targets have: known noise, and a mean function that is subtracted."""
+    if known_noise:
+        raise InvalidParameter("noise_std is for targets with Gaussian noise; use sample_weight, or no likelihood")
+    if not (isinstance(options.mean, str) and options.mean == "constant"):
+        raise InvalidParameter("mean= is subtracted from targets with Gaussian noise; leave it out, or the likelihood")
+
+
 def experts(options: FitSettings) -> str:
     """The setting `experts`, which likelihood="gaussian" or "student" decides where it is open."""
     decided = options.likelihood if options.likelihood in ("gaussian", "student") else "auto"

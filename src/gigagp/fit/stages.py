@@ -315,6 +315,7 @@ def _trained_theta(
             plan.kernel, stored.store, stored.cells, stored.tree, groups.engine, plan.dof, plan.inducing, plan.latents
         )
     )
+    evidence = plan.with_prior(evidence)
     if plan.training == "auto":
         plan = _economical(plan, sizes)
     best = _restart(plan, evidence, theta, sizes, trace, seeds.restarts)

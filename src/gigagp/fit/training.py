@@ -22,6 +22,7 @@ from gigagp.data.row_lists import RowLists
 from gigagp.data.store import ExpertStore
 from gigagp.engines import Engine, OverLeaves
 from gigagp.expert import Evidence
+from gigagp.fit.theta_prior import ThetaPrior
 from gigagp.kernels.base import Kernel
 from gigagp.likelihoods import LaplaceEvidence, Latents
 from gigagp.linalg.workspace import Workspace
@@ -99,6 +100,17 @@ def summed_evidence(
         return engine.sum(tree if leaves is None else Tree.balanced(len(leaves)), over)
 
     return evidence
+
+
+def with_prior(evidence: Objective, prior: ThetaPrior, rows: float) -> Objective:
+    """The evidence with a prior of theta, which counts once for all rows: leaves with half of them have half of it."""
+
+    def posterior(theta: Array, leaves: Array | None) -> Evidence:
+        total = evidence(theta, leaves)
+        share = total.points / rows
+        return total.plus(share * prior.log_density(theta), share * prior.gradient(theta))
+
+    return posterior
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,11 @@ class Classes:
         weighted = (np.array(self.counts, float) + _ADDED) * np.array(self.weights)
         return np.asarray(weighted / weighted.sum())
 
+    @property
+    def weight(self) -> float:
+        """The weight of all rows."""
+        return float(np.dot(self.counts, self.weights))
+
     @cached_property
     def means(self) -> Array:
         """Prior means of the latent functions: the logit of the share of the second of two classes.

@@ -5,15 +5,20 @@ class:
 
     score = ln s + slope * (mu / sqrt(1 + c v) - m / sqrt(1 + c k)) + offset * (1 - v / k)
 
-Two classes have one score, with the logit of the share in place of ln s, and p = 1 / (1 + exp(-score)); more classes
-have p = softmax(score). c = pi / 8 averages the logistic function over a Gaussian f (MacKay 1992). slope (one over the
-temperature), c and, for two classes, offset maximise the likelihood of held-out rows. Far from all rows mu = m and
-v = k, so that the probabilities are the shares of the classes, whatever the parameters are.
+Two classes have one score, with the logit l of the share in place of ln s, and p = 1 / (1 + exp(-z)), where
+
+    z = g(score) - g(l) + l,    g(z) = exp(skew) ln(1 + exp(z)) - exp(-skew) ln(1 + exp(-z)):
+
+one class may be more certain where it is probable than the other (beta calibration, Kull et al. 2017, with one
+parameter). More classes have p = softmax(score). c = pi / 8 averages the logistic function over a Gaussian f (MacKay
+1992). slope (one over the temperature), c and, for two classes, offset and skew maximise the likelihood of held-out
+rows. Far from all rows mu = m and v = k, so that the probabilities are the shares of the classes, whatever the
+parameters are.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import minimize
@@ -26,7 +31,8 @@ from gigagp.model.laplace_neighbourhood import LatentFunctions
 _AVERAGING = np.pi / 8  # c of an uncalibrated model
 _PRIOR_ROWS = 8.0  # rows that the prior of the parameters counts as: few held-out rows change them little
 _LEAST_ROWS = 20  # held-out rows from which the parameters are learnt
-_BOUNDS = ((-3.0, 3.0), (-4.0, 4.0), (-2.0, 2.0))  # of the logarithms of slope and of c / _AVERAGING, and of the offset
+# Of the logarithms of slope and of c / _AVERAGING, of the offset and of the skew.
+_BOUNDS = ((-3.0, 3.0), (-4.0, 4.0), (-2.0, 2.0), (-2.0, 2.0))
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,7 @@ class ClassCalibration:
     offset: float = 0.0
     rows: int = 0
     score: float = np.nan
+    skew: float = 0.0
 
     def log_probabilities(self, classes: Classes, latents: LatentFunctions, prior: float) -> Array:
         """The logarithms of the probabilities, one row per query and one column per class.
@@ -49,9 +56,14 @@ class ClassCalibration:
         known = 1 - np.minimum(latents.variance / prior, 1.0)
         scores = self.slope * (shrunk - far) + self.offset * known
         if classes.latents == 1:
-            score = scores[:, 0] + classes.means[0]
+            share = classes.means[0]
+            score = self._skewed(scores[:, 0] + share) - self._skewed(share) + share
             return np.asarray(-np.logaddexp(0, np.stack([score, -score], axis=1)))
         return np.asarray(log_softmax(scores + np.log(classes.shares), axis=1))
+
+    def _skewed(self, z: Array) -> Array:
+        """The function g."""
+        return np.asarray(np.exp(self.skew) * np.logaddexp(0, z) - np.exp(-self.skew) * np.logaddexp(0, -z))
 
     def losses(self, classes: Classes, latents: LatentFunctions, codes: Array, prior: float) -> Array:
         """Minus the log-probability of each row's class."""
@@ -67,15 +79,15 @@ class ClassCalibration:
             return cls()
 
         def with_parameters(parameters: Array) -> ClassCalibration:
-            slope, averaging, offset = parameters.tolist()
-            return cls(
-                float(np.exp(slope)), float(_AVERAGING * np.exp(averaging)), offset if classes.latents == 1 else 0.0
-            )
+            slope, averaging, offset, skew = parameters.tolist()
+            if classes.latents > 1:
+                offset = skew = 0.0
+            return cls(float(np.exp(slope)), float(_AVERAGING * np.exp(averaging)), offset, skew=skew)
 
         def loss(parameters: Array) -> float:
             losses = with_parameters(parameters).losses(classes, latents, codes, prior)
             return float((weights * losses).mean() + 0.5 * _PRIOR_ROWS / len(codes) * np.square(parameters).sum())
 
-        best = with_parameters(np.asarray(minimize(loss, np.zeros(3), method="L-BFGS-B", bounds=_BOUNDS).x))
+        best = with_parameters(np.asarray(minimize(loss, np.zeros(len(_BOUNDS)), method="L-BFGS-B", bounds=_BOUNDS).x))
         score = float((weights * best.losses(classes, latents, codes, prior)).mean())
-        return cls(best.slope, best.averaging, best.offset, len(codes), score)
+        return replace(best, rows=len(codes), score=score)

@@ -45,5 +45,7 @@ def read_classes(content: Any, y: Array) -> ClassModel | None:
     link = field(content, "calibration", dict)
     slope, averaging, offset = (number(link, name) for name in ("slope", "averaging", "offset"))
     require(0 < slope < np.inf and 0 < averaging < np.inf and abs(offset) < np.inf, "its calibration is not valid")
-    calibration = ClassCalibration(slope, averaging, offset, count(link, "rows"), number(link, "score"))
+    skew = number(link, "skew") if "skew" in link else 0.0
+    require(abs(skew) < np.inf, "its calibration is not valid")
+    calibration = ClassCalibration(slope, averaging, offset, count(link, "rows"), number(link, "score"), skew)
     return ClassModel(tuple(labels), Classes(tuple(counts), tuple(weights)), calibration)

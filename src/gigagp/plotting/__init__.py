@@ -5,7 +5,7 @@ More rows than a picture can show are binned or sampled, and a note above the ax
 
 from gigagp.plotting.calibration import calibration_curve, pit_histogram
 from gigagp.plotting.cells import partition_map
-from gigagp.plotting.classes import class_calibration
+from gigagp.plotting.classes import class_calibration, class_confidence, class_map
 from gigagp.plotting.evidence import evidence_trace
 from gigagp.plotting.grids import grid_map
 from gigagp.plotting.hierarchy import tree_of_workers
@@ -20,6 +20,8 @@ __all__ = [
     "band",
     "calibration_curve",
     "class_calibration",
+    "class_confidence",
+    "class_map",
     "evidence_trace",
     "grid_map",
     "learning_curve",

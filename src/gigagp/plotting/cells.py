@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from gigagp.arrays import Array
-from gigagp.estimators.regressor import HGPRegressor
+from gigagp.estimators.base import HGPEstimator
 from gigagp.model.neighbourhood import nearest_rows
 from gigagp.plotting import style
 from gigagp.plotting.rows import label_axis, leaf_centre, training_rows, two_columns, unscaled_inputs
@@ -23,7 +23,7 @@ _MAX_EXPERTS = 6  # experts of a query that are drawn
 
 
 def partition_map(
-    model: HGPRegressor, query: Any = None, columns: tuple[int | str, int | str] | None = None, ax: Axes | None = None
+    model: HGPEstimator, query: Any = None, columns: tuple[int | str, int | str] | None = None, ax: Axes | None = None
 ) -> Axes:
     """Training rows in the colours of their experts; with a query, the rows or experts that predict it.
 
@@ -51,7 +51,7 @@ def partition_map(
     return ax
 
 
-def _colours(model: HGPRegressor) -> Array:
+def _colours(model: HGPEstimator) -> Array:
     """The index of each expert's colour: neighbours get different colours as far as possible."""
     router, many = model.model_.committee.router, len(style.CYCLE)
     colours = np.arange(model.n_leaves_) % many
@@ -65,7 +65,7 @@ def _colours(model: HGPRegressor) -> Array:
     return np.asarray(colours)
 
 
-def _draw_neighbours(ax: Axes, model: HGPRegressor, query: Array, i: int, j: int) -> None:
+def _draw_neighbours(ax: Axes, model: HGPEstimator, query: Array, i: int, j: int) -> None:
     """The training rows from which a query is predicted, among other rows near them."""
     near = model.predictor_.neighbourhood
     assert near is not None
@@ -97,7 +97,7 @@ def _draw_neighbours(ax: Axes, model: HGPRegressor, query: Array, i: int, j: int
     style.note(ax, f"predicted from {near.count:,} of {model.report_.rows:,} rows")
 
 
-def _draw_experts(ax: Axes, model: HGPRegressor, query: Array, i: int, j: int) -> None:
+def _draw_experts(ax: Axes, model: HGPEstimator, query: Array, i: int, j: int) -> None:
     """The experts that predict one query."""
     committee, nearest = model.model_.committee, model.predictor_.experts_per_query
     k = len(committee.experts) if nearest is None else nearest

@@ -11,6 +11,7 @@ from gigagp.arrays import Array
 from gigagp.errors import choose
 from gigagp.estimators.regressor import HGPRegressor
 from gigagp.plotting import style
+from gigagp.plotting.plane import Plane
 from gigagp.plotting.rows import (
     column_number,
     in_order,
@@ -18,12 +19,10 @@ from gigagp.plotting.rows import (
     most_relevant,
     span,
     training_rows,
-    two_columns,
     typical_row,
 )
 
 _LINE_QUERIES = 160  # queries along a line
-_MAP_QUERIES = 48  # queries along each side of a map
 
 
 def band(x: Array, mean: Array, low: Array, high: Array, label: str, ax: Axes | None = None) -> Axes:
@@ -82,22 +81,10 @@ def predictive_map(
     at : default a typical training row
     """
     choose("show", show, {"mean": None, "std": None})
-    i, j = two_columns(model, columns)
-    (left, right), (bottom, top) = (span(model, d) for d in (i, j))
-    queries = np.tile(typical_row(model) if at is None else np.asarray(at, float), (_MAP_QUERIES**2, 1))
-    sides = np.meshgrid(np.linspace(left, right, _MAP_QUERIES), np.linspace(bottom, top, _MAP_QUERIES))
-    queries[:, i], queries[:, j] = (side.ravel() for side in sides)
+    plane = Plane.of(model, columns, at)
     with in_order():
-        values = model.predict(queries) if show == "mean" else model.predict(queries, return_std=True)[1]
+        values = model.predict(plane.queries) if show == "mean" else model.predict(plane.queries, return_std=True)[1]
     ax = style.axes(ax, 5.2, 4.2)
-    image = ax.imshow(
-        values.reshape(_MAP_QUERIES, _MAP_QUERIES), origin="lower", extent=(left, right, bottom, top), aspect="auto",
-        cmap=style.MAP, interpolation="bilinear",
-    )  # fmt: skip
-    label_axis(model, ax.xaxis, i)
-    label_axis(model, ax.yaxis, j)
     target = style.short(model.units_.target)
-    bar = ax.figure.colorbar(image, ax=ax, label=target if show == "mean" else f"standard deviation of {target}")
-    bar.outline.set_visible(False)  # type: ignore[operator]
-    style.note(ax, "" if at is not None or model.n_features_in_ == 2 else "other columns as in a typical row")
+    plane.draw(values, target if show == "mean" else f"standard deviation of {target}", ax)
     return ax

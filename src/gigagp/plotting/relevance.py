@@ -6,14 +6,14 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from gigagp.errors import InvalidParameter
-from gigagp.estimators.regressor import HGPRegressor
+from gigagp.estimators.base import HGPEstimator
 from gigagp.plotting import style
 from gigagp.plotting.rows import weights
 
 _MAX_COLUMNS = 20
 
 
-def relevance(model: HGPRegressor, ax: Axes | None = None) -> Axes:
+def relevance(model: HGPEstimator, ax: Axes | None = None) -> Axes:
     """How fast the function varies with each column: 1 / length-scale, per standard deviation of the column.
 
     The number beside each bar is the length-scale in the units of the column.
@@ -45,6 +45,6 @@ def relevance(model: HGPRegressor, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def height(model: HGPRegressor) -> float:
+def height(model: HGPEstimator) -> float:
     """Height of the figure in inches."""
     return 0.9 + 0.27 * min(_MAX_COLUMNS, model.n_features_in_)

@@ -12,7 +12,7 @@ from matplotlib.axis import Axis
 
 from gigagp.arrays import Array
 from gigagp.errors import InvalidParameter
-from gigagp.estimators.regressor import HGPRegressor
+from gigagp.estimators.base import HGPEstimator
 from gigagp.plotting import style
 
 TYPICAL = 2_000  # sampled training rows from which ranges and typical rows are computed
@@ -27,7 +27,7 @@ class TrainingRows:
     leaf: Array
 
 
-def training_rows(model: HGPRegressor, most: int, seed: int = 0) -> TrainingRows:
+def training_rows(model: HGPEstimator, most: int, seed: int = 0) -> TrainingRows:
     """A random sample of at most `most` training rows. A row in several leaves counts several times."""
     cells, store = model.model_.cells, model.model_.store
     ends = np.cumsum(cells.sizes)
@@ -43,15 +43,15 @@ def training_rows(model: HGPRegressor, most: int, seed: int = 0) -> TrainingRows
     return TrainingRows(unscaled_inputs(model, X), unscaled_target(model, y), leaf[order])
 
 
-def unscaled_inputs(model: HGPRegressor, X: Array) -> Array:
+def unscaled_inputs(model: HGPEstimator, X: Array) -> Array:
     return model.model_.inputs.restore(X)
 
 
-def unscaled_target(model: HGPRegressor, y: Array) -> Array:
+def unscaled_target(model: HGPEstimator, y: Array) -> Array:
     return model.model_.target.restore(y[:, None])[:, 0]
 
 
-def leaf_centre(model: HGPRegressor, leaf: int) -> Array:
+def leaf_centre(model: HGPEstimator, leaf: int) -> Array:
     """The mean input of a leaf's rows."""
     X, _ = model.model_.store.read(model.model_.cells, leaf)
     return unscaled_inputs(model, X.mean(axis=0, dtype=float))
@@ -65,7 +65,7 @@ def in_order() -> Iterator[None]:
         yield
 
 
-def typical_row(model: HGPRegressor) -> Array:
+def typical_row(model: HGPEstimator) -> Array:
     """The training row nearest to the median of all columns."""
     X = training_rows(model, TYPICAL).X
     inputs = model.model_.inputs
@@ -73,13 +73,13 @@ def typical_row(model: HGPRegressor) -> Array:
     return np.asarray(X[np.argmin(distance.sum(axis=1))])
 
 
-def span(model: HGPRegressor, column: int) -> tuple[float, float]:
+def span(model: HGPEstimator, column: int) -> tuple[float, float]:
     """The range of nearly all training rows in one column."""
     low, high = np.quantile(training_rows(model, TYPICAL).X[:, column], [0.005, 0.995])
     return (float(low), float(high)) if low < high else (float(low) - 0.5, float(high) + 0.5)
 
 
-def weights(model: HGPRegressor) -> Array | None:
+def weights(model: HGPEstimator) -> Array | None:
     """1 / length-scale per column, in standard deviations of the column; None if the kernel has no metric."""
     metric = model.kernel_.metric(model.theta_[:-1])
     if metric is None or not np.any(metric):
@@ -88,14 +88,14 @@ def weights(model: HGPRegressor) -> Array | None:
     return every[: model.n_features_in_]  # a further one, of places on a sphere, equals those of longitude and latitude
 
 
-def most_relevant(model: HGPRegressor, count: int) -> list[int]:
+def most_relevant(model: HGPEstimator, count: int) -> list[int]:
     """The columns with the shortest length-scales; the first columns if the kernel has no metric."""
     by_column = weights(model)
     order = np.arange(model.n_features_in_) if by_column is None else np.argsort(-by_column, kind="stable")
     return [int(column) for column in order[:count]]
 
 
-def column_number(model: HGPRegressor, column: int | str) -> int:
+def column_number(model: HGPEstimator, column: int | str) -> int:
     """The number of a column that is given by name or number."""
     names = model.units_.columns
     if isinstance(column, str):
@@ -106,13 +106,13 @@ def column_number(model: HGPRegressor, column: int | str) -> int:
     raise InvalidParameter(f"column must be one of {', '.join(names)}, or its number; got {column!r}")
 
 
-def label_axis(model: HGPRegressor, axis: Axis, column: int) -> None:
+def label_axis(model: HGPEstimator, axis: Axis, column: int) -> None:
     """The name of a column beside its axis, and dates at its ticks if it has dates."""
     axis.set_label_text(style.short(model.units_.columns[column]))
     style.date_axis(axis, model.units_.kind(column))
 
 
-def two_columns(model: HGPRegressor, columns: tuple[int | str, int | str] | None) -> list[int]:
+def two_columns(model: HGPEstimator, columns: tuple[int | str, int | str] | None) -> list[int]:
     """The two columns of a map: the given ones, or the most relevant ones."""
     if model.n_features_in_ < 2:
         raise InvalidParameter("a map needs two columns, but the model has one; use predictive_band instead")

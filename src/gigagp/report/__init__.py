@@ -14,10 +14,17 @@ from sklearn.utils.validation import check_is_fitted
 from gigagp.data.folders import check_output, check_writable, disk_errors, make, writing_file
 from gigagp.data.sources.share import Share
 from gigagp.errors import InvalidParameter
+from gigagp.estimators.base import HGPEstimator
+from gigagp.estimators.classifier import HGPClassifier
 from gigagp.estimators.regressor import HGPRegressor
+from gigagp.model.class_evaluation import ClassEvaluation
 from gigagp.model.evaluation import Evaluation
 from gigagp.progress import Listener
 from gigagp.report.advice import Advice, advice_on_fit, advice_on_scores
+from gigagp.report.class_advice import advice_on_classes
+from gigagp.report.class_held_out import score_held_out_classes
+from gigagp.report.class_page import ClassReportContent, render_classes
+from gigagp.report.class_scoring import ClassScoreCollector
 from gigagp.report.content import ReportContent
 from gigagp.report.extrapolation import advice_on_extrapolation
 from gigagp.report.held_out import score_held_out_rows
@@ -35,15 +42,15 @@ class WrittenReport:
 
     path: Path
     rows: int
-    evaluation: Evaluation | None
+    evaluation: Evaluation | ClassEvaluation | None
     advice: Sequence[Advice]
     seconds: float
 
 
 def write_report(
-    model: HGPRegressor, path: str | os.PathLike[str], data: Any = None, *, target: Any = None, missing: str = "error",
-    overwrite: bool = False, title: str | None = None, seed: int = 0, share: Share | None = None,
-    progress: Listener | None = None,
+    model: HGPRegressor | HGPClassifier, path: str | os.PathLike[str], data: Any = None, *, target: Any = None,
+    missing: str = "error", overwrite: bool = False, title: str | None = None, seed: int = 0,
+    share: Share | None = None, progress: Listener | None = None,
 ) -> WrittenReport:  # fmt: skip
     """Write an HTML page about a fitted model: warnings, scores, figures, calibration by region, parameters, timing.
 
@@ -59,30 +66,76 @@ def write_report(
     """
     start = time.perf_counter()
     check_is_fitted(model, "report_")
-    if model.model_.classes is not None:
-        raise InvalidParameter("the report describes models of numbers; this model predicts classes: see `evaluate`")
     final = check_output(path, "HTML", (".html", ".htm"), overwrite)
     check_writable(final, _PAGE_BYTES, "the report")
-    scores, evaluation, remark = ScoreCollector(model, seed), None, ""
     if data is None and share is not None:
         raise InvalidParameter("share= (--held-out) selects rows of data; pass the data that the model was fitted to")
-    if data is None:
-        remark = score_held_out_rows(model, scores, seed)
-        source = f"{scores.rows:,} held-out training rows"
+    rows = _ScoredRows(data, target, {"missing": missing, "share": share, "progress": progress}, seed)
+    if isinstance(model, HGPRegressor):
+        written = _about_numbers(model, title, rows)
     else:
-        evaluation = model.evaluate_each(data, target, scores, missing=missing, share=share, progress=progress)
-        source, remark = _whose_rows(model, scores.rows, share)
-    advice = _advice(model, scores, evaluation)
-    heading = title or f"A model of {model.units_.target}"
-    text = render(ReportContent(model, heading, scores, source, remark, evaluation, advice))
+        written = _about_classes(model, title, rows)
     make(final.parent)
     with disk_errors("writing the report", final.parent), writing_file(final) as file:
-        file.write(text.encode())
+        file.write(written.text.encode())
         check_output(final, "HTML", (".html", ".htm"), overwrite)  # once more: predicting takes a while
-    return WrittenReport(final, scores.rows, evaluation, advice, time.perf_counter() - start)
+    seconds = time.perf_counter() - start
+    return WrittenReport(final, written.rows, written.evaluation, written.advice, seconds)
 
 
-def _whose_rows(model: HGPRegressor, rows: int, share: Share | None) -> tuple[str, str]:
+@dataclass(frozen=True, eq=False)
+class _ScoredRows:
+    """Arguments of `write_report` about the rows that are scored."""
+
+    data: Any
+    target: Any
+    reading: dict[str, Any]  # missing, share and progress, as in `HGPRegressor.evaluate`
+    seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Page:
+    """The text of a page, and what it reports."""
+
+    text: str
+    rows: int
+    evaluation: Evaluation | ClassEvaluation | None
+    advice: Sequence[Advice]
+
+
+def _about_numbers(model: HGPRegressor, title: str | None, rows: _ScoredRows) -> _Page:
+    scores, evaluation = ScoreCollector(model, rows.seed), None
+    if rows.data is None:
+        remark = score_held_out_rows(model, scores, rows.seed)
+        source = f"{scores.rows:,} held-out training rows"
+    else:
+        evaluation = model.evaluate_each(rows.data, rows.target, scores, **rows.reading)
+        source, remark = _whose_rows(model, scores.rows, rows.reading["share"])
+    advice = _advice(model, scores, evaluation)
+    content = ReportContent(model, _heading(model, title), scores, source, remark, evaluation, advice)
+    return _Page(render(content), scores.rows, evaluation, advice)
+
+
+def _about_classes(model: HGPClassifier, title: str | None, rows: _ScoredRows) -> _Page:
+    scores, evaluation = ClassScoreCollector(model, rows.seed), None
+    if rows.data is None:
+        remark = score_held_out_classes(model, scores, rows.seed)
+        source = f"{scores.rows:,} held-out training rows"
+    else:
+        evaluation = model.evaluate(rows.data, rows.target, each=scores, **rows.reading)
+        source, remark = _whose_rows(model, scores.rows, rows.reading["share"])
+    labels = [str(label) for label in model.classes_.tolist()]
+    dropped = evaluation.dropped if evaluation is not None else 0
+    advice = [*advice_on_fit(model), *advice_on_classes(scores, labels, dropped)]
+    content = ClassReportContent(model, _heading(model, title), scores, source, remark, evaluation, advice)
+    return _Page(render_classes(content), scores.rows, evaluation, advice)
+
+
+def _heading(model: HGPEstimator, title: str | None) -> str:
+    return title or f"A model of {model.units_.target}"
+
+
+def _whose_rows(model: HGPEstimator, rows: int, share: Share | None) -> tuple[str, str]:
     """Which rows were scored, and a remark on whether the model has seen them."""
     held_out = model.held_out_
     if share is not None and share == held_out:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from scipy.stats import binom
 
-from gigagp.estimators.regressor import HGPRegressor
+from gigagp.estimators.base import HGPEstimator
 from gigagp.model.fit_report import FitReport
 from gigagp.model.fit_warnings import FitWarning, ParameterAtBound
 from gigagp.model.units import Units
@@ -41,7 +41,7 @@ def assess_intervals(score: Score) -> str:
     return CALIBRATED
 
 
-def advice_on_fit(model: HGPRegressor) -> list[Advice]:
+def advice_on_fit(model: HGPEstimator) -> list[Advice]:
     """What the fit itself reports."""
     report, units = model.report_, model.units_
     ignored = [warning for warning in report.warnings if _ignored_column(warning) is not None]

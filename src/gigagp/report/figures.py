@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gigagp import plotting
+from gigagp.estimators.base import HGPEstimator
 from gigagp.estimators.regressor import HGPRegressor
 from gigagp.markup import Html
 from gigagp.model.fit_report import FitReport
@@ -68,14 +69,14 @@ def calibration_figures(scores: ScoreCollector) -> Iterator[Html]:
     )  # fmt: skip
 
 
-def model_figures(model: HGPRegressor) -> Iterator[Html]:
+def model_figures(model: HGPEstimator) -> Iterator[Html]:
     """Relevance of the columns, experts of a typical row, and the tree."""
     if weights(model) is not None:
         yield figure(
             "relevance", lambda ax: plotting.relevance(model, ax), 5.6, height(model),
             "How fast the function varies with each column. A short bar means that it hardly depends on the column.",
         )  # fmt: skip
-    if model.model_.input_noise is not None:
+    if isinstance(model, HGPRegressor) and model.model_.input_noise is not None:
         yield figure(
             "noise", lambda ax: plotting.noise_along(model, ax=ax), 5.6, 3.8,
             "How the noise varies with the column that it depends on most.",

@@ -1,77 +1,41 @@
-"""The HTML of a report, section by section."""
+"""The page about a model of numbers, section by section."""
 
 from __future__ import annotations
 
-import datetime
-import platform
 from collections.abc import Sequence
-from importlib import resources
-from typing import Any
 
 import numpy as np
 
-from gigagp.arrays import Array
-from gigagp.data.sources.times import UNITS, is_date
+from gigagp.data.sources.times import is_date
 from gigagp.estimators.regressor import HGPRegressor
 from gigagp.markup import Html, join, table, tag
-from gigagp.model.fit_report import span
-from gigagp.model.units import Units
 from gigagp.plotting.rows import TYPICAL, most_relevant, training_rows
 from gigagp.plotting.style import shortened
-from gigagp.report import figures
-from gigagp.report.advice import CALIBRATED, TOO_NARROW, TOO_WIDE, Advice, assess_intervals
+from gigagp.report import figures, sections
+from gigagp.report.advice import CALIBRATED, TOO_NARROW, TOO_WIDE, assess_intervals
 from gigagp.report.content import ReportContent
 from gigagp.report.scoring import LEVEL, SAMPLE, Score
-from gigagp.version import __version__
 
 _WORST_LEAVES = 10  # leaves that are listed
 _MIN_ROWS_OF_LEAF = 5  # scored rows that a listed leaf must have
-_MAX_COLUMNS = 60  # rows of the table of columns
-_MAX_NAMED_COLUMNS = 12  # names of columns in the heading
 _CSS_CLASSES = {TOO_NARROW: "narrow", TOO_WIDE: "broad", CALIBRATED: "quiet"}
 
 
 def render(content: ReportContent) -> str:
     """The whole page as one self-contained HTML document."""
-    sections = [
+    evaluation = content.evaluation
+    predicted = None if evaluation is None else (evaluation.rows, evaluation.seconds)
+    parts = [
         ("summary", "Summary", _summary(content)),
-        ("warnings", "Warnings", _warnings(content.advice)),
+        ("warnings", "Warnings", sections.warnings(content.advice, "intervals")),
         ("predictions", "Predictions", _predictions(content)),
         ("calibration", "Calibration", _calibration(content)),
         ("regions", "Regions", _regions(content)),
         ("data", "Data", _data(content)),
         ("model", "Model", _model(content.model)),
-        ("training", "Training", _training(content)),
+        ("training", "Training", sections.training(content.model.report_, "mean CRPS", predicted)),
     ]
-    links = (tag("a", title, href=f"#{name}") for name, title, _ in sections)
-    bodies = (tag("section", tag("h2", title), body, id=name) for name, title, body in sections)
-    style_sheet = resources.files("gigagp.report").joinpath("page.css").read_text()
-    head = [
-        Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
-        Html('<link rel="icon" href="data:,">'),
-        tag("title", f"{content.title}: GigaGP report"),
-        tag("style", Html(style_sheet)),
-    ]
-    today = datetime.date.today().isoformat()
-    body = [
-        tag("header", tag("h1", content.title), tag("p", _subtitle(content.model), class_="quiet")),
-        tag("nav", *links, aria_label="Sections"),
-        tag(
-            "main",
-            *bodies,
-            tag("footer", f"Written {today} by GigaGP {__version__}, Python {platform.python_version()}."),
-        ),
-    ]
-    return f"<!doctype html>\n{tag('html', tag('head', *head), tag('body', *body), lang='en')}\n"
-
-
-def _subtitle(model: HGPRegressor) -> str:
-    """What the model predicts, and from what."""
-    units, report = model.units_, model.report_
-    columns = (
-        ", ".join(units.columns) if len(units.columns) <= _MAX_NAMED_COLUMNS else f"{len(units.columns):,} columns"
-    )
-    return f"{units.target} from {columns}; {report.rows:,} rows, {report.leaves:,} experts."
+    return sections.document(content.title, sections.subtitle(content.model), parts)
 
 
 def _summary(content: ReportContent) -> Html:
@@ -87,10 +51,7 @@ def _summary(content: ReportContent) -> Html:
         (f"{whole.coverage:.1%}", f"of targets in {LEVEL:.0%} intervals"),
         (f"{sum(report.seconds.values()):.1f} s", "to fit"),
     ]
-    cards = (tag("div", tag("strong", value), tag("span", label)) for value, label in numbers)
-    return join(
-        [tag("div", *cards, class_="numbers"), tag("p", f"Scores of {content.source}.{content.remark}", class_="quiet")]
-    )
+    return join([sections.cards(numbers), sections.quiet(f"Scores of {content.source}.{content.remark}")])
 
 
 def _target_std(content: ReportContent) -> float:
@@ -98,19 +59,11 @@ def _target_std(content: ReportContent) -> float:
     return float(content.scores.target.deviation[0])
 
 
-def _warnings(advice: Sequence[Advice]) -> Html:
-    if not advice:
-        return tag(
-            "p", "There are no warnings: training converged, no parameter is at a bound, and intervals are calibrated."
-        )
-    return tag("ul", *(tag("li", each.text, tag("span", each.remedy)) for each in advice), class_="advice")
-
-
 def _predictions(content: ReportContent) -> Html:
     scores = content.scores
     sampled = f" The figures show a random sample of {SAMPLE:,} rows." if scores.rows > SAMPLE else ""
-    pictures = tag("div", *figures.prediction_figures(content.model, scores), class_="figures")
-    return join([tag("p", f"Predictions of {content.source}.{sampled}", class_="quiet"), pictures])
+    drawn = sections.pictures(figures.prediction_figures(content.model, scores))
+    return join([sections.quiet(f"Predictions of {content.source}.{sampled}"), drawn])
 
 
 def _calibration(content: ReportContent) -> Html:
@@ -119,7 +72,7 @@ def _calibration(content: ReportContent) -> Html:
         f"From all {scores.rows:,} rows. The residuals, in predicted standard deviations, have a root mean square of "
         f"{whole.spread:.3f} (1 if calibrated) and a mean of {whole.bias:+.3f} (0 if calibrated)."
     )
-    return join([tag("p", text, class_="quiet"), tag("div", *figures.calibration_figures(scores), class_="figures")])
+    return join([sections.quiet(text), sections.pictures(figures.calibration_figures(scores))])
 
 
 def _regions(content: ReportContent) -> Html:
@@ -183,85 +136,26 @@ def _data(content: ReportContent) -> Html:
     low, high = (np.append(getattr(scores.inputs, side), getattr(scores.target, side)) for side in ("low", "high"))
     names = [*model.units_.columns, f"{model.units_.target} (target)"]
     rows = [
-        [name, *_statistics(model.units_, d, np.array([*trained[:, d], low[d], high[d]]))]
+        [name, *sections.statistics(model.units_, d, np.array([*trained[:, d], low[d], high[d]]))]
         for d, name in enumerate(names)
     ]
-    lines = _shortened_table(rows)
-    report = model.report_
-    text = f"The model was fitted to {report.rows:,} rows"
-    text += f"; {report.dropped:,} rows with missing values were not used" if report.dropped else ""
-    text += (
-        f". Their statistics are those of a random sample of {len(sample.y):,} rows."
-        if len(sample.y) < report.rows
-        else "."
-    )
-    if report.outlying_rows:
-        text += f" {report.outlying_rows[0].upper()}{report.outlying_rows[1:]}."
-    if len(lines) < len(rows):
-        text += f" {len(lines):,} of {len(rows):,} columns are listed."
-    head = [
-        "column",
-        "training rows: mean",
-        "standard deviation",
-        "lowest",
-        "highest",
-        "scored rows: lowest",
-        "highest",
-    ]
-    return join([tag("p", text, class_="quiet"), tag("div", table(head, lines), class_="wide", tabindex=0)])
-
-
-def _shortened_table(rows: list[list[str]]) -> list[list[str]]:
-    """The first rows and the last one, where there are too many."""
-    return rows if len(rows) <= _MAX_COLUMNS else [*rows[: _MAX_COLUMNS - 1], rows[-1]]
-
-
-def _statistics(units: Units, d: int, values: Array) -> list[str]:
-    """Mean, standard deviation, smallest and largest value of column d; then the last two values, as they are."""
-    column, scored = values[:-2], values[-2:]
-    if d == len(units.columns):  # the target
-        return [_number(v) for v in (column.mean(), column.std(), column.min(), column.max(), *scored)]
-    span = float(np.ptp(column))
-    mean, low, high, first, last = (
-        units.text(d, float(v), span) for v in (column.mean(), column.min(), column.max(), *scored)
-    )
-    kind = units.kind(d)
-    deviation = f"{column.std() / UNITS[kind][1]:.4g} {UNITS[kind][0]}" if kind in UNITS else _number(column.std())
-    return [mean, deviation, low, high, first, last]
-
-
-def _number(value: float) -> str:
-    return f"{value:.4g}"
+    return sections.data(model, rows, len(sample.y))
 
 
 def _model(model: HGPRegressor) -> Html:
-    report = model.report_
     own = model.model_.likelihood
     fallback = float(model.model_.target.centre[0]) if own is None else own.target_mean
     about = [
         ["predicts", f"{model.units_.target}, as one distribution per query"],
         ["kernel", model.units_.description(model.kernel_)],
         _noise(model),
-        ["tree", " → ".join(f"{model.tree_.width(d):,}" for d in range(model.tree_.depth + 1)) + " leaves"],
-        [
-            "experts",
-            f"leaves of {span(report.points_per_leaf)} rows; an expert predicts from {span(report.points_per_expert)}",
-        ],
+        ["tree", sections.tree_text(model)],
+        ["experts", sections.experts_text(model.report_)],
         ["a query is predicted", _prediction_method(model)],
         ["far from all training rows", f"the mean {fallback:.4g} and the standard deviation of the target"],
-        ["settings", _settings(model) or "defaults"],
+        ["settings", sections.settings(model)],
     ]
-    learnt = model.units_.parameters(model.kernel_, model.noise_variance_)
-    quantities = _shortened_table([[q.name, _number(q.value), shortened(q.unit)] for q in learnt])
-    fewer = f" ({len(quantities):,} of {len(learnt):,})" if len(quantities) < len(learnt) else ""
-    return join(
-        [
-            tag("div", table(["", ""], about, class_="words"), class_="wide"),
-            tag("h3", f"Parameters{fewer}"),
-            tag("div", table(["parameter", "value", "unit"], quantities), class_="wide", tabindex=0),
-            tag("div", *figures.model_figures(model), class_="figures"),
-        ]
-    )
+    return sections.model_section(model, about, model.units_.parameters(model.kernel_, model.noise_variance_))
 
 
 def _noise(model: HGPRegressor) -> list[str]:
@@ -287,25 +181,3 @@ def _prediction_method(model: HGPRegressor) -> str:
         return f"by {len(exact.members)} exact GPs on all rows, whose predictions are averaged"
     experts = "all experts" if nearest is None else f"the {min(nearest, model.report_.leaves)} nearest experts"
     return f"by {experts}, combined by {model.predictor_.rule!r}"
-
-
-def _settings(model: HGPRegressor) -> str:
-    """The settings that differ from the defaults."""
-    defaults = HGPRegressor().get_params(deep=False)
-    settings = model.get_params(deep=False).items()
-    return ", ".join(f"{name}={value!r}" for name, value in settings if repr(value) != repr(defaults[name]))
-
-
-def _training(content: ReportContent) -> Html:
-    report = content.model.report_
-    parts: list[Any] = [tag("div", report.stages_html(), class_="wide", tabindex=0)]
-    parts.append(tag("p", f"{'Converged' if report.converged else 'Not converged'}: {report.message}", class_="quiet"))
-    parts.append(tag("div", *figures.training_figures(report), class_="figures"))
-    if report.choices:
-        parts += [tag("h3", "Model selection"), tag("div", report.choices_html(), class_="wide")]
-        parts.append(tag("p", "Scores are mean CRPS of held-out rows; lower is better.", class_="quiet"))
-    parts += [tag("h3", "Timing"), tag("div", report.timing_html(), class_="wide")]
-    if content.evaluation is not None:
-        rows, seconds = content.evaluation.rows, content.evaluation.seconds
-        parts.append(tag("p", f"Predicting {rows:,} rows for this page took {seconds:.1f} s.", class_="quiet"))
-    return join(parts)

@@ -10,6 +10,7 @@ from gigagp import metrics
 from gigagp.arrays import Array
 from gigagp.data.row_keys import row_keys
 from gigagp.data.scaling import Moments
+from gigagp.estimators.base import HGPEstimator
 from gigagp.estimators.regressor import HGPRegressor
 from gigagp.model.likelihood_distribution import Distribution
 from gigagp.plotting.rows import TYPICAL, leaf_centre, most_relevant, training_rows
@@ -44,7 +45,7 @@ class Regions:
     regions are then slices along the most relevant column, and rows have no leaf.
     """
 
-    def __init__(self, model: HGPRegressor) -> None:
+    def __init__(self, model: HGPEstimator) -> None:
         self._model, self.local = model, model.model_.local
         if self.local:
             nodes = model.tree_.cut(_REGIONS)
@@ -79,6 +80,26 @@ def _leaf_range(leaves: range) -> str:
     return f"leaf {first:,}" if first == last else f"leaves {first:,} to {last:,}"
 
 
+class RowSample:
+    """A sample of rows that come in blocks: those with the smallest keys, whatever the sizes of the blocks are."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.parts: list[tuple[Array, ...]] = []
+
+    def add(self, block: tuple[Array, ...]) -> None:
+        """Arrays of a block of rows, the first of them the keys."""
+        self.parts.append(block)
+        if sum(len(part[0]) for part in self.parts) > 2 * self._most:
+            self.parts = [self.rows()]
+
+    def rows(self) -> tuple[Array, ...]:
+        """The arrays of the sampled rows."""
+        parts = [np.concatenate(column) for column in zip(*self.parts, strict=True)]
+        best = np.argsort(parts[0], kind="stable")[: self._most]
+        return tuple(part[best] for part in parts)
+
+
 class ScoreCollector:
     """Accumulates the scores of blocks of rows; called with inputs, targets and predictive distributions."""
 
@@ -92,7 +113,7 @@ class ScoreCollector:
         self._by_region = _GroupSums(self.regions.count, columns)
         self._by_leaf = _GroupSums(model.n_leaves_ if self.regions.local else 0, 0)
         self.pit_counts = np.zeros(_PIT_BINS)
-        self._sampled: list[tuple[Array, ...]] = []
+        self.sampled = RowSample(SAMPLE)
 
     def __call__(self, X: Array, y: Array, distribution: Distribution) -> None:
         self.add(X, y, distribution, self.regions.leaf(X) if self.regions.local else np.zeros(len(X), int))
@@ -109,7 +130,7 @@ class ScoreCollector:
         if self.regions.local:
             self._by_leaf.add(leaf, scores, X[:, :0])
         keys = row_keys(self.rows, len(y), self._seed)
-        self._keep((keys, X, y, distribution.mean, distribution.std))
+        self.sampled.add((keys, X, y, distribution.mean, distribution.std))
         self.rows += len(y)
 
     def rows_far_from_data(self) -> int:
@@ -122,20 +143,9 @@ class ScoreCollector:
         prior = committee.kernel.diagonal(committee.theta[:-1], Z)
         return round(self.rows * float(np.mean(variance >= _FAR_VARIANCE * prior)))
 
-    def _keep(self, block: tuple[Array, ...]) -> None:
-        """The sample is the rows with the smallest keys, so that it does not depend on the size of the blocks."""
-        self._sampled.append(block)
-        if sum(len(part[0]) for part in self._sampled) > 2 * SAMPLE:
-            self._sampled = [self._smallest()]
-
-    def _smallest(self) -> tuple[Array, ...]:
-        parts = [np.concatenate(column) for column in zip(*self._sampled, strict=True)]
-        best = np.argsort(parts[0], kind="stable")[:SAMPLE]
-        return tuple(part[best] for part in parts)
-
     def sample(self) -> tuple[Array, Array, Array, Array]:
         """Inputs, targets, means and deviations of at most SAMPLE rows."""
-        _, X, y, mean, std = self._smallest()
+        _, X, y, mean, std = self.sampled.rows()
         return X, y, mean, std
 
     @property

@@ -62,9 +62,6 @@ def test_bad_input_is_explained(folder, tmp_path):
         result = run(*words, *extra)
         assert result.exit_code == 1
         assert message in result.stderr
-    result = run("report", path / "model", "-o", tmp_path / "page.html")
-    assert result.exit_code == 1
-    assert "this model predicts classes" in result.stderr
     frame = pd.read_csv(path / "rows.csv")
     frame.loc[7, "label"] = "maybe"
     frame.to_csv(tmp_path / "new.csv", index=False)

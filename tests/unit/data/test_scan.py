@@ -205,3 +205,16 @@ def test_the_target_and_the_inputs_have_their_own_moments(small):
     np.testing.assert_allclose(result.target.mean, [y.mean()])
     np.testing.assert_allclose(result.target.deviation, [y.std()])
     assert (result.target.low, result.target.high) == (0, 299)
+
+
+def test_columns_with_two_values_are_recognised():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([
+        rng.random(5000) < 0.001, np.where(rng.random(5000) < 0.5, -3.0, 7e8), rng.integers(0, 3, 5000),
+        rng.normal(size=5000), np.full(5000, 2.0), np.where(np.arange(5000) == 7, 0.5, np.arange(5000) % 2),
+    ]).astype(float)  # fmt: skip
+    moments = Moments.of(X)
+    assert moments.two_valued.tolist() == [True, True, False, False, False, False]
+    scaling = moments.scaling(two_valued_by_range=True)
+    np.testing.assert_allclose(scaling.scale[:2], [0.5, (7e8 + 3) / 2])
+    np.testing.assert_array_equal(scaling.scale[2:], moments.scaling().scale[2:])

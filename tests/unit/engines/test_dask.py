@@ -29,8 +29,10 @@ from engine_models import (
     check_large_tasks,
     check_out_of_core,
     check_prediction_file,
+    class_answers,
     data,
     expected,
+    expected_classes,
     fitted,
 )
 from gigagp import HGPRegressor, InvalidParameter
@@ -55,7 +57,7 @@ def traps(tmp_path_factory):
 def cluster():
     with (
         dask.config.set({**_SETTINGS, **TESTED}),
-        limit(60),
+        limit(300),  # only so that a test that hangs ends; the machine may be busy
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
     ):
         yield cluster
@@ -71,8 +73,8 @@ def connected(cluster, traps):
 @pytest.fixture
 def client(connected, traps):
     """Two workers, and no trap set."""
-    with limit(100):
-        connected.wait_for_workers(2, timeout=30)
+    with limit(300):
+        connected.wait_for_workers(2, timeout=100)
         yield connected
         traps.clear()
 
@@ -119,6 +121,11 @@ def children():
         except OSError:
             continue
     return processes
+
+
+def test_classes_have_the_same_bits_as_serial(client, monkeypatch):
+    monkeypatch.setattr("gigagp.model.neighbourhood._LITTLE_WORK", 0)  # predictions are made by the workers
+    assert class_answers(client) == expected_classes()
 
 
 @pytest.mark.slow
@@ -216,7 +223,7 @@ def test_workers_that_die_again_and_again_are_reported(client, cluster, traps, m
 def test_a_cluster_without_workers(monkeypatch):
     monkeypatch.setattr("gigagp.engines.dask_cluster._PATIENCE", 1)
     with (
-        limit(60),
+        limit(300),  # only so that a test that hangs ends; the machine may be busy
         LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as empty,
         Client(empty) as client,
         pytest.raises(WorkerLost, match="had no worker for 1 s; start some"),

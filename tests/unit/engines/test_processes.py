@@ -87,6 +87,11 @@ def test_the_same_bits_as_serial(pool, name, monkeypatch):
     assert answers(fitted(pool, name)) == answers(fitted("serial", name))
 
 
+def test_classes_have_the_same_bits_as_serial(pool, monkeypatch):
+    monkeypatch.setattr("gigagp.model.neighbourhood._LITTLE_WORK", 0)  # predictions are made by the workers
+    assert engine_models.class_answers(pool) == engine_models.expected_classes()
+
+
 @pytest.mark.parametrize("noise", ["known", "inputs"])
 def test_rows_of_different_noise_give_the_same_bits(pool, noise):
     X, y = data()

@@ -94,6 +94,7 @@ def test_a_report_shows_stages_choices_and_warnings(model):
     assert "and 2 more" in warned
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the notebook's own machinery
 def test_in_a_real_notebook():
     words = "to run this test install nbclient and ipykernel"

@@ -131,7 +131,7 @@ def test_scores_do_not_depend_on_blocks_and_the_sample_is_bounded(model, table, 
     one, many = blocks_of(model, table, [600]), blocks_of(model, table, [64] * 9 + [24])
     assert all((a == b).all() for a, b in zip(one.sample(), many.sample(), strict=True))
     assert len(one.sample()[1]) == 50
-    assert sum(len(part[0]) for part in many._sampled) <= 50 + 64 + 50
+    assert sum(len(part[0]) for part in many.sampled.parts) <= 50 + 64 + 50
     assert (one.pit_counts == many.pit_counts).all()
     for a, b in zip(one.by_region(), many.by_region(), strict=True):
         assert (a.name, a.rows) == (b.name, b.rows)
