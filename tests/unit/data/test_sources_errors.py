@@ -102,7 +102,7 @@ def test_contradictions(here):
     refuses("column 'alpha' is in both features and drop", features=["alpha"], drop=["alpha"], **wrong)
     refuses("features names a column twice", features=["alpha", "alpha"], **wrong)
     refuses("categorical: column 'colour' is not a feature", categorical="colour", drop="colour", **wrong)
-    refuses("missing must be one of 'drop', 'error'; got 'skip'", missing="skip", **wrong)
+    refuses("missing must be one of 'drop', 'error', 'keep', 'model'; got 'skip'", missing="skip", **wrong)
     refuses("the model uses those it was fitted with", encoding=FITTED, features=["alpha"], **wrong)
     with pytest.raises(InvalidParameter, match="multiple of size"):
         list(open_rows(NUMBERS).blocks(2, 1))
