@@ -1,4 +1,4 @@
-"""Prediction from neighbours: cost of a query, exactness of the search, one row, files, and the share of choosing.
+"""Prediction from neighbours: cost of a query, exactness of the search, one row, and the share of choosing.
 
 scattered: random queries of robot arm models (8 columns) of 1e5, 1e6 and (--full) 1e7 rows, 64 neighbours, with
 variance, two threads; each size is a process of its own. The cost at the largest size is compared with that at 1e5.
@@ -6,7 +6,6 @@ search: the share of the true 64 nearest rows that the limited search finds, by 
 search costs.
 one row: a Python call warm, and in a process that has just loaded the model, whose compiled code is cached.
 choosing: the seconds of all choices and of the calibration, as a share of those of a fit with defaults.
-files (--full): as many queries as rows, from Parquet to Parquet, within a budget of 2 GB.
 """
 
 from __future__ import annotations
@@ -96,21 +95,6 @@ def first_row(folder: Path) -> float:
     return float(done.stdout)
 
 
-def files(n: int, folder: Path) -> dict[str, Any]:
-    """n rows from a file, and n queries from file to file."""
-    X, y = robot_arm(2 * n)
-    np.save(folder / "X.npy", X[:n])
-    np.save(folder / "Z.npy", X[n:])
-    target = y[:n].copy()
-    X = y = np.empty(0)
-    model = HGPRegressor(
-        method="neighbourhood", neighbours=NEIGHBOURS, random_state=0, n_jobs=2, memory="2GB", dtype="float32"
-    )
-    fit = seconds(lambda: model.fit(np.load(folder / "X.npy", mmap_mode="r"), target))
-    took = seconds(lambda: model.predict_file(str(folder / "Z.npy"), folder / "p.parquet"))
-    return {"rows": n, "fit": fit, "predict": took, "gb": peak_memory()}
-
-
 def in_its_own_process(*what: str) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, str(HERE / "neighbourhood.py"), "--one", *what], capture_output=True, text=True, check=False
@@ -121,27 +105,19 @@ def in_its_own_process(*what: str) -> dict[str, Any]:
     return result
 
 
-def one(what: list[str]) -> None:
-    if what[0] == "cost":
-        print(json.dumps(cost(int(what[1]), int(what[2]))))
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            print(json.dumps(files(int(what[1]), Path(folder))))
-
-
 def main() -> None:
     parser = arguments(__doc__ or "")
-    parser.add_argument("--one", nargs="+", help="a part, in this process")
+    parser.add_argument("--one", nargs=2, help="number of rows, and repeats: one size, in this process")
     parser.add_argument("--sizes", type=lambda text: [int(float(n)) for n in text.split(",")])
     options = parser.parse_args()
     if options.one:
-        one(options.one)
+        print(json.dumps(cost(int(options.one[0]), int(options.one[1]))))
         return
     sizes = options.sizes or ([100_000, 1_000_000, 10_000_000] if options.full else [100_000])
     begun = time.perf_counter()
     rows, bars = [], []
     for n in sizes:
-        row = in_its_own_process("cost", str(n), "5")
+        row = in_its_own_process(str(n), "5")
         rows.append(row)
         print(
             f"  {n:>10,} rows: {1e6 * row['with_variance']['median']:.1f} us per query with variance, "
@@ -162,13 +138,7 @@ def main() -> None:
     if 10_000_000 in by_rows and 100_000 in by_rows:
         ratio = by_rows[10_000_000]["with_variance"]["median"] / by_rows[100_000]["with_variance"]["median"]
         bars.append(bar("cost at 1e7 rows over that at 1e5", ratio, 1.5, at_least=False))
-    from_files = in_its_own_process("files", "10000000") if options.full else None
-    if from_files is not None:
-        print(f"  1e7 queries of 1e7 rows, file to file: {from_files['predict']:.0f} s, {from_files['gb']:.2f} GB")
-    save(
-        "neighbourhood",
-        {"rows": rows, "files": from_files, "bars": bars, "seconds": time.perf_counter() - begun},
-    )
+    save("neighbourhood", {"rows": rows, "bars": bars, "seconds": time.perf_counter() - begun})
 
 
 if __name__ == "__main__":

@@ -49,6 +49,15 @@ def test_the_deviation_far_away_is_the_targets(columns, target, way):
         assert std[0] == pytest.approx(y.std(), rel=0.05)
 
 
+@pytest.mark.parametrize(("columns", "target"), [(1, mixed), (3, noisy), (6, mixed), (10, quiet)])
+def test_noise_that_depends_on_the_inputs_does_not_change_the_deviation_far_away(columns, target):
+    X, y = rows(columns, target)
+    model = HGPRegressor(method="neighbourhood", noise="inputs", leaf_size=90, random_state=0).fit(X, y)
+    for side in (-1.0, 1.0):
+        _, std = model.predict(side * np.full((1, columns), 1e6), return_std=True)
+        assert std[0] == pytest.approx(y.std(), rel=0.05)
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("target", [quiet, mixed])
 def test_the_way_there_is_continuous(way, target):

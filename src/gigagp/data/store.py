@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -30,6 +30,7 @@ ROW_NOISE = "row_noise"  # name of the file with the row noise, which only store
 _MANIFEST = "manifest.json"
 _RELEASE = 256 << 20  # bytes of mapped pages after which they are released
 _BLOCK = 1 << 24  # bytes of rows per block
+_POPULATE_READ = 22  # advice of Linux 5.14: map all pages now; Python has no name for it
 _WINDOW = 1 << 21  # bytes that the system may map around each position that is read
 
 
@@ -84,7 +85,7 @@ class ExpertStore:
         self.X, self.y = frozen(np.asarray(X)), frozen(np.asarray(y))
         self.row_noise = None if row_noise is None else frozen(np.asarray(row_noise))
         self.keeper = keeper  # an object that must exist as long as the store: its temporary folder
-        self._limit, self._touched = release, 0
+        self._limit, self._touched, self._kept = release, 0, False
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ExpertStore, (self.X, self.y, self.row_noise)  # read-only again after unpickling
@@ -143,10 +144,21 @@ class ExpertStore:
             yield self.gather(rows)[0], self.targets_of(rows)
             self.release()
 
+    def keep_mapped(self, limit: int) -> None:
+        """Map all pages now if they take at most `limit` bytes, and do not give them back.
+
+        Otherwise the first queries would wait for every page that they are the first to read.
+        """
+        if sum(map(len, self._maps)) <= limit:
+            self._kept = True
+            for mapped in self._maps:
+                with suppress(OSError):  # on systems that do not know this advice
+                    mapped.madvise(_POPULATE_READ)
+
     def release(self) -> None:
-        """Give mapped pages back to the system; what is read again is mapped again."""
+        """Give mapped pages back to the system, unless they are kept; what is read again is mapped again."""
         self._touched = 0
-        for mapped in self._maps:
+        for mapped in () if self._kept else self._maps:
             mapped.madvise(mmap.MADV_DONTNEED)
 
 

@@ -40,7 +40,8 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         How rows are divided among experts. "local": cells of a KD-tree, each with neighbouring rows.
         "stratified": the partition of the paper, in which every expert sees all regions. "random": at random.
     leaf_size : int
-        Rows per leaf. Default 256 for local and 512 for the others. With default settings and up to about 2,000 rows
+        Rows per leaf. Default 256 for local, more where the function is smooth and a chosen kernel shows it, and 512
+        for the others. With default settings and up to about 2,000 rows
         there is one leaf, and exact GPs on all rows predict.
     levels, branching : int
         Instead of leaf_size: a tree with `levels` levels and `branching` children per node (default 4).

@@ -13,6 +13,11 @@ from gigagp.fit.plan import Plan, Seeds
 from gigagp.fit.store_writer import Storage, write_store
 from gigagp.partition.base import StoredPartition
 
+_EXPERTS_WORK = 4e11  # multiplications of all experts of a committee, each factored once: about five seconds
+_SHARING = 4  # points of an expert per point of its cell
+_LARGEST_SHARE = 0.5  # of all rows that an expert has
+_LARGER = 1.3  # ratio of sizes from which cells are cut again
+
 
 def store_rows(
     plan: Plan, data: ScaledRows, theta: Array, sample: Sample, engine: Engine, seeds: Seeds, storage: Storage
@@ -35,8 +40,21 @@ class CellCutter:
 
     def cut(self, plan: Plan, groups: Groups, theta: Array) -> Groups:
         """The rows in cells of the metric of theta; the present cells where the search through them finds enough."""
-        if groups.well_cut(plan.kernel, theta):
+        return groups if groups.well_cut(plan.kernel, theta) else self._cut(plan, groups, theta)
+
+    def cut_for_committee(self, plan: Plan, groups: Groups, theta: Array) -> Groups:
+        """The rows in larger cells, if the user has left their size open and a committee can afford them.
+
+        For the same work of all experts together, larger cells with less sharing give each expert more rows.
+        """
+        affordable = int((3 * _EXPERTS_WORK / (_SHARING**3 * groups.rows)) ** 0.5)
+        size = min(affordable, int(_LARGEST_SHARE * groups.rows / _SHARING))
+        free = plan.shape.free and plan.shape.sharing is None and plan.method != "neighbourhood"
+        if not free or size < _LARGER * groups.stored.cells.sizes.mean():
             return groups
+        return self._cut(replace(plan, shape=replace(plan.shape, leaf_size=size)), groups, theta)
+
+    def _cut(self, plan: Plan, groups: Groups, theta: Array) -> Groups:
         store = groups.stored.store
         data = StoredRows(store) if store.mapped else ArrayRows(store.X, store.targets_of(slice(None)))
         self.storage = self.storage.second()

@@ -12,6 +12,7 @@ from gigagp.arrays import Array
 from gigagp.data.row_lists import RowLists, Runs
 from gigagp.data.store import ExpertStore
 from gigagp.fit.plan import Plan
+from gigagp.linalg import row_codes
 from gigagp.model.boxes import extents
 from gigagp.model.committee import Committee
 from gigagp.model.neighbour_search import BlockTree
@@ -25,7 +26,10 @@ _ROWS_AT_ONCE = 1 << 16  # rows read at a time
 
 @dataclass(frozen=True, eq=False)
 class Extents:
-    """Mean, minimum and maximum of every column in each leaf; minimum and maximum also in each block of rows."""
+    """Mean, minimum and maximum of every column in each leaf; minimum and maximum also in each block of rows.
+
+    Rows in memory also have codes (`linalg.row_codes`). Rows in files have none: their codes might exceed the memory.
+    """
 
     means: Array
     lows: Array
@@ -33,6 +37,7 @@ class Extents:
     block_starts: Array | None = None
     block_lows: Array | None = None
     block_highs: Array | None = None
+    codes: Array | None = None
 
     @classmethod
     def of(cls, store: ExpertStore, lists: RowLists) -> Extents:
@@ -53,6 +58,7 @@ class Extents:
         first = np.searchsorted(starts, cells.starts)  # block of each cell
         means = np.empty((len(cells), store.X.shape[1]))
         lows, highs = (np.empty((len(starts) - 1, store.X.shape[1])) for _ in range(2))
+        codes: list[Array] = []
         step = max(1, _ROWS_AT_ONCE * len(cells) // len(store.y))
         for begin in range(0, len(cells), step):
             here = slice(begin, min(begin + step, len(cells)))
@@ -60,17 +66,21 @@ class Extents:
             X, _ = store.gather(slice(origin, end))
             means[here] = run_means(X, cells.starts[here.start : here.stop + 1] - origin)
             blocks = slice(first[here.start], first[here.stop])
-            lows[blocks], highs[blocks] = extents(X, starts[blocks.start : blocks.stop + 1] - origin)
+            borders = starts[blocks.start : blocks.stop + 1] - origin
+            lows[blocks], highs[blocks] = extents(X, borders)
+            if not store.mapped:
+                codes.append(row_codes.encode(X, borders, lows[blocks], highs[blocks]))
         return cls(
-            means, np.minimum.reduceat(lows, first[:-1]), np.maximum.reduceat(highs, first[:-1]), starts, lows, highs
-        )
+            means, np.minimum.reduceat(lows, first[:-1]), np.maximum.reduceat(highs, first[:-1]), starts, lows, highs,
+            None if store.mapped else row_codes.join(codes),
+        )  # fmt: skip
 
     @cached_property
     def _blocks(self) -> BlockTree | None:
         """The tree of the blocks of rows, in the units of the columns."""
         if self.block_starts is None or self.block_lows is None or self.block_highs is None:
             return None
-        return BlockTree.of(self.block_starts, self.block_lows, self.block_highs)
+        return BlockTree.of(self.block_starts, self.block_lows, self.block_highs, self.codes)
 
     def router(self, metric: Array, local: bool, categories: tuple[int, ...] = ()) -> Router:
         """The search for the nearest experts: by boxes of cells where experts are local."""

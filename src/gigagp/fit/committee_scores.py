@@ -79,10 +79,13 @@ class CommitteeScorer:
         return score is None or self.scorer.gain_over(score, model).may_exceed(NEGLIGIBLE_GAIN)
 
     def _rows(self, committee: Committee, k: int) -> Array:
-        """Rows at as many places as the work allows."""
+        """Rows at as many places as the work allows; if these are all cells, anywhere: all experts predict then."""
         points = float(committee.experts.sizes.mean())
         affordable = int(_COMMITTEE_WORK / ((k + 2) * (points**3 / 3 + points**2 * _MOST_ROWS_PER_PLACE)))
         places = min(len(self.order), max(_FEWEST_PLACES, min(_MOST_PLACES, affordable)))
+        if places == len(self.order):
+            total = len(committee.store.y)
+            return np.random.default_rng(self.seed).permutation(total)[:_COMMITTEE_ROWS]
         together = int(np.clip(_COMMITTEE_ROWS // places, _FEWEST_ROWS_PER_PLACE, _MOST_ROWS_PER_PLACE))
         rows = np.concatenate([self._rows_together(cell, committee, together) for cell in self.order[:places].tolist()])
         return np.random.default_rng(self.seed).permutation(rows)

@@ -94,7 +94,13 @@ class NumberScoring:
     def score(
         self, rows: Array, y: Array, prediction: LatentPrediction, model: Neighbourhood | Committee
     ) -> HeldOutScore:
-        y, prediction = y.astype(float), with_row_noise(prediction, model.noise, model.store, rows)
+        return self.score_with_noise(rows, y, with_row_noise(prediction, model.noise, model.store, rows), model)
+
+    def score_with_noise(
+        self, rows: Array, y: Array, prediction: LatentPrediction, model: Neighbourhood | Committee
+    ) -> HeldOutScore:
+        """The score of predictions that have the noise of their rows, where rows differ in it."""
+        y = y.astype(float)
         variances = setting(model, self.target).at_rows(prediction.noise)
         calibration = Calibration.learnt(prediction, y, variances, self.gaussian)
         return HeldOutScore(rows, y, prediction, calibration, crps_losses(calibration, prediction, y))

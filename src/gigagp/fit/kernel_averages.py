@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from gigagp.arrays import Array
 from gigagp.fit.groups import Groups
-from gigagp.fit.held_out_scores import DOUBLING_GAIN, Gain, HeldOutScore, Scorer
+from gigagp.fit.held_out_scores import DOUBLING_GAIN, Gain, HeldOutScore, NumberScoring, Scorer
 from gigagp.fit.kernel_families import Trial
 from gigagp.fit.selection import DEFAULT_NEIGHBOURS, Choice
 from gigagp.kernels.base import Kernel
 from gigagp.model.fit_report import Candidate
+from gigagp.model.held_out import with_row_noise
 from gigagp.model.latent import LatentPrediction
 from gigagp.model.neighbourhood import Neighbourhood, averaged, predict
 
@@ -41,10 +44,12 @@ class _Average:
     ) -> _Average:
         """From predictions of the first rows of another score; all have as many as the last one."""
         count = len(parts[-1].mean)
-        model = replace(members[0], others=tuple(members[1:]))
-        parts = [replace(each.at(slice(count)), noise=None) for each in parts]
-        score = scorer.with_calibration(like.rows[:count], like.y[:count], averaged(model, parts), model)
-        return cls(model, parts, score)
+        model, parts = replace(members[0], others=tuple(members[1:])), [each.at(slice(count)) for each in parts]
+        noises = [each.noise for each in parts if each.noise is not None]  # cells may have been cut since the trials
+        prediction = replace(averaged(model, parts), noise=np.mean(noises, axis=0) if noises else None)
+        scoring = scorer.scoring
+        assert isinstance(scoring, NumberScoring)
+        return cls(model, parts, scoring.score_with_noise(like.rows[:count], like.y[:count], prediction, model))
 
 
 def average_kernels(
@@ -81,7 +86,8 @@ def average_kernels(
 
 
 def _held_out(model: Neighbourhood, scorer: Scorer, rows: Array) -> LatentPrediction:
-    return predict(model, model.store.gather(rows)[0], scorer.engine, held_out=rows)
+    prediction = predict(model, model.store.gather(rows)[0], scorer.engine, held_out=rows)
+    return with_row_noise(prediction, model.noise, model.store, rows)
 
 
 def _promising(chosen: list[Trial], trials: Sequence[Trial], groups: Groups, scorer: Scorer) -> Trial | None:

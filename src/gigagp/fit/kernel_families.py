@@ -43,6 +43,11 @@ class Trial:
     stages: tuple[Stage, ...]
     neighbours: int  # of the held-out predictions
 
+    @property
+    def smooth(self) -> bool:
+        """Whether many neighbours predict much better than few."""
+        return self.neighbours == _MANY_NEIGHBOURS
+
 
 def try_kernels(
     plan: Plan, theta: Array, groups: Groups, scorer: Scorer, log: Log, trace: Trace,
@@ -54,8 +59,9 @@ def try_kernels(
     Where many neighbours predict much better than few, families are judged by many.
     """
     store, cells = groups.around(plan.metric(theta, groups.columns), _GROUPS)
-    neighbours, large = plan.neighbours or DEFAULT_NEIGHBOURS, groups.rows > _LARGE_TABLE
-    iterations = _FEW_ITERATIONS if large else _ITERATIONS
+    neighbours = plan.neighbours or DEFAULT_NEIGHBOURS
+    brief = groups.rows > _LARGE_TABLE or plan.latents is not None  # Laplace's approximation takes several times longer
+    iterations = _FEW_ITERATIONS if brief else _ITERATIONS
 
     def model(family: Kernel, theta: Array) -> Neighbourhood:
         return groups.model(family, theta, neighbours)
@@ -81,7 +87,7 @@ def try_kernels(
             best = min(trials, key=lambda trial: trial.candidate.score)
             if not _is_close(trials[-1], best):
                 roughest = family.stretch
-    if plan.neighbours is None and not large:
+    if plan.neighbours is None and not brief:
         trials = _with_more_neighbours(trials, best, groups, scorer)
         best = min(trials, key=lambda trial: trial.candidate.score)
     close = [trial for trial in trials if _is_close(trial, best)]

@@ -172,7 +172,7 @@ def _report(
         stages=tuple(record.stages),
         seconds=record.seconds,
         evidence_trace=tuple(trace.evidence),
-        theta_trace=_same_length(trace.theta, len(trained.theta)),
+        theta_trace=trace.thetas(len(trained.theta)),
         names=trained.plan.names,
         theta=trained.theta,
         jitter=trace.jitter,
@@ -238,6 +238,8 @@ def _fit_many_rows(
             theta = _trained_theta(plan, groups, theta, scorer, log, record, seeds)
             if groups.possible:
                 groups = cutter.cut(plan, groups, theta)
+                if any(trial.candidate.chosen and trial.smooth for trial in trials):
+                    groups = cutter.cut_for_committee(plan, groups, theta)
     committee_with = committees(plan, groups.stored, groups.extents, theta)
     near = partial(groups.model, plan.kernel, theta, plan.neighbours or DEFAULT_NEIGHBOURS)
     choice = _choose(plan, groups.stored, near, committee_with, rows, scorer, record, seeds.choice)
@@ -278,15 +280,6 @@ def _with_input_noise(
     groups, theta = noisy.groups, noisy.neighbourhood.theta
     committee_with = committees(plan, groups.stored, groups.extents, theta)
     return _TrainedModel(plan, theta, groups, committee_with, choice, None, noisy.noise)
-
-
-def _same_length(thetas: list[Array], length: int) -> Array:
-    """All thetas as one array; those of candidates with another number of parameters are NaN."""
-    table = np.full((len(thetas), length), np.nan)
-    for row, theta in zip(table, thetas, strict=True):
-        if len(theta) == length:
-            row[:] = theta
-    return table
 
 
 def _trained_theta(

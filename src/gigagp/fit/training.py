@@ -155,6 +155,14 @@ class Trace:
         self.theta += other.theta
         self.jitter, self.jittered = max(self.jitter, other.jitter), max(self.jittered, other.jittered)
 
+    def thetas(self, length: int) -> Array:
+        """All thetas as one array; those of candidates with another number of parameters are NaN."""
+        table = np.full((len(self.theta), length), np.nan)
+        for row, theta in zip(table, self.theta, strict=True):
+            if len(theta) == length:
+                row[:] = theta
+        return table
+
     def record(self, theta: Array, total: Evidence) -> None:
         self.evidence.append(total.value / total.points)
         self.theta.append(theta.copy())

@@ -117,7 +117,9 @@ class _RowCode:
         return _add_up(b, code.loop(self.vectors, [code.zero] * code.lanes, add_columns))
 
 
-def _write_rows_within(lanes: int, limited: bool) -> Any:
+def _write_rows_within(lanes: int, listed: bool, limited: bool = False) -> Any:
+    """The code of `rows_within` or, if `listed`, of `listed_within`, for one number of lanes; `limited`: with limits."""
+
     @intrinsic
     def rows_within(
         typingctx: Any, X: Any, first: Any, end: Any, metric: Any, point: Any, worst: Any, squares: Any, rows: Any,
@@ -136,28 +138,32 @@ def _write_rows_within(lanes: int, limited: bool) -> Any:
             bound = code.spread(args[5], code.scalar)
             count = cgutils.alloca_once_value(b, code.constant(0))
 
-            def compare(start: Any, numbers: list[Any], counted: Any | None) -> None:
+            def row_number(place: Any) -> Any:
+                return b.load(b.gep(rows_data, [place])) if listed else place
+
+            def compare(places: list[Any], counted: Any | None) -> None:
+                numbers = [row_number(place) for place in places]
                 square = write.squares([b.gep(data, [b.mul(number, columns)]) for number in numbers])
                 near = b.fcmp_ordered("<=", square, bound)
                 near = near if counted is None else b.and_(near, counted)
                 bits = b.bitcast(near, ir.IntType(lanes))
                 with b.if_then(b.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0)), likely=False):
                     place = b.load(count)
-                    for lane in range(lanes):
+                    for lane, number in enumerate(numbers):
                         b.store(code.lane(square, lane), b.gep(squares_data, [place]))
-                        b.store(b.add(start, code.constant(lane)), b.gep(rows_data, [place]))
+                        b.store(number, b.gep(rows_data, [place]))
                         place = b.add(place, b.zext(code.lane(near, lane), I64))
                     b.store(place, count)
 
             width = code.constant(lanes)
             whole = b.sub(stop, b.srem(b.sub(stop, begin), width))
             with cgutils.for_range_slice(b, begin, whole, width, I64) as (start, _):
-                compare(start, [b.add(start, code.constant(i)) for i in range(lanes)], None)
+                compare([b.add(start, code.constant(i)) for i in range(lanes)], None)
             with b.if_then(b.icmp_signed("<", whole, stop)):
                 bottom = b.sub(stop, code.constant(1))
-                numbers = [b.add(whole, code.constant(i)) for i in range(lanes)]
-                numbers = [b.select(b.icmp_signed("<", number, bottom), number, bottom) for number in numbers]
-                compare(whole, numbers, code.first_lanes(b.sub(stop, whole)))
+                places = [b.add(whole, code.constant(i)) for i in range(lanes)]
+                places = [b.select(b.icmp_signed("<", place, bottom), place, bottom) for place in places]
+                compare(places, code.first_lanes(b.sub(stop, whole)))
             return b.load(count)
 
         return size(X, size, size, metric, point, types.float64, squares, rows, limits), codegen
@@ -165,8 +171,11 @@ def _write_rows_within(lanes: int, limited: bool) -> Any:
     return rows_within
 
 
-_by_eight, _by_four, _by_two = (_write_rows_within(lanes, False) for lanes in (8, 4, 2))
-_limited_by_eight, _limited_by_four, _limited_by_two = (_write_rows_within(lanes, True) for lanes in (8, 4, 2))
+_by_eight, _by_four, _by_two = (_write_rows_within(lanes, listed=False) for lanes in (8, 4, 2))
+_listed_by_eight, _listed_by_four, _listed_by_two = (_write_rows_within(lanes, listed=True) for lanes in (8, 4, 2))
+_limited_by_eight, _limited_by_four, _limited_by_two = (
+    _write_rows_within(lanes, listed=False, limited=True) for lanes in (8, 4, 2)
+)
 
 
 @compiled_in_place
@@ -185,7 +194,38 @@ def rows_within(
         return _by_four(X, first, end, metric, point, worst, squares, rows, metric)  # type: ignore[no-any-return]
     if lanes == 2:
         return _by_two(X, first, end, metric, point, worst, squares, rows, metric)  # type: ignore[no-any-return]
-    return _by_one(X, first, end, metric, point, worst, squares, rows, np.inf)  # type: ignore[no-any-return]
+    for row in range(first, end):
+        rows[row - first] = row
+    return _one_column_within(X, end - first, metric, point, worst, squares, rows, np.inf)
+
+
+@compiled_in_place
+def listed_within(X: Array, count: int, metric: Array, point: Array, worst: float, squares: Array, rows: Array) -> int:
+    """`rows_within` for the rows rows[:count]; these numbers are overwritten."""
+    lanes = _lanes(X.shape[1])
+    if _MOST_LANES >= 8 and lanes == 8:
+        return _listed_by_eight(X, 0, count, metric, point, worst, squares, rows, metric)  # type: ignore[no-any-return]
+    if _MOST_LANES >= 4 and lanes == 4:
+        return _listed_by_four(X, 0, count, metric, point, worst, squares, rows, metric)  # type: ignore[no-any-return]
+    if lanes == 2:
+        return _listed_by_two(X, 0, count, metric, point, worst, squares, rows, metric)  # type: ignore[no-any-return]
+    return _one_column_within(X, count, metric, point, worst, squares, rows, np.inf)
+
+
+@compiled_in_place
+def _one_column_within(
+    X: Array, count: int, metric: Array, point: Array, worst: float, squares: Array, rows: Array, limit: float
+) -> int:
+    """`listed_within` for rows of one column, whose squared difference has a limit."""
+    found = 0
+    for i in range(count):
+        row = rows[i]
+        t = multiply_add(np.float64(X[row, 0]), metric[0], -point[0])
+        square = min(t * t, limit)
+        if square <= worst:
+            squares[found], rows[found] = square, row
+            found += 1
+    return found
 
 
 @compiled_in_place
@@ -201,22 +241,9 @@ def rows_within_limited(
         return _limited_by_four(X, first, end, metric, point, worst, squares, rows, limits)  # type: ignore[no-any-return]
     if lanes == 2:
         return _limited_by_two(X, first, end, metric, point, worst, squares, rows, limits)  # type: ignore[no-any-return]
-    return _by_one(X, first, end, metric, point, worst, squares, rows, limits[0])  # type: ignore[no-any-return]
-
-
-@compiled_in_place
-def _by_one(
-    X: Array, first: int, end: int, metric: Array, point: Array, worst: float, squares: Array, rows: Array, limit: float
-) -> int:
-    """Rows of one column."""
-    count = 0
     for row in range(first, end):
-        t = multiply_add(np.float64(X[row, 0]), metric[0], -point[0])
-        square = min(t * t, limit)
-        if square <= worst:
-            squares[count], rows[count] = square, row
-            count += 1
-    return count
+        rows[row - first] = row
+    return _one_column_within(X, end - first, metric, point, worst, squares, rows, limits[0])
 
 
 def _write_box_distances(limited: bool) -> Any:
@@ -290,9 +317,9 @@ def fetch(typingctx: Any, array: Any, first: Any, count: Any) -> Any:
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
         data = context.make_array(signature.args[0])(context, b, args[0]).data
-        code = VectorCode(b, array.dtype)
-        end = b.add(args[1], args[2])
-        with cgutils.for_range_slice(b, args[1], end, code.constant(_LINE // code.size), I64) as (start, _):
+        code = VectorCode(b, types.float64)
+        end, line = b.add(args[1], args[2]), code.constant(8 * _LINE // array.dtype.bitwidth)
+        with cgutils.for_range_slice(b, args[1], end, line, I64) as (start, _):
             code.prefetch(b.gep(data, [start]))
         return context.get_dummy_value()
 

@@ -195,5 +195,8 @@ class VectorCode:
         """The larger of each two lanes; NaN where a is."""
         return self.b.select(self.b.fcmp_ordered("<", a, b), b, a)
 
+    def absolute(self, value: Any) -> Any:
+        return self._call(f"llvm.fabs.{self.suffix}", self.vector, [value])
+
     def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
         return _multiply_add(self.b, (a, b, c), self.suffix)

@@ -82,6 +82,14 @@ class Setting:
         """With the typical noise of rows that have these noise variances."""
         return self if noise is None or len(noise) == 0 else replace(self, row_noise=float(np.median(noise)))
 
+    def remoteness(self, variance: Array) -> tuple[Array, Array]:
+        """v', the variance of f with the target's as prior, and rho: zero at the data and one far from all of them."""
+        if self.prior is None:
+            return variance, np.zeros_like(variance)
+        latent = np.clip(variance, _SMALLEST_VARIANCE * self.signal, self.prior)
+        v = 1 / (1 / latent + (1 / self.signal - 1 / self.prior))
+        return v, np.clip(v / self.signal, 0.0, 1.0)
+
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
@@ -183,12 +191,7 @@ def _features(prediction: LatentPrediction, setting: Setting) -> tuple[Array, Ar
     assert prediction.variance is not None
     assert prediction.misfit is not None
     signal = setting.signal
-    if setting.prior is None:
-        v, rho = prediction.variance, np.zeros_like(prediction.variance)
-    else:
-        latent = np.clip(prediction.variance, _SMALLEST_VARIANCE * signal, setting.prior)
-        v = 1 / (1 / latent + (1 / signal - 1 / setting.prior))
-        rho = np.clip(v / signal, 0.0, 1.0)
+    v, rho = setting.remoteness(prediction.variance)
     ratio = np.log(v / setting.typical + _LEAST_RATIO)
     misfit = 2 * np.log(prediction.misfit + _LEAST_MISFIT)
     # Far away the variance is the target's: the noise is part of it.

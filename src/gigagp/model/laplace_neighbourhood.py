@@ -120,7 +120,8 @@ def _with_profile(
 @compiled
 def _predict_all(
     kind: int, variance: float, scales: Array, shape: float, limits: Array, X: Array, starts: Array, sides: Array,
-    first_below: Array, metric: Array, y: Array, row_noise: Array, Z: Array, held_out: Array, limit: int,
+    first_below: Array, row_codes: Array, metric: Array, y: Array, row_noise: Array, Z: Array, held_out: Array,
+    limit: int,
     factoring: Array, likelihood: int, dispersion: float, means: Array, class_weights: Array, K: Array, A: Array,
     T: Array, S: Array, D: Array,
     results: Array,
@@ -134,7 +135,7 @@ def _predict_all(
         for d in range(columns):
             point[d] = Z[q, d] * metric[0, d]
         size = nearest(
-            X, starts, sides, first_below, metric, point, held_out[q], limit, scratch, squares, rows,
+            X, starts, sides, first_below, row_codes, metric, point, held_out[q], limit, scratch, squares, rows,
         )  # fmt: skip
         count = min(size, p)
         _taper(squares, size, count, weights)

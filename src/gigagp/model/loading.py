@@ -30,6 +30,7 @@ from gigagp.data.store import DTYPES, ExpertStore, read_rows
 from gigagp.errors import InvalidInput
 from gigagp.kernels import Kernel
 from gigagp.likelihoods import Latents
+from gigagp.linalg.row_codes import length as codes_length
 from gigagp.model.calibration_format import floats, read_calibration
 from gigagp.model.class_format import read_classes
 from gigagp.model.committee import Committee
@@ -42,6 +43,7 @@ from gigagp.model.likelihood_format import read_likelihood
 from gigagp.model.mixture import Member, Mixture
 from gigagp.model.model import CommitteeDefaults, Model
 from gigagp.model.model_format import (
+    BLOCK_CODES,
     BLOCK_SIDES,
     FORMAT,
     MANIFEST,
@@ -126,7 +128,8 @@ def read_model(
         theta = _theta(files, kernel)
         store = read_rows(files, rows, columns, dtype, verify)
         cells = files.lists("cells", leaves, rows, verify)
-        router = _router(files, leaves, columns, cells, encoding)
+        kept = _keep_mapped(store, settings, verify)
+        router = _router(files, leaves, columns, cells, verify, kept, encoding)
         experts = _experts(files, manifest, cells, store, router, verify)
         trend = read_trend(manifest.get("trend"), files, columns, own)
         if isinstance(trend, RegressorTrend):
@@ -164,6 +167,13 @@ def read_model(
             likelihood=likelihood,
             share=read_share(manifest),
         ), settings  # fmt: skip
+
+
+def _keep_mapped(store: ExpertStore, settings: dict[str, Any], verify: bool) -> int:
+    """Map all rows now if they fit into a quarter of the budget, which is returned; nothing without `verify`."""
+    kept = memory.budget(settings.get("memory")) // 4 if verify else 0
+    store.keep_mapped(kept)
+    return kept
 
 
 @contextmanager
@@ -249,8 +259,13 @@ def _tree(files: ArrayFiles, manifest: dict[str, Any], leaves: int) -> Tree:
     return Tree(levels)
 
 
-def _router(files: ArrayFiles, leaves: int, columns: int, cells: RowLists, encoding: Encoding | None) -> Router:
-    """The search for experts: by boxes of cells, or by centres for partitions and earlier models without boxes."""
+def _router(
+    files: ArrayFiles, leaves: int, columns: int, cells: RowLists, verify: bool, kept: int, encoding: Encoding | None
+) -> Router:
+    """The search for experts: by boxes of cells, or by centres for partitions and earlier models without boxes.
+
+    kept : bytes of codes of rows that are read into memory; more are mapped
+    """
     categories = () if encoding is None else encoding.category_places
     metric = files.read("metric", (columns,), "float64")
     if not (metric.min() >= 0 and metric.max() <= _FARTHEST):
@@ -262,8 +277,13 @@ def _router(files: ArrayFiles, leaves: int, columns: int, cells: RowLists, encod
     if not ("block_lows" in files and isinstance(cells, Runs)):
         return Router(centres, metric, boxes, categories=categories)
     starts = block_starts(cells.starts)
-    blocks = BlockTree.of(starts, *_boxes(files, BLOCK_SIDES, (len(starts) - 1, columns)))
-    return Router(centres, metric, boxes, blocks, categories)
+    sides = _boxes(files, BLOCK_SIDES, (len(starts) - 1, columns))
+    codes = None
+    if BLOCK_CODES in files:
+        length = codes_length(int(starts[-1]), columns)
+        codes = files.map(BLOCK_CODES, (length,), "uint8", verify)
+        codes = np.array(codes) if length <= kept else np.asarray(codes)
+    return Router(centres, metric, boxes, BlockTree.of(starts, *sides, codes), categories)
 
 
 def _places(files: ArrayFiles, names: tuple[str, ...], shape: tuple[int, int]) -> list[Array]:

@@ -22,10 +22,12 @@ ROW_NOISE_VERSION = 6  # of the format that is written where rows differ in nois
 EQUAL_NOISE_VERSION = 5  # of the format that is written for all other models: it has neither
 OLDEST_VERSION = 4  # of the format that can be read: it differs from version 5 in having no mixtures
 MANIFEST = "manifest.json"
+BLOCK_CODES = "block_codes"  # codes of the rows in these blocks (`linalg.row_codes`); models may lack them
 ARRAYS = (
     "X", "y", "cells_starts", "cells_rows", "experts_starts", "experts_rows", "outside", "tree", "centres", "lows",
     "highs", "block_lows", "block_highs", "metric", "communication", "theta", "inputs", "target", "evidence_trace",
-    "theta_trace", "held_out_errors", ROW_NOISE, "noise_points", "noise_weights", "noise_theta", *TREND_ARRAYS,
+    "theta_trace", "held_out_errors", BLOCK_CODES, ROW_NOISE, "noise_points", "noise_weights", "noise_theta",
+    *TREND_ARRAYS,
 )  # fmt: skip
 BLOCK_SIDES = (
     "block_lows",

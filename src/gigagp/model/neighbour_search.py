@@ -16,12 +16,14 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.linalg.categories import NO_LIMITS
-from gigagp.linalg.compiled import compiled, compiled_in_place
+from gigagp.linalg.compiled import compiled, compiled_in_place, read_only
+from gigagp.linalg.row_codes import PREPARED, prepare_box, rows_possibly_within
 from gigagp.linalg.searching import (
     FANOUT,
     bits,
     box_distances,
     fetch,
+    listed_within,
     pad,
     padded_length,
     rows_within,
@@ -44,9 +46,10 @@ class BlockTree:
     starts: Array  # block b has the rows starts[b] .. starts[b + 1]
     sides: Array  # (nodes, 2, columns, FANOUT): lows and highs of the boxes below each node, in the metric
     first_below: Array  # of each node, the first node below it, or ~block where blocks lie below it
+    codes: Array  # of the rows (`linalg.row_codes`); empty where there are none
 
     @classmethod
-    def of(cls, starts: Array, lows: Array, highs: Array) -> BlockTree:
+    def of(cls, starts: Array, lows: Array, highs: Array, codes: Array | None = None) -> BlockTree:
         levels: list[Array] = []
         below: list[Array] = []
         nodes = 0
@@ -62,7 +65,8 @@ class BlockTree:
             levels.append(level)
             nodes += count
             lows, highs = level[:, 0].min(axis=2), level[:, 1].max(axis=2)
-        return cls(np.asarray(starts, np.int64), np.concatenate(levels), np.concatenate(below))
+        codes = read_only(np.empty(0, np.uint8) if codes is None else codes)
+        return cls(np.asarray(starts, np.int64), np.concatenate(levels), np.concatenate(below), codes)
 
     def scaled(self, metric: Array) -> BlockTree:
         """The tree of the same rows, each column multiplied by a factor; much faster than building another."""
@@ -70,7 +74,7 @@ class BlockTree:
             sides = self.sides * metric[:, None]
         if not metric.all():  # sides of boxes that do not exist remain infinite
             sides = np.where(np.isinf(self.sides), self.sides, sides)
-        return BlockTree(self.starts, sides, self.first_below)
+        return BlockTree(self.starts, sides, self.first_below, self.codes)
 
     def boxes(self) -> tuple[Array, Array]:
         """Lows and highs of the blocks, one row per block."""
@@ -170,12 +174,54 @@ def _keep(squares: Array, rows: Array, size: int, square: float, row: int) -> in
 
 
 @compiled_in_place
-def _fetch_next(X: Array, starts: Array, sides: Array, entry: int) -> None:
+def _keep_all(
+    near: Array, near_rows: Array, count: int, held_out: int, squares: Array, rows: Array, size: int
+) -> int:  # fmt: skip
+    """Add the first `count` rows of a list to the nearest ones where they belong; returns how many there are."""
+    for i in range(count):
+        if near_rows[i] != held_out:
+            size = _keep(squares, rows, size, near[i], near_rows[i])
+    return size
+
+
+@compiled_in_place
+def _possible_rows(
+    X: Array, codes: Array, sides: Array, block: int, begin: int, end: int, point: Array, worst: float, box: Array,
+    fetched: Array,
+) -> int:  # fmt: skip
+    """fetched := the rows of a block that may be nearer than `worst`, by their codes; asks for them to be cached."""
+    prepare_box(sides, block // FANOUT, block % FANOUT, point, box)
+    count = rows_possibly_within(codes, begin, end, box, worst, fetched)
+    columns = X.shape[1]
+    for i in range(count):
+        fetch(X, fetched[i] * columns, columns + 1)  # a row may begin in the middle of a line
+    return int(count)
+
+
+@compiled_in_place
+def _copied(rows: Array, count: int, out: Array) -> int:
+    """out[:count] := rows[:count]; returns the count."""
+    for i in range(count):
+        out[i] = rows[i]
+    return count
+
+
+@compiled_in_place
+def _make_empty(heads: Array) -> None:
+    for b in range(_BUCKETS):
+        heads[b] = NOTHING
+
+
+@compiled_in_place
+def _fetch_next(X: Array, starts: Array, sides: Array, codes: Array, entry: int) -> None:
     """Bring into the cache what the entry at the head of the queue will be compared by."""
     columns = X.shape[1]
     if entry < 0:
         first = starts[~entry]
-        fetch(X, first * columns, (starts[~entry + 1] - first) * columns)
+        if len(codes) > 0:
+            fetch(codes, first * columns, (starts[~entry + 1] - first) * columns)
+        else:
+            fetch(X, first * columns, (starts[~entry + 1] - first) * columns)
     else:
         size = 2 * columns * FANOUT
         fetch(sides, entry * size, size)
@@ -189,26 +235,28 @@ def search_scratch(columns: int, places: int) -> tuple[Array, ...]:
     near, near_rows = np.empty(_PART + FANOUT), np.empty(_PART + FANOUT, np.int64)
     heads = np.empty(_BUCKETS, np.int32)
     bounds, queue, behind = np.empty(places), np.empty(places, np.int64), np.empty(places, np.int32)
-    return scales, own, apart, near, near_rows, heads, bounds, queue, behind
+    box = np.empty((PREPARED, columns), np.float32)
+    return scales, own, apart, near, near_rows, heads, bounds, queue, behind, box, np.empty(_PART, np.int64)
 
 
 @compiled_in_place
 def nearest(  # noqa: PLR0912, PLR0915 one loop over nodes, blocks and rows
-    X: Array, starts: Array, sides: Array, first_below: Array, metric: Array, point: Array, held_out: int, limit: int,
-    scratch: tuple[Array, ...], squares: Array, rows: Array,
+    X: Array, starts: Array, sides: Array, first_below: Array, codes: Array, metric: Array, point: Array,
+    held_out: int, limit: int, scratch: tuple[Array, ...], squares: Array, rows: Array,
 ) -> int:  # fmt: skip
     """Write the rows nearest to one query to `rows`, the nearest first; returns how many there are.
 
-    X, starts, sides, first_below : rows in storage order, and their BlockTree
-    metric : factors of the columns and, where some columns have one, limits of the squared differences as a second row
+    X, starts, sides, first_below, codes : rows in storage order, and their BlockTree
+    metric : factors of the columns and, where some columns have one, limits of the squared differences as a second row,
+        of which codes do not know
     point : the query, in the metric
     held_out : a row to be ignored; NO_ROW for none
     limit : number of rows to compare after which the search ends even if nearer rows may exist
     scratch : from `search_scratch`
     squares : squared distances of `rows`; both are as long as the number of rows wanted
     """
-    wanted, size, compared = len(rows), 0, 0
-    scales, own, apart, near, near_rows, heads, bounds, queue, behind = scratch
+    wanted, size, compared, waiting, possible = len(rows), 0, 0, 0, 0
+    scales, own, apart, near, near_rows, heads, bounds, queue, behind, box, fetched = scratch
     limited, factors, most = metric.shape[0] > 1, scales[0], scales[1]
     limits = metric[1 if limited else 0, : metric.shape[1] if limited else 0]
     pad(metric[0], factors)
@@ -219,8 +267,7 @@ def nearest(  # noqa: PLR0912, PLR0915 one loop over nodes, blocks and rows
     box_distances(sides, root, point, limits, apart)
     nearest_box = _least(apart)
     last = bits(nearest_box + 2 * _span(sides, limits)) >> _COARSE
-    for b in range(_BUCKETS):
-        heads[b] = NOTHING
+    _make_empty(heads)
     queue[0], bounds[0], behind[0], heads[0] = root, nearest_box, NOTHING, 0
     entered, bucket = 1, 0
     while bucket < _BUCKETS:
@@ -232,10 +279,19 @@ def nearest(  # noqa: PLR0912, PLR0915 one loop over nodes, blocks and rows
         while bucket < _BUCKETS and heads[bucket] == NOTHING:
             bucket += 1
         if bucket < _BUCKETS:
-            _fetch_next(X, starts, sides, queue[heads[bucket]])
-        entry = queue[place]
-        if bounds[place] > worst:
+            _fetch_next(X, starts, sides, codes, queue[heads[bucket]])
+        entry, bound = queue[place], bounds[place]
+        begin, end = (0, 0) if entry >= 0 else (starts[~entry], starts[~entry + 1])
+        coded = len(codes) > 0 and not limited and size == wanted and 0 < end - begin <= _PART
+        if coded and bound <= worst:
+            possible = _possible_rows(X, codes, sides, ~entry, begin, end, point, worst, box, fetched)
+        if waiting > 0:  # the rows of the block before, which have reached the cache meanwhile
+            count = listed_within(X, waiting, factors, own, worst, near, near_rows)
+            size = _keep_all(near, near_rows, count, held_out, squares, rows, size)
+            waiting, worst = 0, squares[0]
+        if bound > worst:
             continue
+        compared += end - begin
         if entry >= 0:
             box_distances(sides, entry, point, limits, apart)
             first = first_below[entry]
@@ -247,19 +303,19 @@ def nearest(  # noqa: PLR0912, PLR0915 one loop over nodes, blocks and rows
                     behind[entered], heads[b] = heads[b], entered
                     bucket = min(bucket, b)
                     entered += 1
+        elif coded:
+            waiting = _copied(fetched, possible, near_rows)
         else:
-            end = starts[~entry + 1]
-            for start in range(starts[~entry], end, _PART):
+            for start in range(begin, end, _PART):
                 stop = min(start + _PART, end)
                 if limited:
                     count = rows_within_limited(X, start, stop, factors, own, worst, near, near_rows, most)
                 else:
                     count = rows_within(X, start, stop, factors, own, worst, near, near_rows)
-                for i in range(count):
-                    if near_rows[i] != held_out:
-                        size = _keep(squares, rows, size, near[i], near_rows[i])
+                size = _keep_all(near, near_rows, count, held_out, squares, rows, size)
                 worst = squares[0] if size == wanted else np.inf
-            compared += end - starts[~entry]
+    count = listed_within(X, waiting, factors, own, squares[0], near, near_rows) if waiting > 0 else 0
+    size = _keep_all(near, near_rows, count, held_out, squares, rows, size)
     _sort(squares, rows, size)
     return size
 

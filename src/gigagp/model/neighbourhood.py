@@ -216,7 +216,7 @@ class _PredictChunk:
 
 def search_arguments(model: Neighbourhood) -> tuple[Any, ...]:
     tree = model.tree
-    return model.store.X, tree.starts, tree.sides, tree.first_below, model.router.search_metric
+    return model.store.X, tree.starts, tree.sides, tree.first_below, tree.codes, model.router.search_metric
 
 
 def factoring(p: int) -> Array:
@@ -251,7 +251,7 @@ def _with_profile(
 @compiled
 def _predict_all(
     kind: int, variance: float, scales: Array, shape: float, limits: Array, noise: float, with_variance: bool,
-    X: Array, starts: Array, sides: Array, first_below: Array, metric: Array, y: Array, row_noise: Array,
+    X: Array, starts: Array, sides: Array, first_below: Array, codes: Array, metric: Array, y: Array, row_noise: Array,
     Z: Array, held_out: Array, limit: int, factoring: Array, inverting: Array,
     inner: int, inner_factoring: Array, inner_inverting: Array,
     K: Array, A: Array, T: Array, S: Array, D: Array, results: Array,
@@ -266,7 +266,7 @@ def _predict_all(
         for d in range(columns):
             point[d] = Z[q, d] * metric[0, d]
         size = nearest(
-            X, starts, sides, first_below, metric, point, held_out[q], limit, scratch, squares, rows,
+            X, starts, sides, first_below, codes, metric, point, held_out[q], limit, scratch, squares, rows,
         )  # fmt: skip
         count = min(size, p)
         neighbourhood.taper(squares, size, count, weights)
@@ -310,12 +310,12 @@ def search_rows(model: Neighbourhood, z: Array, held_out: int, squares: Array, r
 
 @compiled
 def _search(
-    X: Array, starts: Array, sides: Array, first_below: Array, metric: Array, point: Array, held_out: int,
-    limit: int, squares: Array, rows: Array,
+    X: Array, starts: Array, sides: Array, first_below: Array, codes: Array, metric: Array, point: Array,
+    held_out: int, limit: int, squares: Array, rows: Array,
 ) -> int:  # fmt: skip
     scratch = search_scratch(X.shape[1], len(starts) + len(sides))
     return nearest(  # type: ignore[no-any-return]
-        X, starts, sides, first_below, metric, point, held_out, limit, scratch, squares, rows
+        X, starts, sides, first_below, codes, metric, point, held_out, limit, scratch, squares, rows
     )
 
 

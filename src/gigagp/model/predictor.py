@@ -181,11 +181,18 @@ class Predictor:
         return self.with_noise(LatentPrediction(combined.mean, variance, misfit), Z)
 
     def with_noise(self, prediction: LatentPrediction, Z: Array) -> LatentPrediction:
-        """The prediction with the noise at its queries, where that depends on the inputs."""
-        input_noise = self.model.input_noise
+        """The prediction with the noise at its queries, where that depends on the inputs.
+
+        Far from all rows nothing is known about it: there it is that of a typical row.
+        """
+        input_noise, setting = self.model.input_noise, self.calibration.setting
         if input_noise is None:
             return prediction
-        return replace(prediction, noise=self.noise * input_noise.factors(Z))
+        noise = self.noise * input_noise.factors(Z)
+        if setting is not None and prediction.variance is not None:
+            _, rho = setting.remoteness(prediction.variance)
+            noise += rho**2 * (setting.typical - noise)
+        return replace(prediction, noise=noise)
 
     @property
     def noise(self) -> float:

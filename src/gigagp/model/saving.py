@@ -30,6 +30,7 @@ from gigagp.model.loading import read_model
 from gigagp.model.mixture import Mixture
 from gigagp.model.model import Model
 from gigagp.model.model_format import (
+    BLOCK_CODES,
     BLOCK_SIDES,
     EQUAL_NOISE_VERSION,
     FILE_NAMES,
@@ -247,6 +248,8 @@ def _write_arrays(folder: Path, model: Model) -> dict[str, Any]:
         numbers |= {"noise_points": noise.points, "noise_weights": noise.weights, "noise_theta": noise.theta}
     for name, array in numbers.items():
         files |= write_array(folder, name, np.asarray(array, float))
+    if blocks is not None and len(blocks.codes) > 0:
+        files |= write_array(folder, BLOCK_CODES, blocks.codes)
     for name, array in trend_arrays(model.trend).items():
         files |= write_array(folder, name, array)
     return files
@@ -258,6 +261,6 @@ def _size(model: Model) -> int:
     lists = {id(each): len(each.indices) for each in (model.cells, c.experts) if isinstance(each, IndexLists)}
     leaves = (3 * c.router.centres.nbytes + 24 * len(model.cells)) + model.report.theta_trace.nbytes
     if c.router.blocks is not None:
-        leaves += c.router.blocks.sides.nbytes
+        leaves += c.router.blocks.sides.nbytes + c.router.blocks.codes.nbytes
     noise = 0 if c.store.row_noise is None else c.store.row_noise.nbytes
     return int(c.store.X.nbytes + c.store.y.nbytes + noise + 8 * sum(lists.values()) + leaves)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import _ctypes
+import ctypes
 import os
+import shutil
+import sys
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -17,6 +21,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from gigagp import HGPRegressor, InvalidParameter
 from gigagp.engines import Engine, SerialEngine, ThreadsEngine, one_blas_thread, open_engine
+from gigagp.engines import blas_threads as blas_module
 from gigagp.engines.processes import ProcessesEngine
 from gigagp.linalg.workspace import Workspace
 from gigagp.tree import Tree
@@ -308,3 +313,27 @@ def test_senseless_numbers_of_workers_are_refused(n_jobs):
 def test_an_engine_must_map():
     with pytest.raises(TypeError, match="abstract"):
         Engine()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not count loaded libraries")
+def test_libraries_are_searched_for_a_blas_only_after_one_was_loaded(monkeypatch, tmp_path):
+    searches = []
+
+    class Counted(blas_module.ThreadpoolController):
+        def __init__(self):
+            searches.append(1)
+            super().__init__()
+
+    monkeypatch.setattr(blas_module, "ThreadpoolController", Counted)
+    monkeypatch.setattr(blas_module, "_inside", 0)  # whatever contexts the tests are run in
+    monkeypatch.setattr(blas_module, "_limit", None)
+    copy = shutil.copy(_ctypes.__file__, tmp_path / "library.so")
+    for expected, happens in [
+        (1, lambda: ctypes.CDLL(copy)),  # earlier tests may have left a controller
+        (1, lambda: monkeypatch.setitem(sys.modules, "a_module_without_libraries", sys)),
+        (2, lambda: ctypes.CDLL(shutil.copy(copy, tmp_path / "other.so"))),
+    ]:
+        happens()
+        with one_blas_thread():
+            assert blas_threads() == {1}
+        assert len(searches) == expected

@@ -90,8 +90,8 @@ def test_the_search_finds_the_nearest_rows(columns, categories):
     for z, distances in zip(Z, expected, strict=True):
         squares, rows = np.empty(30), np.empty(30, np.int64)
         size = nearest(
-            X, tree.starts, tree.sides, tree.first_below, np.stack([metric, limits]), z * metric, NO_ROW, UNLIMITED,
-            search_scratch(columns, tree.places), squares, rows,
+            X, tree.starts, tree.sides, tree.first_below, tree.codes, np.stack([metric, limits]), z * metric, NO_ROW,
+            UNLIMITED, search_scratch(columns, tree.places), squares, rows,
         )  # fmt: skip
         assert size == 30
         np.testing.assert_allclose(squares, distances, atol=1e-12)

@@ -5,16 +5,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gigagp.linalg import row_codes
 from gigagp.model.boxes import extents
 from gigagp.model.neighbour_search import NO_ROW, UNLIMITED, BlockTree, nearest, nearest_group, search_scratch
 from gigagp.partition.kdtree import cell_starts, kd_order
 
 
-def search(X, starts, metric, point, count, held_out=NO_ROW, limit=UNLIMITED):
-    tree = BlockTree.of(starts, *(side * metric for side in extents(X, starts)))
+def search(X, starts, metric, point, count, held_out=NO_ROW, limit=UNLIMITED, coded=True):
+    sides = extents(X, starts)
+    codes = [row_codes.join([row_codes.encode(X, starts, *sides)])] if coded else []
+    tree = BlockTree.of(starts, *(side * metric for side in sides), *codes)
     squares, rows = np.empty(count), np.empty(count, np.int64)
     size = nearest(
-        X, tree.starts, tree.sides, tree.first_below, metric[None], point * metric, held_out, limit,
+        X, tree.starts, tree.sides, tree.first_below, tree.codes, metric[None], point * metric, held_out, limit,
         search_scratch(X.shape[1], tree.places), squares, rows,
     )  # fmt: skip
     return squares[:size], rows[:size]
@@ -128,3 +131,16 @@ def test_a_scaled_tree_is_that_of_the_scaled_rows(metric):
     fresh = BlockTree.of(starts, lows * metric, highs * metric)
     assert np.array_equal(scaled.sides, fresh.sides)
     assert np.array_equal(scaled.first_below, fresh.first_below)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize(("columns", "limit"), [(1, UNLIMITED), (3, 800), (8, 800), (9, UNLIMITED)])
+def test_a_search_with_codes_has_the_bits_of_one_without(columns, limit, kind):
+    rng = np.random.default_rng(6)
+    X, starts = cut(rng.standard_normal((6000, columns)).astype(kind), 190, np.ones(columns))
+    metric = rng.uniform(0.2, 2, columns)
+    for number, point in enumerate(1.5 * rng.standard_normal((40, columns))):
+        held_out = NO_ROW if number % 2 else int(search(X, starts, metric, point, 1)[1][0])
+        coded, plain = (search(X, starts, metric, point, 20, held_out, limit, coded) for coded in (True, False))
+        for a, b in zip(coded, plain, strict=True):
+            np.testing.assert_array_equal(a, b)

@@ -51,6 +51,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*bound", "ignore:.*no metric")
 
 WAYS = {
     "default": {"kernel": None},
+    "neighbours": {"method": "neighbourhood", "neighbours": 16},
     "cells only": {"sharing": 1},
     "float32": {"dtype": "float32"},
     "float32 as a type": {"dtype": np.float32, "partition": "random"},
@@ -144,6 +145,19 @@ def test_a_loaded_model_is_the_same_to_the_bit(way, model_of, data, tmp_path):
             np.testing.assert_equal(tuple(given) if isinstance(given, np.ndarray) else given, got)
     loaded.save(tmp_path / "again")
     assert_same(model, gigagp.load(tmp_path / "again", verify=False), data[0][:50])
+
+
+def test_models_without_codes_of_rows_predict_the_same(model_of, data, tmp_path):
+    model = model_of("neighbours")
+    model.save(tmp_path / "model")
+    codes, loaded = (each.model_.neighbourhood.tree.codes for each in (model, gigagp.load(tmp_path / "model")))
+    assert len(codes) > model.model_.store.X.size
+    np.testing.assert_array_equal(codes, loaded)
+    files = json.loads((tmp_path / "model" / "manifest.json").read_text())["files"]
+    rewrite(tmp_path / "model", files={name: entry for name, entry in files.items() if name != "block_codes.npy"})
+    earlier = gigagp.load(tmp_path / "model")
+    assert len(earlier.model_.neighbourhood.tree.codes) == 0
+    assert_same(model, earlier, data[0][:50])
 
 
 def test_a_constant_target(data, tmp_path):
