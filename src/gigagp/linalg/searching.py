@@ -118,7 +118,7 @@ class _RowCode:
 
 
 def _write_rows_within(lanes: int, listed: bool, limited: bool = False) -> Any:
-    """The code of `rows_within` or, if `listed`, of `listed_within`, for one number of lanes; `limited`: with limits."""
+    """The code of `rows_within` or, if `listed`, of `listed_within`, for one number of lanes and with limits or not."""
 
     @intrinsic
     def rows_within(
