@@ -16,8 +16,8 @@ import matplotlib.pyplot as plt
 HERE = Path(__file__).resolve().parent
 NAMES = [
     "predictive_band", "predictive_map", "calibration_curve", "pit_histogram", "predicted_against_true",
-    "residuals_along", "residual_map", "relevance", "evidence_trace", "partition_map", "tree_of_workers",
-    "learning_curve", "noise_along", "class_calibration", "count_band",
+    "residuals_along", "residual_map", "relevance", "influence", "evidence_trace", "partition_map",
+    "tree_of_workers", "learning_curve", "noise_along", "class_calibration", "count_band",
 ]  # fmt: skip
 
 

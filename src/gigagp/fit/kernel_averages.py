@@ -102,4 +102,4 @@ def _promising(chosen: list[Trial], trials: Sequence[Trial], groups: Groups, sco
     before = together(chosen)
     gains = {i: Gain.of(together([*chosen, each]), before) for i, each in enumerate(trials) if each not in chosen}
     best = max(gains, key=lambda i: gains[i].value, default=None)
-    return None if best is None or gains[best].value < _LEAST_GAIN else trials[best]
+    return trials[best] if best is not None and gains[best].may_exceed(_LEAST_GAIN) else None

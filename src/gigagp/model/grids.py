@@ -19,7 +19,7 @@ from gigagp.model.model import Model
 _BLOCK = 65_536  # stored rows that are read together
 _SLACK = 1e-6  # of a step, by which a range may miss its end
 _MOST_STEPS = 1 << 31  # along one axis
-_PLACEHOLDERS = {
+PLACEHOLDERS = {
     "number": 0.0, "date": np.datetime64(0, "D"), "timestamp": np.datetime64(0, "s"), "time": time(), "category": "",
     "duration": np.timedelta64(0, "s"),
 }  # fmt: skip
@@ -217,7 +217,7 @@ def _row(model: Model, values: Mapping[str, Any]) -> Array:
     reading = model.reading
     cells = {}
     for feature in reading.features:
-        value = values.get(feature.column, _PLACEHOLDERS[feature.kind])
+        value = values.get(feature.column, PLACEHOLDERS[feature.kind])
         if isinstance(value, np.datetime64) and is_date(feature.kind):
             value = value.astype("M8[D]" if feature.kind == "date" else "M8[s]")
         cells[feature.column] = pa.array(np.array([value]))

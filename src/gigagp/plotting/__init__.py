@@ -9,6 +9,7 @@ from gigagp.plotting.classes import class_calibration, class_confidence, class_m
 from gigagp.plotting.evidence import evidence_trace
 from gigagp.plotting.grids import grid_map
 from gigagp.plotting.hierarchy import tree_of_workers
+from gigagp.plotting.influence import influence, influences, levels
 from gigagp.plotting.learning import LearningPoint, learning_curve, learning_points
 from gigagp.plotting.noise import noise_along
 from gigagp.plotting.predictive import band, predictive_band, predictive_map
@@ -24,8 +25,11 @@ __all__ = [
     "class_map",
     "evidence_trace",
     "grid_map",
+    "influence",
+    "influences",
     "learning_curve",
     "learning_points",
+    "levels",
     "noise_along",
     "partition_map",
     "pit_histogram",

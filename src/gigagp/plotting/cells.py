@@ -12,7 +12,8 @@ from gigagp.arrays import Array
 from gigagp.estimators.base import HGPEstimator
 from gigagp.model.neighbourhood import nearest_rows
 from gigagp.plotting import style
-from gigagp.plotting.rows import label_axis, leaf_centre, training_rows, two_columns, unscaled_inputs
+from gigagp.plotting.influence import two_columns
+from gigagp.plotting.rows import label_axis, leaf_centre, training_rows, unscaled_inputs
 
 _MAX_ROWS = 3_000
 _ROWS_OF_EXPERTS = 1_000  # rows of the experts that predict a query
@@ -28,8 +29,8 @@ def partition_map(
     """Training rows in the colours of their experts; with a query, the rows or experts that predict it.
 
     query : one row; the picture then shows its surroundings
-    columns : names or numbers of two columns; default the two most relevant. With more than two columns the picture
-        is a projection, in which experts overlap.
+    columns : names or numbers of two columns; default the two that change predictions most. With more than two columns
+        the picture is a projection, in which experts overlap.
     """
     i, j = two_columns(model, columns)
     ax = style.axes(ax, 5.2, 4.6)

@@ -11,7 +11,8 @@ from matplotlib.axes import Axes
 from gigagp.arrays import Array
 from gigagp.estimators.base import HGPEstimator
 from gigagp.plotting import style
-from gigagp.plotting.rows import label_axis, span, two_columns, typical_row
+from gigagp.plotting.influence import two_columns
+from gigagp.plotting.rows import label_axis, span, typical_row
 
 _QUERIES = 48  # along each side
 
@@ -28,7 +29,7 @@ class Plane:
 
     @classmethod
     def of(cls, model: HGPEstimator, columns: tuple[int | str, int | str] | None, at: Any) -> Plane:
-        """columns : default the two most relevant. at : default a typical training row."""
+        """columns : default the two that change predictions most. at : default a typical training row."""
         i, j = two_columns(model, columns)
         row = typical_row(model) if at is None else np.asarray(at, float)
         queries = np.tile(row, (_QUERIES**2, 1))

@@ -11,16 +11,9 @@ from gigagp.arrays import Array
 from gigagp.errors import choose
 from gigagp.estimators.regressor import HGPRegressor
 from gigagp.plotting import style
+from gigagp.plotting.influence import influential_columns
 from gigagp.plotting.plane import Plane
-from gigagp.plotting.rows import (
-    column_number,
-    in_order,
-    label_axis,
-    most_relevant,
-    span,
-    training_rows,
-    typical_row,
-)
+from gigagp.plotting.rows import column_number, in_order, label_axis, span, training_rows, typical_row
 
 _LINE_QUERIES = 160  # queries along a line
 
@@ -39,13 +32,13 @@ def predictive_band(
 ) -> Axes:  # fmt: skip
     """Predicted mean and intervals as one column varies and the others stay as they are in the row `at`.
 
-    column : name or number; default the most relevant
+    column : name or number; default the one that changes predictions most
     at : default a typical training row
     level : of the interval of y; the darker band is one standard deviation of the latent function
     between : range of the column; default where the training rows lie
     With a model of one column some training rows are drawn too.
     """
-    d = most_relevant(model, 1)[0] if column is None else column_number(model, column)
+    d = influential_columns(model, 1)[0] if column is None else column_number(model, column)
     x = np.linspace(*(span(model, d) if between is None else between), _LINE_QUERIES)
     queries = np.tile(typical_row(model) if at is None else np.asarray(at, float), (_LINE_QUERIES, 1))
     queries[:, d] = x
@@ -77,7 +70,7 @@ def predictive_map(
 ) -> Axes:  # fmt: skip
     """Predicted mean (or with show="std" the standard deviation of y) over two columns, the others as in `at`.
 
-    columns : names or numbers; default the two most relevant
+    columns : names or numbers; default the two that change predictions most
     at : default a typical training row
     """
     choose("show", show, {"mean": None, "std": None})

@@ -88,13 +88,6 @@ def weights(model: HGPEstimator) -> Array | None:
     return every[: model.n_features_in_]  # a further one, of places on a sphere, equals those of longitude and latitude
 
 
-def most_relevant(model: HGPEstimator, count: int) -> list[int]:
-    """The columns with the shortest length-scales; the first columns if the kernel has no metric."""
-    by_column = weights(model)
-    order = np.arange(model.n_features_in_) if by_column is None else np.argsort(-by_column, kind="stable")
-    return [int(column) for column in order[:count]]
-
-
 def column_number(model: HGPEstimator, column: int | str) -> int:
     """The number of a column that is given by name or number."""
     names = model.units_.columns
@@ -110,13 +103,3 @@ def label_axis(model: HGPEstimator, axis: Axis, column: int) -> None:
     """The name of a column beside its axis, and dates at its ticks if it has dates."""
     axis.set_label_text(style.short(model.units_.columns[column]))
     style.date_axis(axis, model.units_.kind(column))
-
-
-def two_columns(model: HGPEstimator, columns: tuple[int | str, int | str] | None) -> list[int]:
-    """The two columns of a map: the given ones, or the most relevant ones."""
-    if model.n_features_in_ < 2:
-        raise InvalidParameter("a map needs two columns, but the model has one; use predictive_band instead")
-    if columns is None:
-        return sorted(most_relevant(model, 2))
-    first, second = (column_number(model, column) for column in columns)
-    return [first, second]

@@ -12,7 +12,8 @@ from gigagp.data.sources.times import is_date
 from gigagp.estimators.classifier import HGPClassifier
 from gigagp.markup import Html, join, table, tag
 from gigagp.model.class_evaluation import ClassEvaluation
-from gigagp.plotting.rows import TYPICAL, most_relevant, training_rows
+from gigagp.plotting.influence import influential_columns
+from gigagp.plotting.rows import TYPICAL, training_rows
 from gigagp.plotting.style import shortened
 from gigagp.report import sections
 from gigagp.report.advice import Advice
@@ -162,7 +163,7 @@ def _regions(content: ClassReportContent) -> Html:
 
 
 def _score_table(kind: str, scores: Sequence[ClassScore], model: HGPClassifier) -> Html:
-    columns, units = most_relevant(model, 3), model.units_
+    columns, units = influential_columns(model, 3), model.units_
     head = [kind, "rows", *(f"mean {shortened(units.columns[d])}" for d in columns), "log loss", "accuracy"]
     rows = [
         [

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from gigagp import plotting
 from gigagp.estimators.base import HGPEstimator
 from gigagp.estimators.regressor import HGPRegressor
 from gigagp.markup import Html
 from gigagp.model.fit_report import FitReport
-from gigagp.plotting.relevance import height
-from gigagp.plotting.rows import most_relevant, typical_row, weights
+from gigagp.plotting.influence import influence_height, influences, influential_columns, user_columns
+from gigagp.plotting.rows import typical_row
 from gigagp.report.scoring import ScoreCollector
 from gigagp.report.svg import figure
 
+_LEAST_INFLUENCE = 1e-3  # share of the target's variance from which the levels of a category are drawn
 _WORKERS = 4  # among which the picture of the tree divides the leaves
 _CAPTION_OF_NEIGHBOURS = "The training rows from which a typical row is predicted, and other rows near them."
 _CAPTION_OF_EXPERTS = "The experts that predict a typical row, their training rows, and the weight of each expert."
@@ -23,7 +25,7 @@ def prediction_figures(model: HGPRegressor, scores: ScoreCollector) -> Iterator[
     """Predictions and residuals of the scored rows."""
     X, y, mean, std = scores.sample()
     z = (y - mean) / std
-    names, first = model.units_.columns, most_relevant(model, 1)[0]
+    names, first = model.units_.columns, influential_columns(model, 1)[0]
     yield figure(
         "against", lambda ax: plotting.predicted_against_true(y, mean, model.units_.target, ax), 4.4, 4.2,
         "Predicted means against the targets. Good predictions lie near the dashed line.",
@@ -38,12 +40,18 @@ def prediction_figures(model: HGPRegressor, scores: ScoreCollector) -> Iterator[
         f"Predictions as {names[first]} varies. The light band is the interval of the target, the dark band one "
         "standard deviation of the function.",
     )  # fmt: skip
-    if model.n_features_in_ == 1:
+    for column in influential_categories(model):
+        yield figure(
+            "levels", partial(plotting.levels, model, column), 5.2, 4.2,
+            f"Predictions for each value of {column}, with one standard deviation.",
+        )  # fmt: skip
+    columns = sorted(influential_columns(model, 2))
+    if len(columns) < 2:
         return
-    i, j = sorted(most_relevant(model, 2))
+    i, j = columns
     yield figure(
         "map", lambda ax: plotting.predictive_map(model, (i, j), ax=ax), 5.2, 4.2,
-        "Predicted means over the two most relevant columns.",
+        "Predicted means over the two columns that change predictions most.",
     )  # fmt: skip
     yield figure(
         "spread", lambda ax: plotting.predictive_map(model, (i, j), show="std", ax=ax), 5.2, 4.2,
@@ -54,6 +62,13 @@ def prediction_figures(model: HGPRegressor, scores: ScoreCollector) -> Iterator[
         "Mean residuals over the same two columns. In a large area of one colour predictions are systematically too "
         "low (orange) or too high (blue).",
     )  # fmt: skip
+
+
+def influential_categories(model: HGPRegressor) -> list[str]:
+    """Names of at most two categories that change predictions, the most influential first."""
+    values, columns = influences(model), user_columns(model)
+    order = sorted(range(len(columns)), key=lambda number: -values[number])
+    return [columns[n].name for n in order if columns[n].categories and values[n] > _LEAST_INFLUENCE][:2]
 
 
 def calibration_figures(scores: ScoreCollector) -> Iterator[Html]:
@@ -71,11 +86,11 @@ def calibration_figures(scores: ScoreCollector) -> Iterator[Html]:
 
 def model_figures(model: HGPEstimator) -> Iterator[Html]:
     """Relevance of the columns, experts of a typical row, and the tree."""
-    if weights(model) is not None:
-        yield figure(
-            "relevance", lambda ax: plotting.relevance(model, ax), 5.6, height(model),
-            "How fast the function varies with each column. A short bar means that it hardly depends on the column.",
-        )  # fmt: skip
+    yield figure(
+        "influence", lambda ax: plotting.influence(model, ax), 5.6, influence_height(model),
+        "How much predictions change when a column has the values of other rows, as a share of the target's variance. "
+        "Shares may add up to more than 100%, because columns act together.",
+    )  # fmt: skip
     if isinstance(model, HGPRegressor) and model.model_.input_noise is not None:
         yield figure(
             "noise", lambda ax: plotting.noise_along(model, ax=ax), 5.6, 3.8,

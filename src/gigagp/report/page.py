@@ -9,7 +9,8 @@ import numpy as np
 from gigagp.data.sources.times import is_date
 from gigagp.estimators.regressor import HGPRegressor
 from gigagp.markup import Html, join, table, tag
-from gigagp.plotting.rows import TYPICAL, most_relevant, training_rows
+from gigagp.plotting.influence import influential_columns
+from gigagp.plotting.rows import TYPICAL, training_rows
 from gigagp.plotting.style import shortened
 from gigagp.report import figures, sections
 from gigagp.report.advice import CALIBRATED, TOO_NARROW, TOO_WIDE, assess_intervals
@@ -77,7 +78,7 @@ def _calibration(content: ReportContent) -> Html:
 
 def _regions(content: ReportContent) -> Html:
     scores, model = content.scores, content.model
-    columns = most_relevant(model, 3)
+    columns = influential_columns(model, 3)
     explanation = (
         "A region is a subtree: a group of neighbouring leaves. Means of columns are those of the scored rows."
         if scores.regions.local

@@ -13,7 +13,8 @@ from gigagp.data.scaling import Moments
 from gigagp.estimators.base import HGPEstimator
 from gigagp.estimators.regressor import HGPRegressor
 from gigagp.model.likelihood_distribution import Distribution
-from gigagp.plotting.rows import TYPICAL, leaf_centre, most_relevant, training_rows
+from gigagp.plotting.influence import influential_columns
+from gigagp.plotting.rows import TYPICAL, leaf_centre, training_rows
 
 SAMPLE = 20_000  # rows that the figures show
 LEVEL = 0.95  # of the intervals whose coverage is reported
@@ -53,7 +54,7 @@ class Regions:
             self._of_leaf = np.repeat(np.arange(len(nodes)), [len(node.leaves) for node in nodes])
             self.names = [_leaf_range(node.leaves) for node in nodes]
             return
-        self._column = most_relevant(model, 1)[0]
+        self._column = influential_columns(model, 1)[0]
         x = training_rows(model, TYPICAL).X[:, self._column]
         self._edges = np.unique(np.quantile(x, np.linspace(0, 1, _REGIONS + 1)))[1:-1]
         self.count = len(self._edges) + 1

@@ -293,7 +293,7 @@ def test_what_cannot_be_written_is_refused_before_any_work(model, tmp_path, monk
 
 
 def test_many_columns_are_cut_and_counted(model, monkeypatch):
-    monkeypatch.setattr("gigagp.report.page._MAX_COLUMNS", 3)
+    monkeypatch.setattr("gigagp.report.sections._MAX_COLUMNS", 3)
     text = Page(_model(model)).text
     assert "(3 of 4)" in text
     assert "noise_variance" in text
