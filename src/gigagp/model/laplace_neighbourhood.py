@@ -31,24 +31,30 @@ from gigagp.model.neighbourhood import Neighbourhood, chunks_of, factoring, row_
 _STEPS = 5  # of Newton's method for one query and latent function, about
 _TAPERED = 8  # one over the share of the neighbours whose weights decrease
 _LEAST_WEIGHT = 1e-6  # of a neighbour
+_RESULTS = 3  # numbers per query and latent function: mean, variance, misfit
 _VECTORS = 5  # of one number per neighbour that the mode needs
 
 
 @dataclass(frozen=True, eq=False)
 class LatentFunctions:
-    """Mean and variance of each latent function at each query, both of shape (queries, latent functions)."""
+    """Mean and variance of each latent function at each query, all of shape (queries, latent functions).
+
+    misfit : root mean square of the neighbours' residuals in units of their deviations, near ones counting more; one
+        where targets vary around f as their likelihood says
+    """
 
     mean: Array
     variance: Array
+    misfit: Array
 
     def at(self, rows: slice | Array) -> LatentFunctions:
         """The predictions at some queries."""
-        return LatentFunctions(self.mean[rows], self.variance[rows])
+        return LatentFunctions(self.mean[rows], self.variance[rows], self.misfit[rows])
 
     @classmethod
     def joined(cls, parts: list[LatentFunctions]) -> LatentFunctions:
         """The predictions of several sets of queries as one."""
-        return cls(np.concatenate([p.mean for p in parts]), np.concatenate([p.variance for p in parts]))
+        return cls(*(np.concatenate([getattr(p, n) for p in parts]) for n in ("mean", "variance", "misfit")))
 
 
 def work(model: Neighbourhood, latents: Latents) -> float:
@@ -68,7 +74,7 @@ def predict(
 
     held_out : for each query the row of the store that it is, which is then ignored
     """
-    results = np.empty((len(Z), 2, latents.latents))
+    results = np.empty((len(Z), _RESULTS, latents.latents))
     rows = np.full(len(Z), NO_ROW) if held_out is None else np.asarray(held_out, np.int64)
     chunks, here = chunks_of(model, Z, work(model, latents))
     task = _PredictChunk(model, latents)
@@ -76,12 +82,12 @@ def predict(
     parts = (task(each, own_workspace()) for each in tasks) if here else engine.map(task, tasks)
     for chunk, part in zip(chunks, parts, strict=True):
         results[chunk] = part
-    return LatentFunctions(results[:, 0], results[:, 1])
+    return LatentFunctions(results[:, 0], results[:, 1], results[:, 2])
 
 
 @dataclass(frozen=True, eq=False)
 class _PredictChunk:
-    """Predictions of some queries, of shape (queries, 2, latent functions): means and variances."""
+    """Predictions of some queries, of shape (queries, 3, latent functions): means, variances and misfits."""
 
     model: Neighbourhood
     latents: Latents
@@ -108,7 +114,7 @@ def _with_profile(
 ) -> Array:
     """For kernels of the scaled distance: all in one compiled call."""
     p = model.count
-    results = np.empty((len(Z), 2, latents.latents))
+    results = np.empty((len(Z), _RESULTS, latents.latents))
     _predict_all(  # type: ignore[call-arg]
         *profile[:5], *search_arguments(model), model.store.y, row_noise_of(model), read_only(Z), held_out,
         model.limit, factoring(p), latents.likelihood.compiled, model.noise, latents.means, latents.row_weights,
@@ -193,7 +199,8 @@ def _latents(
             members += labels[i]
         if members == 0 and latents > 1:
             if absent >= 0:
-                result[0, latent], result[1, latent] = result[0, absent], result[1, absent]
+                for i in range(_RESULTS):
+                    result[i, latent] = result[i, absent]
                 continue
             absent = latent
         mean = means[latent]
@@ -210,7 +217,9 @@ def _posterior(
     k: Array, count: int, prior: float, mean: float, A: Array, a: Array, roots: Array, v: Array, b: Array,
     result: Array,
 ) -> None:  # fmt: skip
-    """result := mean m + k^T a and variance k_** - k^T W^1/2 B^-1 W^1/2 k of a latent function at the query.
+    """result := mean m + k^T a, variance k_** - k^T W^1/2 B^-1 W^1/2 k and misfit of a latent function at the query.
+
+    The residual of a neighbour is the slope of its ln p, which is a_i at the mode, in units of its deviation W_ii^1/2.
 
     a, W and B are those of `laplace.mode` on the neighbours. v, b : scratch
     """
@@ -219,12 +228,17 @@ def _posterior(
         v[i] = roots[i] * k[i]
         b[i] = v[i]
     solve_vector(A, v, p)
-    change, reduction = 0.0, 0.0
+    change, reduction, squares, total = 0.0, 0.0, 0.0, 0.0
     for i in range(count):
         change += k[i] * a[i]
         reduction += b[i] * v[i]
+        if roots[i] > 0:
+            ratio, weight = a[i] / roots[i], k[i] * k[i]
+            squares += weight * ratio * ratio
+            total += weight
     result[0] = mean + change
     result[1] = max(prior - reduction, 0.0)
+    result[2] = np.sqrt(squares / total) if total > 0 else 1.0
 
 
 @tiny_is_zero
@@ -235,7 +249,7 @@ def _by_calls(
     p, theta, own = model.count, model.theta[:-1], latents.likelihood
     K, A, T, S, D = leaf.buffers(p, np.dtype(float), workspace)
     squares, rows = np.empty(p + 1), np.empty(p + 1, np.int64)
-    results = np.empty((len(Z), 2, latents.latents))
+    results = np.empty((len(Z), _RESULTS, latents.latents))
     for q, z in enumerate(Z.astype(float)):
         size = search_rows(model, z, int(held_out[q]), squares, rows)
         count = min(size, p)

@@ -13,7 +13,7 @@ from gigagp.model.likelihood_model import LikelihoodCalibration, LikelihoodModel
 from gigagp.model.plain_values import Registry, count, field, from_plain, number, require, to_number, to_plain
 
 _MOMENTS = ("target_mean", "target_variance", "rows")
-_CORRECTIONS = ("spread", "offset", "extra", "dispersion")
+_CORRECTIONS = ("spread", "offset", "extra", "power", "dispersion")
 
 
 def describe_likelihood(model: LikelihoodModel) -> dict[str, Any]:
@@ -40,8 +40,11 @@ def read_likelihood(content: Any, registry: Registry, y: Array) -> LikelihoodMod
     prior, mean, variance, rows = (number(content, name) for name in ("mean", *_MOMENTS))
     require(np.isfinite([prior, mean, variance, rows]).all() and variance >= 0 < rows, "its moments are not valid")
     own = field(content, "calibration", dict)
-    spread, offset, extra, dispersion = (number(own, name) for name in _CORRECTIONS)
-    require(np.isfinite([spread, offset, extra, dispersion]).all(), "its calibration is not finite")
-    require(spread > 0 and extra >= 0 and dispersion > 0, "its calibration is not valid")
-    calibration = LikelihoodCalibration(spread, offset, extra, dispersion, count(own, "rows"), number(own, "score"))
+    values = [number(own, name) for name in _CORRECTIONS]
+    spread, offset, extra, power, dispersion = values
+    require(np.isfinite(values).all(), "its calibration is not finite")
+    require(spread > 0 and extra >= 0 and power >= 0 and dispersion > 0, "its calibration is not valid")
+    calibration = LikelihoodCalibration(
+        spread, offset, extra, power, dispersion, count(own, "rows"), number(own, "score")
+    )
     return LikelihoodModel(SingleLatent(likelihood, prior), mean, variance, rows, calibration)

@@ -4,11 +4,12 @@ With mu and v the mean and variance of f at a query, m and k those of the prior,
 data and one far from them, the f whose distribution is integrated out has
 
     mean      mu + (1 - rho) offset + rho (m_far - m)
-    variance  (1 - rho) (spread v + extra) + rho v_far
+    variance  (1 - rho) (spread v + extra misfit^(2 c)) + rho v_far
 
-m_far and v_far are such that far from all rows y has the mean and the variance of all targets (`likelihoods.far`).
-offset, spread and, for likelihoods without dispersion, extra maximise the likelihood of held-out rows; for the others
-the dispersion is multiplied by a factor that does.
+m_far and v_far are such that far from all rows y has the mean and the variance of all targets (`likelihoods.far`). The
+misfit says how much the neighbours vary around f (`laplace_neighbourhood`): where targets vary more in some regions
+than in others, one dispersion is not enough. offset, spread, extra, c and a factor of the dispersion, where there is
+one, maximise the likelihood of held-out rows.
 """
 
 from __future__ import annotations
@@ -32,8 +33,11 @@ from gigagp.model.neighbourhood import Neighbourhood
 _LEAST_ROWS = 20  # held-out rows from which the parameters are learnt
 _PRIOR_ROWS = 8.0  # rows that the prior of the parameters counts as: few held-out rows change them little
 _NEARLY_NONE = 1e-6  # dispersion with which targets vary only because f does
-_START_EXTRA = 1e-4  # extra variance of f
-_BOUNDS = ((-4.0, 4.0), (-2.0, 2.0), (-9.0, 9.0))  # of ln spread, of the offset, and of the last logarithm
+_START_EXTRA = 1e-3  # extra variance of f
+_LEAST_MISFIT = 0.03  # added to a misfit before its power is taken
+# Of ln spread, the offset, ln(extra / _START_EXTRA), c, and the logarithm of the factor of the dispersion.
+_BOUNDS = ((-4.0, 4.0), (-2.0, 2.0), (-9.0, 9.0), (0.0, 3.0), (-5.0, 3.0))
+_START = np.array([0.0, 0.0, 0.0, 1.0, 0.0])
 _STEP = 1e-4  # of the parameters, in numerical derivatives
 
 
@@ -44,6 +48,7 @@ class LikelihoodCalibration:
     spread: float = 1.0
     offset: float = 0.0
     extra: float = 0.0
+    power: float = 0.0  # c
     dispersion: float = 1.0  # factor
     rows: int = 0
     score: float = np.nan
@@ -96,18 +101,19 @@ class LikelihoodModel:
         far, prior = self._far(model.noise), laplace_neighbourhood.prior_variance(model)
 
         def with_parameters(p: Array) -> LikelihoodCalibration:
-            spread, last = float(np.exp(p[0])), float(np.exp(p[2]))
-            extra, dispersion = (0.0, last) if dispersed else (_START_EXTRA * last, 1.0)
-            return LikelihoodCalibration(spread, float(p[1]), extra, dispersion)
+            spread, extra, dispersion = np.exp(p[[0, 2, 4]]).tolist()
+            factor = dispersion if dispersed else 1.0
+            return LikelihoodCalibration(spread, float(p[1]), _START_EXTRA * extra, float(p[3]), factor)
 
         def losses(own: LikelihoodCalibration) -> Array:
             mean, variance = corrected(own, latents, prior, self.latents.mean, far)
             return -weights * log_marginal(self.likelihood, model.noise * own.dispersion, y, mean, variance)
 
         def loss(p: Array) -> float:
-            return float(losses(with_parameters(p)).mean() + 0.5 * _PRIOR_ROWS / len(y) * np.square(p).sum())
+            prior_loss = 0.5 * _PRIOR_ROWS / len(y) * np.square(p - _START).sum()
+            return float(losses(with_parameters(p)).mean() + prior_loss)
 
-        best = minimize(loss, np.zeros(3), method="L-BFGS-B", bounds=_BOUNDS, options={"eps": _STEP}).x
+        best = minimize(loss, _START, method="L-BFGS-B", bounds=_BOUNDS, options={"eps": _STEP}).x
         own = with_parameters(np.asarray(best))
         return replace(self, calibration=replace(own, rows=len(y), score=float(losses(own).mean())))
 
@@ -122,4 +128,5 @@ def corrected(
     mu, v = latents.mean[:, 0], latents.variance[:, 0]
     rho = np.minimum(v / prior, 1.0)
     mean = mu + (1 - rho) * own.offset + rho * (far.mean - prior_mean)
-    return mean, (1 - rho) * (own.spread * v + own.extra) + rho * far.variance
+    extra = own.extra * (latents.misfit[:, 0] + _LEAST_MISFIT) ** (2 * own.power)
+    return mean, (1 - rho) * (own.spread * v + extra) + rho * far.variance
