@@ -128,8 +128,7 @@ def read_model(
         theta = _theta(files, kernel)
         store = read_rows(files, rows, columns, dtype, verify)
         cells = files.lists("cells", leaves, rows, verify)
-        kept = _keep_mapped(store, settings, verify)
-        router = _router(files, leaves, columns, cells, verify, kept, encoding)
+        router = _router(files, leaves, columns, cells, verify, _keep_mapped(store, settings, verify), encoding)
         experts = _experts(files, manifest, cells, store, router, verify)
         trend = read_trend(manifest.get("trend"), files, columns, own)
         if isinstance(trend, RegressorTrend):

@@ -207,6 +207,26 @@ def _copied(rows: Array, count: int, out: Array) -> int:
 
 
 @compiled_in_place
+def _pad_all(metric: Array, limits: Array, point: Array, scales: Array, own: Array) -> None:
+    """scales := the factors and limits of the columns, own := the point, as `pad` arranges them."""
+    pad(metric[0], scales[0])
+    if len(limits) > 0:
+        pad(limits, scales[1])
+    pad(point, own)
+
+
+@compiled_in_place
+def _compared(
+    X: Array, start: int, stop: int, scales: Array, limited: bool, own: Array, worst: float, near: Array,
+    near_rows: Array,
+) -> int:  # fmt: skip
+    """The number of rows of a block that are nearer than `worst`, with limits of the differences or without."""
+    if limited:
+        return rows_within_limited(X, start, stop, scales[0], own, worst, near, near_rows, scales[1])
+    return rows_within(X, start, stop, scales[0], own, worst, near, near_rows)
+
+
+@compiled_in_place
 def _make_empty(heads: Array) -> None:
     for b in range(_BUCKETS):
         heads[b] = NOTHING
@@ -257,19 +277,15 @@ def nearest(  # noqa: PLR0912, PLR0915 one loop over nodes, blocks and rows
     """
     wanted, size, compared, waiting, possible = len(rows), 0, 0, 0, 0
     scales, own, apart, near, near_rows, heads, bounds, queue, behind, box, fetched = scratch
-    limited, factors, most = metric.shape[0] > 1, scales[0], scales[1]
+    limited, factors = metric.shape[0] > 1, scales[0]
     limits = metric[1 if limited else 0, : metric.shape[1] if limited else 0]
-    pad(metric[0], factors)
-    if limited:
-        pad(limits, most)
-    pad(point, own)
-    root = len(sides) - 1
+    _pad_all(metric, limits, point, scales, own)
+    entered, bucket, root = 1, 0, len(sides) - 1
     box_distances(sides, root, point, limits, apart)
     nearest_box = _least(apart)
     last = bits(nearest_box + 2 * _span(sides, limits)) >> _COARSE
     _make_empty(heads)
     queue[0], bounds[0], behind[0], heads[0] = root, nearest_box, NOTHING, 0
-    entered, bucket = 1, 0
     while bucket < _BUCKETS:
         worst = squares[0] if size == wanted else np.inf
         if size == wanted and (compared >= limit or bucket > _bucket(worst, nearest_box, last)):
@@ -307,11 +323,7 @@ def nearest(  # noqa: PLR0912, PLR0915 one loop over nodes, blocks and rows
             waiting = _copied(fetched, possible, near_rows)
         else:
             for start in range(begin, end, _PART):
-                stop = min(start + _PART, end)
-                if limited:
-                    count = rows_within_limited(X, start, stop, factors, own, worst, near, near_rows, most)
-                else:
-                    count = rows_within(X, start, stop, factors, own, worst, near, near_rows)
+                count = _compared(X, start, min(start + _PART, end), scales, limited, own, worst, near, near_rows)
                 size = _keep_all(near, near_rows, count, held_out, squares, rows, size)
                 worst = squares[0] if size == wanted else np.inf
     count = listed_within(X, waiting, factors, own, squares[0], near, near_rows) if waiting > 0 else 0
