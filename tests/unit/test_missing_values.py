@@ -46,7 +46,7 @@ def test_gaps_are_answered_with_an_uncertainty_to_match(model):
         errors = np.abs(mean - whole.y)
         assert np.sqrt(np.mean(errors**2)) < error  # of a target whose deviation is 0.8
         assert np.median(wide) > 1.2 * np.median(std)
-        assert np.mean(errors < 1.96 * wide) > 0.8  # 0.83 and 0.95 were measured
+        assert np.mean(errors < 1.96 * wide) > 0.8  # intervals of rows with gaps are somewhat too narrow
     mean = model.predict(whole.assign(kind=None))
     assert np.sqrt(np.mean((mean - whole.y) ** 2)) < 0.35
 
