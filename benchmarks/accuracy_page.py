@@ -1,4 +1,4 @@
-"""docs/accuracy.md, from results/accuracy.json and results/small_tables.json and from nothing else."""
+"""docs/accuracy.md, from results/accuracy.json and from nothing else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from comparison import COLUMNS, OURS, Result, tally
 from measure import RESULTS
 from page_parts import DOCS, origin, table
-from small_tables_page import section
 
 SETTINGS = (
     ("GigaGP", "`HGPRegressor(random_state=0)`, raw inputs; scores of `predict_distribution`, which is calibrated by "
@@ -62,6 +61,8 @@ def bars_table(bars: Sequence[Result]) -> str:
 def tally_table(versus: Sequence[Result], splits: Sequence[int] = (0,)) -> str:
     """Wins, ties and losses of ours over the data sets, one line per peer."""
     here = [v for v in versus if v["splits"] == list(splits)]
+    if not here:
+        return "Nothing has been compared."
     body = []
     for who in dict.fromkeys(v["who"] for v in here):
         counts = [tally([v for v in here if (v["who"], v["column"]) == (who, column)]) for column in COLUMNS]
@@ -144,13 +145,29 @@ def losses_table(versus: Sequence[Result]) -> str:
         if v["splits"] == [0] and v["verdict"] == "loss"
     ]
     head = ("data", "peer", "score", "ours less theirs (squared errors for RMSE)")
+    if not any(v["splits"] == [0] for v in versus):
+        return "Nothing has been compared."
     return table(head, body) if body else "No peer is better than ours beyond the paired interval."
 
 
-def page(results: Result, small: Result | None = None) -> str:
+def not_measured(rows: Sequence[Result]) -> list[str]:
+    """Sets whose peers have been measured on split 0 but not GigaGP, so that there are no differences."""
+    done = {r["set"] for r in rows if r["who"] == OURS and r["split"] == 0 and "nlpd" in r}
+    missing = [name for name in dict.fromkeys(r["set"] for r in rows) if name not in done]
+    if not missing:
+        return []
+    text = (
+        f"**GigaGP has not been measured beside these peers on {', '.join(missing)}**, so differences are not given "
+        "there and no win or loss follows; [prediction](prediction.md) has its scores as means over splits, at the "
+        "commit named there."
+    )
+    return [text]
+
+
+def page(results: Result) -> str:
     rows = results["rows"]
     text = [
-        "# Accuracy", *HOW, origin(results) + ".",
+        "# Accuracy", *HOW, origin(results) + ".", *not_measured(rows),
         "## Wins, ties and losses", "Numbers of data sets, split 0.", tally_table(results["versus"]),
         "## Where a peer is better", losses_table(results["versus"]),
         "## Bars", bars_table(results["bars"]) if results["bars"] else "Split 0 has not been run.",
@@ -161,17 +178,15 @@ def page(results: Result, small: Result | None = None) -> str:
             text += set_sections(results, name, [split])
         for splits in dict.fromkeys(tuple(v["splits"]) for v in results["versus"] if v["set"] == name):
             text += set_sections(results, name, splits) if len(splits) > 1 else []
-    text += ["## Small tables", *section(small)] if small else []
     text += ["## Ours over splits", ours_table(rows), "## Settings", table(("who", "how"), SETTINGS)]
     return "\n\n".join(text) + "\n"
 
 
 def write() -> bool:
     """Write docs/accuracy.md if accuracy has been measured."""
-    path, small = RESULTS / "accuracy.json", RESULTS / "small_tables.json"
+    path = RESULTS / "accuracy.json"
     if path.exists():
-        second = json.loads(small.read_text()) if small.exists() else None
-        (DOCS / "accuracy.md").write_text(page(json.loads(path.read_text()), second))
+        (DOCS / "accuracy.md").write_text(page(json.loads(path.read_text())))
     return path.exists()
 
 

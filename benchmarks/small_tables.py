@@ -165,6 +165,8 @@ def means(runs: list[Result]) -> dict[str, Result]:
     by_method: dict[str, dict[int, Result]] = {}
     for run in runs:
         by_method.setdefault(run["method"], {})[run["split"]] = run
+    if not by_method:
+        return {}
     common = sorted(set.intersection(*(set(of) for of in by_method.values())))
     return {
         method: {"splits": common, **{s: float(np.mean([by_method[method][i][s] for i in common])) for s in SCORES}}

@@ -1,20 +1,24 @@
-"""The section on small tables of docs/accuracy.md, from results/small_tables.json and from nothing else."""
+"""docs/small-tables.md, from results/small_tables.json and from nothing else."""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Sequence
 
-from page_parts import Result, table
+from measure import RESULTS
+from page_parts import DOCS, Result, origin, table
 
 NAMES = {"ours": "GigaGP", "one_leaf": "one leaf", "scikit_learn": "scikit-learn's GP", "boosting": "boosting"}
 WORDS = (
     "Measured by `benchmarks/small_tables.py --full --others`; means over the splits that all methods have. GigaGP "
     "has its defaults; one leaf is its exact GP (Matern 5/2, no calibration); scikit-learn's GP is constant x Matern "
-    "5/2 with one length-scale per column + white noise, started three times below 500 rows; boosting is scikit- "
+    "5/2 with one length-scale per column + white noise, started three times below 500 rows; boosting is scikit-"
     "learn's HistGradientBoosting with 300 rounds. Entries are RMSE and NLPD in units of the target's deviation; the "
     "last column has the share of test rows inside our 95% intervals. The settings of small tables were developed on "
-    "the splits from 1 on of the first six tables; the others are random parts of larger sets and tables of scikit- "
-    "learn, by which no setting was chosen."
+    "the splits from 1 on of the first six tables; the others are random parts of larger sets and tables of scikit-"
+    "learn, by which no setting was chosen. Tables and methods that are not "
+    "shown have not been measured."
 )
 
 
@@ -52,3 +56,18 @@ def _heads(bars: Sequence[Result]) -> list[tuple[str, str]]:
 
 def _measured(bar: Result) -> str:
     return f"{bar['measured']:.3f}{'' if bar['met'] else ' **missed**'}"
+
+
+def write() -> bool:
+    """Write docs/small-tables.md if small tables have been measured."""
+    path = RESULTS / "small_tables.json"
+    if path.exists():
+        result = json.loads(path.read_text())
+        head = "Written by `benchmarks/small_tables_page.py`; do not edit."
+        text = ["# Small tables", f"{head} {origin(result)}; the machine did other work meanwhile.", *section(result)]
+        (DOCS / "small-tables.md").write_text("\n\n".join(text) + "\n")
+    return path.exists()
+
+
+if __name__ == "__main__":
+    sys.exit(0 if write() else "nothing to render: run small_tables.py first")

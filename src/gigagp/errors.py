@@ -1,5 +1,6 @@
 """The errors of the package. Each message says what is wrong, where, and what to do; each error can be pickled."""
 
+import inspect
 from typing import Any
 
 
@@ -55,6 +56,17 @@ class WorkerLost(GigaGPError, RuntimeError):
 
 class NotFinite(GigaGPError, ArithmeticError):
     """An expert's evidence or its gradient is not a number."""
+
+
+def callers_level() -> int:
+    """The `stacklevel` with which a warning points at the line of the user that called this package.
+
+    Called from the function that warns.
+    """
+    level, frame = 0, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == "gigagp":
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def tell_expert(error: Exception, leaf: int) -> None:

@@ -6,10 +6,10 @@ import warnings
 
 from sklearn.exceptions import ConvergenceWarning
 
+from gigagp.errors import callers_level
 from gigagp.model.fit_report import FitReport
 from gigagp.model.units import Units
 
-_STACK_LEVEL = 4  # frames up to the caller of an estimator's fit
 _WARNINGS_SHOWN = 5  # warnings of a fit that the Python warning quotes
 
 
@@ -19,10 +19,10 @@ def warn_user(report: FitReport, units: Units) -> None:
         more = len(report.warnings) - _WARNINGS_SHOWN
         tail = f"; and {more} more in report_.warnings" if more > 0 else ""
         sentences = [warning.sentence(units) for warning in report.warnings[:_WARNINGS_SHOWN]]
-        warnings.warn("; ".join(sentences) + tail, ConvergenceWarning, stacklevel=_STACK_LEVEL)
+        warnings.warn("; ".join(sentences) + tail, ConvergenceWarning, stacklevel=callers_level())
     if report.stages and not report.converged:
         warnings.warn(
             f"training did not converge after {report.iterations} iterations: {report.message}; "
             "see report_, and try n_restarts=2 or other start values in the kernel",
-            ConvergenceWarning, stacklevel=_STACK_LEVEL,
+            ConvergenceWarning, stacklevel=callers_level(),
         )  # fmt: skip

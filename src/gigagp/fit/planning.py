@@ -11,7 +11,7 @@ from gigagp.combine import CombinationRule, JointRule, rule
 from gigagp.data.scaling import Moments
 from gigagp.data.scan import Scan
 from gigagp.data.store import split_targets
-from gigagp.errors import InvalidParameter, choose
+from gigagp.errors import InvalidParameter, callers_level, choose
 from gigagp.fit import settings
 from gigagp.fit.plan import Plan
 from gigagp.fit.settings import FitSettings
@@ -31,7 +31,6 @@ _START_NOISE = 0.1  # share of the target's variance
 _SPARSE_LEAF = 4096  # rows of a sparse leaf
 _ONE_LEAF_ROWS = 2048  # rows up to which a kernel to which far rows matter is one exact GP on all rows
 _NO_NOISE = {"float64": 1e-10, "float32": 1e-6}  # share of the target's variance, where only known noise is present
-_STACK_LEVEL = 5  # frames up to the caller of an estimator's fit, which plans through `fitting.fit_model`
 
 
 def make_plan(
@@ -73,7 +72,7 @@ def make_plan(
         warnings.warn(
             f'{own_kernel!r} has no metric, so partition="local" divides the rows in plain standardised units; '
             'partition="stratified" or "random" assume no locality',
-            UserWarning, stacklevel=_STACK_LEVEL,
+            UserWarning, stacklevel=callers_level(),
         )  # fmt: skip
     return Plan(
         kernel=kernel,

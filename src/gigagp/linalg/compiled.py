@@ -37,7 +37,8 @@ def compiled_apart(function: F) -> F:
     Only for functions whose every rounding is written out, in vector code or by `compiled_strict`: it does not matter
     then which copy of them a process runs. Copied into all callers they would take most of the time to compile these.
     """
-    return njit(nogil=True, cache=True, error_model="numpy")(function)  # type: ignore[no-any-return]
+    # Both options are given because Numba otherwise takes them from the function that happens to call this one first.
+    return njit(fastmath=False, **_OPTIONS | {"forceinline": False})(function)  # type: ignore[no-any-return]
 
 
 def compiled_in_place(function: F) -> F:

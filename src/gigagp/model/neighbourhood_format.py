@@ -48,6 +48,7 @@ def read_neighbourhood(
     """
     if content is None:
         return None
+    require(isinstance(content, dict), "its neighbourhood is not described")
     require(isinstance(cells, Runs) and router.by_cells, "it predicts from neighbours, but its rows are not in cells")
     assert isinstance(cells, Runs)
     model = Neighbourhood(kernel, theta, store, cells, router, **_numbers(content))

@@ -333,6 +333,8 @@ def test_the_page_shows_bars_caps_failures_and_wins():
     assert "| SVGP-1024 | boom |" in page
     assert "commit def (SVGP-1024)" in page
     assert "No peer is better than ours" in page
+    assert "has not been measured beside" not in page
+    assert "not been measured beside these peers on elevators" in accuracy_page.page({**result, "rows": rows[1:]})
     lost = accuracy_page.losses_table([{**versus[0], "verdict": "loss", "low": 0.05, "high": 0.2, "difference": 0.1}])
     assert "| elevators | NN-GP, 32 neighbours | NLPD | 0.1 (0.05 to 0.2) |" in lost
 
@@ -344,6 +346,7 @@ def test_the_section_on_small_tables_shows_means_and_missed_bars():
         for method, rmse in (("ours", 0.20), ("scikit_learn", 0.10)) for split in (0, 1)
     ]  # fmt: skip
     runs.append({**runs[0], "split": 2, "rmse": 9.0})  # scikit-learn's GP does not have this split
+    assert small_tables.means([]) == {}
     means = small_tables.means(runs)
     bars = small_tables.bars("yacht", means)
     text = "\n".join(small_tables_page.section({"runs": runs, "tables": {"yacht": means}, "bars": bars}))

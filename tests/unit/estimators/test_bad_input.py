@@ -87,7 +87,7 @@ def test_text_as_target_is_explained(data):
         (np.ones(5), np.ones(5), "Expected 2D array"),
         (np.ones((5, 2)), np.ones(4), "inconsistent numbers of samples"),
         (np.ones((5, 2, 2)), np.ones(5), "dim 3"),
-        (np.ones((5, 2)), np.ones((5, 2)), "1d array"),
+        (np.ones((5, 2)), np.ones((5, 2)), "a model has one target"),
         (np.ones((5, 2)), None, "requires y"),
     ],
 )

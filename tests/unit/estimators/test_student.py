@@ -114,6 +114,7 @@ def test_every_rule_has_the_scale(of_uneven, combine, k):
         assert loud > 10 * quiet
 
 
+@pytest.mark.slow
 @pytest.mark.full_choices
 def test_heavy_tails_do_not_spoil_theta():
     """A few wild targets make one Gaussian theta fit them with a length-scale of nothing."""

@@ -198,7 +198,7 @@ def test_a_gain_is_clear_where_more_rows_would_not_change_the_decision():
 
 def test_held_out_predictions_are_the_same_at_once_and_in_parts():
     """So that rows of a trial need not be predicted again for the calibration."""
-    X, y = robot_arm(3000)
+    X, y = robot_arm(1500)
     model = (
         HGPRegressor(Matern32(), method="neighbourhood", neighbours=16, random_state=0).fit(X, y).model_.neighbourhood
     )
@@ -216,7 +216,7 @@ def test_held_out_predictions_are_the_same_at_once_and_in_parts():
 
 
 def test_two_models_are_compared_by_as_few_rows_as_the_difference_needs():
-    X, y = robot_arm(6000)
+    X, y = robot_arm(2500)
     few = HGPRegressor(Matern52(), method="neighbourhood", neighbours=4, random_state=0).fit(X, y).model_.neighbourhood
     with SerialEngine() as engine:
         scorer = Scorer.drawn(len(y), NumberScoring(1.0), engine, np.random.default_rng(0))

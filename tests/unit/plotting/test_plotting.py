@@ -1,6 +1,7 @@
 """Pictures show what they say: values drawn are those of the model, names are the user's, sizes are bounded."""
 
 from copy import copy
+from functools import cache
 
 import matplotlib as mpl
 import numpy as np
@@ -11,7 +12,7 @@ from matplotlib.figure import Figure
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
-from gigagp import HGPRegressor, InvalidParameter, kernels, metrics, plotting
+from gigagp import HGPClassifier, HGPRegressor, InvalidParameter, kernels, metrics, plotting
 from gigagp.plotting import rows, style
 from gigagp.plotting.cells import _colours
 from gigagp.tree import Tree, divide
@@ -55,6 +56,14 @@ def drawn(ax):
     return ax
 
 
+@cache
+def classifier(classes):
+    """A model of classes of two columns, whose theta is fixed."""
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    kernel = kernels.Matern32(4.0, [1.0, 1.0], variance_bounds=(4.0, 4.0), lengthscale_bounds=(1.0, 1.0))
+    return HGPClassifier(kernel, random_state=0).fit(X, np.digitize(X[:, 0], [0.0, 1.0][: classes - 1]))
+
+
 def pictures(model, line):
     rng = np.random.default_rng(0)
     z = rng.standard_normal(200)
@@ -72,6 +81,9 @@ def pictures(model, line):
         "residual_map": lambda ax: plotting.residual_map(X, z, ax=ax),
         "noise_along": lambda ax: plotting.noise_along(model, ax=ax),
         "class_calibration": lambda ax: plotting.class_calibration(pit, rng.random(200) < pit, ax=ax),
+        "class_confidence": lambda ax: plotting.class_confidence(pit, rng.random(200) < pit, ax=ax),
+        "class_map of two": lambda ax: plotting.class_map(classifier(2), ax=ax),
+        "class_map of three": lambda ax: plotting.class_map(classifier(3), ax=ax),
         "relevance": lambda ax: plotting.relevance(model, ax=ax),
         "influence": lambda ax: plotting.influence(model, ax=ax),
         "evidence_trace": lambda ax: plotting.evidence_trace(model.report_, ax=ax),
@@ -86,7 +98,7 @@ def test_each_picture_draws_into_the_axes_given_or_into_a_new_figure_within_its_
     made = pictures(model, line)
     functions = {name.partition(" ")[0] for name in made}
     others = {"LearningPoint", "learning_points", "influences"}  # these draw nothing
-    others |= {"grid_map", "levels", "class_map", "class_confidence"}  # tested with grids, categories and classes
+    others |= {"grid_map", "levels"}  # tested with grids and categories
     assert functions == set(plotting.__all__) - others
     for name, draw in made.items():
         ax = Figure().add_subplot()
@@ -99,6 +111,7 @@ def test_each_picture_draws_into_the_axes_given_or_into_a_new_figure_within_its_
         assert box.y0 > -0.02, name
         assert box.x1 < page[0] + 0.02, name
         assert box.y1 < page[1] + 0.02, name
+        plt.close(alone.figure)
 
 
 def test_the_band_is_the_models_prediction(model):
@@ -276,3 +289,12 @@ def test_learning_points_are_fits_to_growing_parts(wave):
         plotting.learning_points(model, X, y, sizes=[1000])
     with pytest.raises(InvalidParameter, match="'nlpd', 'rmse', 'seconds'"):
         plotting.learning_curve(points, "r2")
+
+
+def test_the_map_of_a_class_is_the_models_probability():
+    model = classifier(3)
+    ax = plotting.class_map(model, (1, 0), label=2)
+    _, right, bottom, _ = ax.images[0].get_extent()
+    assert ax.images[0].get_array()[0, -1] == pytest.approx(model.predict_proba([[bottom, right]])[0, 2])
+    with pytest.raises(InvalidParameter, match="label must be one of 0, 1, 2"):
+        plotting.class_map(model, label=7)
