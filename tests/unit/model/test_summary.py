@@ -107,7 +107,7 @@ def test_in_a_real_notebook():
         "model.report_",
     ]
     cells = [nbformat.v4.new_code_cell(each) for each in code]
-    done = nbclient.NotebookClient(nbformat.v4.new_notebook(cells=cells), timeout=120).execute()
+    done = nbclient.NotebookClient(nbformat.v4.new_notebook(cells=cells), timeout=600).execute()
     for cell, part in zip(done.cells[1:], ("Fitted: 300 rows", "evidence per point"), strict=True):
         (output,) = cell.outputs
         assert part in output.data["text/html"]

@@ -182,7 +182,7 @@ def test_a_notebook_shows_lines_that_move_instead_of_one_an_evaluation(tmp_path)
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(NOTEBOOK)])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the notebook's own libraries
-        NotebookClient(notebook, timeout=120, resources={"metadata": {"path": tmp_path}}).execute()
+        NotebookClient(notebook, timeout=600, resources={"metadata": {"path": tmp_path}}).execute()
     outputs = [o for o in notebook.cells[0].outputs if o.output_type == "display_data"]
     fit, prediction = (o.data["text/plain"].splitlines() for o in outputs)
     told = ["scan", "store", "rough theta", "partition and store", "start of training", "training"]
