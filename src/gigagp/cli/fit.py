@@ -32,7 +32,7 @@ def command(
     features: fit_options.Features = None,
     drop: fit_options.Drop = None,
     categorical: fit_options.Categorical = None,
-    missing: options.Missing = "error",
+    missing: options.MissingOfFit = "error",
     kernel: fit_options.KernelName = "auto",
     partition: fit_options.Partition = "local",
     leaf_size: fit_options.LeafSize = None,
@@ -131,7 +131,8 @@ def _fit(
         model.save(output, overwrite=overwrite)
         if test_rows is not None:
             try:
-                same = {"missing": reading["missing"], **for_numbers(model, noise)}
+                gaps = "drop" if reading["missing"] == "model" else reading["missing"]  # rows without target
+                same = {"missing": gaps, **for_numbers(model, noise)}
                 if same.keys() >= noise.keys():
                     same["sample_weight"] = reading["sample_weight"]
                 scores = model.evaluate(data, target, **same, share=test_rows, progress=progress)

@@ -21,7 +21,7 @@ Features = Annotated[
 ]
 Drop = Annotated[list[str] | None, typer.Option(help="Columns that are not used: a,b or repeated.")]
 Categorical = Annotated[
-    list[str] | None, typer.Option(help="Columns to encode as one 0/1 column per category: a,b or repeated.")
+    list[str] | None, typer.Option(help="Columns of numbers that are categories, as text always is: a,b or repeated.")
 ]
 KernelName = Annotated[
     str,

@@ -13,6 +13,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on std
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output.")]
 Missing = Annotated[str, typer.Option(help="Rows with missing values: error, or drop.")]
+MissingOfQueries = Annotated[
+    str, typer.Option("--missing", help="Rows with missing values: error, or drop, which predicts NaN for them.")
+]
+MissingOfFit = Annotated[
+    str, typer.Option("--missing", help="Rows with missing values: error, drop, or model, which learns from them.")
+]
 Data = Annotated[str, typer.Argument(help="Parquet (file, folder, glob), CSV, CSV.gz or .npy.", show_default=False)]
 Truth = Annotated[
     str | None, typer.Option("--target", "-t", help="Column with the true targets. [default: as in the fit]")

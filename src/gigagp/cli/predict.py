@@ -27,7 +27,7 @@ def command(
     quantiles: Annotated[str | None, typer.Option(help="Quantiles to predict, such as 0.05,0.95.")] = None,
     keep: Annotated[list[str] | None, typer.Option(help="Columns to copy to the output: a,b or repeated.")] = None,
     latent: Annotated[bool, typer.Option("--latent", help="Uncertainty of the function, without noise.")] = False,
-    missing: options.Missing = "error",
+    missing: options.MissingOfQueries = "error",
     overwrite: options.Overwrite = False,
     engine: options.OtherEngine = None,
     jobs: options.Jobs = None,
@@ -55,7 +55,7 @@ def command(
     report = {"output": output, "rows": done.rows, "dropped": done.dropped, "seconds": done.seconds}
     report |= {"resumed": done.resumed, "discarded": done.discarded}
     text = f"{output}: {done.rows:,} rows, {done.seconds:.1f} s"
-    text += f"; {done.dropped:,} rows with missing values dropped" if done.dropped else ""
+    text += f"; {done.dropped:,} rows without a prediction: values are missing" if done.dropped else ""
     text += f"; {done.resumed:,} rows were already there" if done.resumed else ""
     text += f"; {done.discarded}" if done.discarded else ""
     emit(as_json, report, text)

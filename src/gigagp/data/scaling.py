@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.linalg.categories import LEVELS_APART
 
 _ROUNDING = 8 * np.finfo(float).eps  # a column that varies by less, relative to its size, is constant
 _ROUNDING_TWO = 1e-6  # relative, of the variance of a column with two values
@@ -133,6 +134,12 @@ class Scaling:
     @classmethod
     def identity(cls, n_columns: int) -> Scaling:
         return cls(np.zeros(n_columns), np.ones(n_columns))
+
+    def with_levels(self, columns: tuple[int, ...]) -> Scaling:
+        """The same, but these columns have numbers of levels, which are not standardised (`linalg.categories`)."""
+        centre, scale, places = self.centre.copy(), self.scale.copy(), list(columns)
+        centre[places], scale[places] = 0.0, 1 / LEVELS_APART
+        return Scaling(centre, scale)
 
     def apply(self, X: Array, dtype: np.dtype[Any]) -> Array:
         """Scaled copy of X in the given precision, row-major.

@@ -19,7 +19,7 @@ def check_columns(X: Any) -> None:
         bad = [
             f"column {column!r} of X has type {dtype}"
             for j, (column, dtype) in enumerate(zip(X.columns, list(dtypes), strict=True))
-            if _is_not_a_number(X, j, dtype)
+            if is_text_column(X, j, dtype) or getattr(dtype, "kind", "f") not in "biufO"
         ]
         if bad:
             raise InvalidInput(
@@ -30,14 +30,13 @@ def check_columns(X: Any) -> None:
         _check_objects(X)
 
 
-def _is_not_a_number(X: Any, j: int, dtype: Any) -> bool:
-    """Whether column j of a data frame has text, categories or other objects."""
-    kind = getattr(dtype, "kind", None)
-    if kind == "O":
-        return any(
-            isinstance(value, str | bytes) for value in (X.iloc[:, j] if hasattr(X, "iloc") else X[X.columns[j]])
-        )
-    return (kind is not None and kind not in "biuf") or str(dtype) in ("category", "str", "string")
+def is_text_column(X: Any, j: int, dtype: Any) -> bool:
+    """Whether column j of a data frame has text or categories."""
+    if str(dtype) in ("category", "str", "string"):
+        return True
+    if getattr(dtype, "kind", None) != "O":
+        return False
+    return any(isinstance(value, str | bytes) for value in (X.iloc[:, j] if hasattr(X, "iloc") else X[X.columns[j]]))
 
 
 def _check_objects(X: Array) -> None:
@@ -56,6 +55,11 @@ def check_target(y: Any, n_rows: int | None = None) -> None:
 
     n_rows : of the inputs, if known
     """
+    check_finite(check_target_type(y, n_rows), "y")
+
+
+def check_target_type(y: Any, n_rows: int | None = None) -> Array:
+    """The target as an array; InvalidInput for several targets and text."""
     values: Array = np.asarray(y) if y is not None else np.empty(0)
     if values.ndim == 2 and values.shape[1] > 1:
         raise InvalidInput(
@@ -75,7 +79,7 @@ def check_target(y: Any, n_rows: int | None = None) -> None:
                     f"y has the text {value!r} at row {row}, and the target must be numbers: convert it, or predict "
                     "classes with HGPClassifier. A column of X is named by its name alone, not in a list"
                 )
-    check_finite(values, "y")
+    return values
 
 
 def check_finite(values: Array, name: str, feature_names: Array | None = None) -> None:

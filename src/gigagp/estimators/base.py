@@ -20,7 +20,7 @@ from gigagp.data.sources import Encoding, Rows, Share, open_rows
 from gigagp.engines import check_workers, is_client
 from gigagp.errors import InvalidInput, InvalidParameter
 from gigagp.estimators.fitted_attributes import FittedAttributes
-from gigagp.estimators.input_rows import array_rows, check_options_of_sources, is_source
+from gigagp.estimators.input_rows import array_rows, check_beside, check_options_of_sources, is_source
 from gigagp.estimators.user_warnings import warn_user
 from gigagp.fit import settings
 from gigagp.fit.checkpoint import Checkpoint
@@ -46,7 +46,7 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
 
     def _fit(
         self, X: Any, y: Any, sample_weight: Any, *, noise_std: Any = None, learn_noise: bool = True,
-        features: Any = None, drop: Any = (), categorical: Any = (), missing: str = "error",
+        features: Any = None, drop: Any = (), categorical: Any = (), missing: str | None = None,
         store: str | os.PathLike[str] | None = None, checkpoint: str | os.PathLike[str] | None = None,
         share: Share | None = None, progress: Listener | None = None, labels: tuple[Label, ...] | None = None,
     ) -> Self:  # fmt: skip
@@ -70,16 +70,20 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
         if store is not None and checkpoint is not None:
             raise InvalidParameter("pass store= or checkpoint=, not both: a checkpoint contains its own store")
         tell = make_listener(self.verbose, progress)
+        categories = settings.column_names("categorical", self.categorical, categorical)
+        gaps = settings.missing(self.missing if missing is None else missing)
         with self._unharmed(), ExitStack() as open_files:
-            if is_source(X, y):
+            if is_source(X, y) or categories or gaps != "error":
+                if not isinstance(y, str | os.PathLike):
+                    check_beside(y)
                 rows = open_rows(
-                    X, y, features=features, drop=drop, categorical=categorical, missing=missing, share=share,
-                    weights=sample_weight, deviations=noise_std, labels=None if labels is None else (),
+                    X, y, features=features, drop=drop, categorical=categories, missing=gaps,
+                    share=share, weights=sample_weight, deviations=noise_std, labels=() if labels == () else None,
                 )  # fmt: skip
                 encoding: Encoding | None = rows.encoding
                 names = tuple(map(str, rows.feature_names)) if rows.source.named else None
             else:
-                check_options_of_sources(features, drop, categorical, missing, share, (sample_weight, noise_std))
+                check_options_of_sources(features, drop, share, (sample_weight, noise_std))
                 rows, encoding = array_rows(self, X, y, sample_weight, noise_std), None
                 names = tuple(map(str, self.feature_names_in_)) if hasattr(self, "feature_names_in_") else None
             saved_progress = None

@@ -18,14 +18,16 @@ from gigagp.data.validation import check_columns, check_finite
 from gigagp.engines import Place
 from gigagp.errors import InvalidParameter
 from gigagp.estimators.base import HGPEstimator
-from gigagp.estimators.input_rows import is_source
+from gigagp.estimators.input_rows import reads_queries
 from gigagp.estimators.labels import class_model, encode, known_codes, labels_of_column
+from gigagp.fit import settings
 from gigagp.fit.settings import FitSettings
 from gigagp.kernels import Kernel
 from gigagp.model.class_evaluation import ClassBlockListener, ClassEvaluation, evaluate_classes
 from gigagp.model.class_format import describe_classes
 from gigagp.model.class_model import ClassModel, Label
 from gigagp.model.fingerprint import fingerprint
+from gigagp.model.incomplete_rows import complete_rows
 from gigagp.model.neighbourhood import Neighbourhood
 from gigagp.progress import Listener, make_listener
 
@@ -85,6 +87,8 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
         west. "auto": the two columns that have such names and values, if the data have names. None: no such columns.
     n_restarts : int
         Additional starting points of the training.
+    categorical, missing
+        As in `HGPRegressor`.
     random_state : int, Generator, RandomState or None
         Seed of all random choices; the same number gives the same model, bit for bit.
     verbose : int
@@ -116,6 +120,8 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
         standardize: bool = True,
         sphere: Any = "auto",
         n_restarts: int = 0,
+        categorical: Any = None,
+        missing: str = "error",
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -133,12 +139,14 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
         self.standardize = standardize
         self.sphere = sphere
         self.n_restarts = n_restarts
+        self.categorical = categorical
+        self.missing = missing
         self.random_state = random_state
         self.verbose = verbose
 
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, features: Any = None, drop: Any = (),
-        categorical: Any = (), missing: str = "error", store: str | os.PathLike[str] | None = None,
+        categorical: Any = (), missing: str | None = None, store: str | os.PathLike[str] | None = None,
         checkpoint: str | os.PathLike[str] | None = None, share: Share | None = None,
         progress: Listener | None = None,
     ) -> Self:  # fmt: skip
@@ -157,7 +165,7 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
 
         """
         labels: tuple[Label, ...] = ()
-        if not is_source(X, y):
+        if not isinstance(y, str | os.PathLike):
             labels, y = encode(y)
         return self._fit(
             X, y, sample_weight, features=features, drop=drop, categorical=categorical, missing=missing, store=store,
@@ -190,31 +198,34 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
         assert near is not None
         return near
 
-    def _log_probabilities(self, X: Any) -> Array:
+    def _log_probabilities(self, X: Any, missing: str = "error") -> Array:
         """The logarithms of the probabilities, one column per class."""
+        gaps = settings.missing_queries(missing)
         predictor, classes = self.predictor_, self._fitted_classes
         near = self._neighbourhood
         with predictor.engine() as engine:
-            if is_source(X, None, tables=self.model_.encoding is not None):
+            if reads_queries(X, self.model_.encoding) or gaps == "keep":
                 at_once = predictor.queries_at_once(memory.budget(self.memory))
-                blocks = open_rows(X, encoding=self.model_.reading).blocks(at_once)
-                parts = [classes.log_probabilities(near, predictor.scaled(block.X), engine) for block in blocks]
-                return np.concatenate(parts)
+                blocks = open_rows(X, encoding=self.model_.reading, missing=gaps).blocks(at_once)
+                answer = complete_rows(lambda Z: [classes.log_probabilities(near, predictor.scaled(Z), engine)])
+                return np.concatenate([answer(block.X)[0] for block in blocks])
             check_columns(X)
             X = validate_data(self, X, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False, reset=False)
             check_finite(X, "X", getattr(self, "feature_names_in_", None))
             return classes.log_probabilities(near, predictor.scaled(X), engine)
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Any, *, missing: str = "error") -> Array:
         """The probability of each class, one row per query and one column per class in the order of `classes_`.
 
         Parameters
         ----------
         X : array, table or path
             Queries, with the columns of the fit.
+        missing : {"error", "drop"}
+            As in `HGPRegressor.predict`: "drop" gives NaN where a query has missing values.
 
         """
-        return np.exp(self._log_probabilities(X))
+        return np.exp(self._log_probabilities(X, missing))
 
     def predict_log_proba(self, X: Any) -> Array:
         """The logarithms of `predict_proba`, without loss for small probabilities.
@@ -227,16 +238,24 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
         """
         return self._log_probabilities(X)
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Any, *, missing: str = "error") -> Array:
         """The most probable label of each query.
 
         Parameters
         ----------
         X : array, table or path
             Queries.
+        missing : {"error", "drop"}
+            "drop" gives None where a query has missing values.
 
         """
-        return np.asarray(self.classes_[self._log_probabilities(X).argmax(axis=1)])
+        logs = self._log_probabilities(X, missing)
+        complete = ~np.isnan(logs[:, 0])
+        labels = np.asarray(self.classes_[logs.argmax(axis=1)])
+        if not complete.all():
+            labels = labels.astype(object)
+            labels[~complete] = None
+        return labels
 
     def decision_function(self, X: Any) -> Array:
         """For two classes the log-odds of the second; for more the log-probabilities, one column per class.
@@ -268,7 +287,7 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
         from gigagp.model import prediction_files  # noqa: PLC0415 pyarrow takes time to load
 
         classes = self._fitted_classes
-        rows = open_rows(data, encoding=self.model_.reading, keep=keep, missing=missing)
+        rows = open_rows(data, encoding=self.model_.reading, keep=keep, missing=settings.missing_queries(missing))
         predictor = self.predictor_
         carried = prediction_files.bytes_of_kept(rows) + 32 * (1 + len(classes.labels))
         with predictor.engine() as engine:
@@ -278,7 +297,7 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
                 return [self.classes_[p.argmax(axis=1)], *p.T.copy()]
 
             task = prediction_files.Task(
-                rows, columns, ("label", *(f"p_{label}" for label in classes.labels)), {},
+                rows, complete_rows(columns), ("label", *(f"p_{label}" for label in classes.labels)), {},
                 fingerprint([*predictor.state(), json.dumps(describe_classes(classes))]),
                 predictor.queries_at_once(memory.budget(self.memory), carried), make_listener(self.verbose, progress),
             )  # fmt: skip

@@ -16,10 +16,11 @@ from gigagp.data.validation import check_columns, check_finite
 from gigagp.engines import Engine
 from gigagp.errors import InvalidParameter
 from gigagp.estimators.base import HGPEstimator
-from gigagp.estimators.input_rows import is_source
+from gigagp.estimators.input_rows import reads_queries
 from gigagp.fit import settings
 from gigagp.model.evaluation import BlockListener, DistributionListener, Evaluation, evaluate
 from gigagp.model.fingerprint import fingerprint
+from gigagp.model.incomplete_rows import complete_rows
 from gigagp.model.likelihood_distribution import Distribution, joined
 from gigagp.progress import Counter, Listener, make_listener
 
@@ -32,7 +33,7 @@ _BYTES_PER_SCORED_ROW = 128  # memory that scoring needs per row
 class NumberPredictions(HGPEstimator):  # type: ignore[misc]
     """The methods of a fitted regressor."""
 
-    def predict(self, X: Any, return_std: bool = False, latent: bool = False) -> Any:
+    def predict(self, X: Any, return_std: bool = False, latent: bool = False, *, missing: str = "error") -> Any:
         """Predicted mean, and with return_std the standard deviation of y.
 
         Parameters
@@ -45,6 +46,9 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
         latent : bool
             True for the standard deviation of the latent function f, without observation noise; where `likelihood` is
             not Gaussian, for that of the mean of y given f.
+        missing : {"error", "drop"}
+            What happens to queries with missing values that the model cannot answer: an error, or NaN. A model that was
+            fitted with missing="model" answers gaps in columns that had gaps in training.
 
         Returns
         -------
@@ -52,7 +56,7 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
             One value per query.
 
         """
-        mean, deviation = self._predict(X, return_std, latent)
+        mean, deviation = self._predict(X, return_std, latent, missing)
         return (mean, deviation) if return_std else mean
 
     def predict_distribution(self, X: Any) -> Distribution:
@@ -71,13 +75,13 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
         """
         predictor = self.predictor_
         with predictor.engine() as engine:
-            if is_source(X, None, tables=self.model_.encoding is not None):
+            if reads_queries(X, self.model_.encoding):
                 at_once = predictor.queries_at_once(memory.budget(self.memory))
                 blocks = open_rows(X, encoding=self.model_.reading).blocks(at_once)
                 return joined([predictor.distribution_at(block.X, engine) for block in blocks])
             return predictor.distribution_at(self._checked(X), engine)
 
-    def predict_quantiles(self, X: Any, q: Any) -> Array:
+    def predict_quantiles(self, X: Any, q: Any, *, missing: str = "error") -> Array:
         """Quantiles of the predictive distribution of y.
 
         Parameters
@@ -86,6 +90,8 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
             Queries.
         q : number or list of numbers
             Between 0 and 1.
+        missing : {"error", "drop"}
+            As in `predict`.
 
         Returns
         -------
@@ -93,17 +99,25 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
             One row per query, one column per quantile.
 
         """
-        levels = settings.levels("q", q)
-        return self.predict_distribution(X).quantile(levels)
-
-    def _predict(self, X: Any, with_variance: bool, latent: bool) -> tuple[Array, Array | None]:
-        """Mean and standard deviation in the user's units."""
+        levels, gaps = settings.levels("q", q), settings.missing_queries(missing)
+        if gaps == "error":
+            return self.predict_distribution(X).quantile(levels)
         predictor = self.predictor_
-        if is_source(X, None, tables=self.model_.encoding is not None):
+        with predictor.engine() as engine:
             at_once = predictor.queries_at_once(memory.budget(self.memory))
-            blocks = open_rows(X, encoding=self.model_.reading).blocks(at_once)
+            blocks = open_rows(X, encoding=self.model_.reading, missing=gaps).blocks(at_once)
+            answer = complete_rows(lambda Z: [predictor.distribution_at(Z, engine).quantile(levels)])
+            return np.concatenate([answer(block.X)[0] for block in blocks])
+
+    def _predict(self, X: Any, with_variance: bool, latent: bool, missing: str) -> tuple[Array, Array | None]:
+        """Mean and standard deviation in the user's units."""
+        predictor, gaps = self.predictor_, settings.missing_queries(missing)
+        if reads_queries(X, self.model_.encoding) or gaps == "keep":
+            at_once = predictor.queries_at_once(memory.budget(self.memory))
+            blocks = open_rows(X, encoding=self.model_.reading, missing=gaps).blocks(at_once)
             with predictor.engine() as engine:
-                parts = [predictor.predict(block.X, engine, with_variance, latent) for block in blocks]
+                answer = complete_rows(lambda Z: predictor.predict(Z, engine, with_variance, latent))
+                parts = [answer(block.X) for block in blocks]
             mean = np.concatenate([part for part, _ in parts])
             return mean, np.concatenate([part for _, part in parts if part is not None]) if with_variance else None
         with predictor.engine() as engine:
@@ -134,12 +148,13 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
         quantiles : numbers between 0 and 1
             Quantiles to predict, one column each.
         keep : names of columns
-            Columns to copy to the output, before the predicted ones (those of a CSV file as text).
+            Columns to copy to the output, before the predicted ones; those of a CSV with types that fit all values.
         latent : bool
             True for std and quantiles of the latent f rather than of y; where `likelihood` is not Gaussian, of the
             mean of y given f.
         missing : {"error", "drop"}
-            "drop" ignores rows with missing values, and counts them.
+            "drop" gives rows with missing values that the model cannot answer no prediction (NaN), and counts them.
+            Every row of the data is a row of the file.
         overwrite : bool
             Whether an existing file may be replaced.
         progress : function
@@ -150,13 +165,16 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
 
         check_is_fitted(self, "model_")
         levels = tuple(settings.levels("quantiles", quantiles).tolist())
-        rows = open_rows(data, encoding=self.model_.reading, keep=keep, missing=missing)
+        gaps = settings.missing_queries(missing)
+        rows = open_rows(
+            data, encoding=self.model_.reading, keep=keep, missing=gaps, typed=prediction_files.has_types(output)
+        )
         predictor = self.predictor_
         carried = prediction_files.bytes_of_kept(rows) + 32 * (2 + len(levels))
         with predictor.engine() as engine:
             columns = self._columns(engine, levels, bool(latent))
             task = prediction_files.Task(
-                rows, columns, ("mean", "std", *(f"q{q!r}" for q in levels)),
+                rows, complete_rows(columns), ("mean", "std", *(f"q{q!r}" for q in levels)),
                 {"quantiles": levels, "latent": bool(latent)}, fingerprint(predictor.state()),
                 predictor.queries_at_once(memory.budget(self.memory), carried), make_listener(self.verbose, progress),
             )  # fmt: skip
@@ -242,7 +260,7 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
         sample_weight, noise_std : array or str
             As in `fit`: each target has the noise of its row, by default that of a row of weight one.
         missing : {"error", "drop"}
-            "drop" ignores rows with missing values, and counts them.
+            "drop" ignores rows with missing values that the model cannot answer, and counts them.
         share : Share
             The rows of a file or table to use; `held_out_` are those that the fit held out of the same data.
         progress : function

@@ -120,6 +120,12 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         the target looks like counts, labels or shares. An object is a likelihood of your own; see docs/likelihoods.md.
     n_restarts : int
         Additional starting points of the training.
+    categorical : names or numbers of columns
+        Columns of numbers that are categories. Text and pandas' or polars' categories are recognised without it.
+    missing : {"error", "drop", "model"}
+        What a fit does with missing values. "drop" leaves their rows out, and counts them. "model" uses them: a number
+        with gaps gets a second column that says where it is missing, and a missing level is a level of its own; the
+        model then also answers queries with such gaps. Rows without a target are left out.
     random_state : int, Generator, RandomState or None
         Seed of all random choices; the same number gives the same model, bit for bit.
     verbose : int
@@ -139,21 +145,17 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         *,
         partition: str | Partitioner = "local",
         leaf_size: int | None = None,
-        levels: int | None = None,
-        branching: int | None = None,
-        sharing: float | None = None,
+        levels: int | None = None, branching: int | None = None, sharing: float | None = None,
         combine: str | CombinationRule = "auto",
         experts_per_query: int | str | None = "auto",
         experts: str = "auto",
-        leaf: str = "exact",
-        inducing: int = 256,
+        leaf: str = "exact", inducing: int = 256,
         method: str = "auto",
         neighbours: int | str = "auto",
         exact_neighbours: bool = False,
         calibrate: bool = True,
         training: str = "auto",
-        engine: Place = "threads",
-        n_jobs: int | None = None,
+        engine: Place = "threads", n_jobs: int | None = None,
         dtype: str = "float64",
         memory: str | int | None = None,
         standardize: bool = True,
@@ -163,9 +165,11 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         noise_bounds: tuple[float, float] = (1e-6, 10.0),
         likelihood: str | Likelihood = "auto",
         n_restarts: int = 0,
+        categorical: Any = None,
+        missing: str = "error",
         random_state: Any = None,
         verbose: int = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.kernel = kernel
         self.partition = partition
         self.leaf_size = leaf_size
@@ -191,12 +195,14 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
         self.noise_bounds = noise_bounds
         self.likelihood = likelihood
         self.n_restarts = n_restarts
+        self.categorical = categorical
+        self.missing = missing
         self.random_state = random_state
         self.verbose = verbose
 
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, noise_std: Any = None, learn_noise: bool = True,
-        features: Any = None, drop: Any = (), categorical: Any = (), missing: str = "error",
+        features: Any = None, drop: Any = (), categorical: Any = (), missing: str | None = None,
         store: str | os.PathLike[str] | None = None, checkpoint: str | os.PathLike[str] | None = None,
         share: Share | None = None, progress: Listener | None = None,
     ) -> Self:  # fmt: skip
@@ -217,10 +223,10 @@ class HGPRegressor(RegressorMixin, NumberPredictions):  # type: ignore[misc]
             column. Its square is added to the noise variance that is learnt.
         learn_noise : bool
             False if the rows have no noise but the known one: then no noise variance is learnt.
-        features, drop, categorical : names of columns
-            Columns to use, to leave out, and to encode as one 0/1 column per category.
-        missing : {"error", "drop"}
-            "drop" ignores rows with missing values, and counts them.
+        features, drop : names of columns
+            Columns to use, and columns to leave out.
+        categorical, missing
+            As in the constructor; columns that are named here are categories too.
         store : path
             Folder for the sorted rows where they exceed the memory budget. Default a temporary one.
         checkpoint : path

@@ -24,7 +24,9 @@ def store_rows(
 ) -> StoredPartition:
     """The rows, sorted into leaves; local ones are cut in the metric of theta."""
     metric, here = plan.metric(theta, data.columns), engine.local
-    return write_store(plan.partitioner, data, plan.shape, metric, sample, seeds.keys, seeds.partition, storage, here)
+    return write_store(
+        plan.partitioner, data, plan.shape, metric, sample, seeds.keys, seeds.partition, storage, here, plan.categories
+    )
 
 
 @dataclass(eq=False)

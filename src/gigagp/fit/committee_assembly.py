@@ -82,19 +82,19 @@ class Extents:
             return None
         return BlockTree.of(self.block_starts, self.block_lows, self.block_highs, self.codes)
 
-    def router(self, metric: Array, local: bool) -> Router:
+    def router(self, metric: Array, local: bool, categories: tuple[int, ...] = ()) -> Router:
         """The search for the nearest experts: by boxes of cells where experts are local."""
         if not local:
-            return Router(self.means * metric, metric)
+            return Router(self.means * metric, metric, categories=categories)
         blocks = None if self._blocks is None else self._blocks.scaled(metric)
-        return Router(self.means * metric, metric, (self.lows * metric, self.highs * metric), blocks)
+        return Router(self.means * metric, metric, (self.lows * metric, self.highs * metric), blocks, categories)
 
 
 def committees(plan: Plan, stored: StoredPartition, sides: Extents, theta: Array) -> Callable[[float], Committee]:
     """The committee at theta, for any sharing among local experts."""
     store, cells = stored.store, stored.cells
     local = plan.partitioner.local and isinstance(cells, Runs)
-    router = sides.router(plan.metric(theta, store.X.shape[1]), local)
+    router = sides.router(plan.metric(theta, store.X.shape[1]), local, plan.categories)
     whole = Committee(
         plan.kernel, theta, store, stored.experts, stored.tree, router, student=plan.student, inducing=plan.inducing
     )

@@ -30,6 +30,7 @@ from gigagp.fit.store_writer import DiskStorage, MemoryStorage, Storage
 from gigagp.fit.unusual_rows import MOST_ROWS
 from gigagp.kernels.inputs import InputColumns
 from gigagp.likelihoods import Likelihood
+from gigagp.linalg.categories import LEVEL_WIDTH
 from gigagp.linalg.row_noise import COLUMNS
 from gigagp.model.class_model import ClassModel
 from gigagp.model.factor_cache import FactorCache
@@ -124,9 +125,10 @@ def _input_columns(
     together, names = inputs.together, _names(encoding, feature_names)
     places = tuple(together if set(own) & set(together) else own for own in _places(encoding))
     kinds = (feature.kind for feature in encoding.features for _ in feature.names)
-    widths = inputs.widths
+    widths, levels = inputs.widths, encoding.category_places
     widths[: inputs.columns] /= [UNITS[kind][1] if kind in UNITS else 1.0 for kind in kinds]
-    return InputColumns(names, places, tuple(widths.tolist()), float(target.scale[0]), together)
+    widths[list(levels)] = LEVEL_WIDTH
+    return InputColumns(names, places, tuple(widths.tolist()), float(target.scale[0]), together, levels)
 
 
 def _places(encoding: Encoding) -> list[tuple[int, ...]]:
@@ -152,6 +154,7 @@ def _input_scaling(
     """
     standardize = settings.switch("standardize", options.standardize)
     inputs = data.inputs.scaling(two_valued_by_range) if standardize else Scaling.identity(rows.n_features)
+    inputs = inputs.with_levels(rows.encoding.category_places)
     pair, places = settings.sphere(options.sphere), [own[0] for own in _places(rows.encoding)]
     names, kinds = _names(rows.encoding, feature_names), [feature.kind for feature in rows.encoding.features]
     if isinstance(pair, tuple):

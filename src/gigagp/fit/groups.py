@@ -21,6 +21,7 @@ from gigagp.fit.committee_assembly import Extents
 from gigagp.fit.plan import Log, Plan
 from gigagp.fit.training import Objective, summed_evidence
 from gigagp.kernels.base import Kernel
+from gigagp.linalg.categories import variances
 from gigagp.linalg.workspace import Workspace
 from gigagp.model.fit_warnings import MissedStructure
 from gigagp.model.neighbourhood import Neighbourhood, nearest_rows, predict
@@ -128,7 +129,7 @@ class Groups:
         store = self.stored.store
         rows = np.unique(np.random.default_rng(0).integers(self.rows, size=_COMPARED_ROWS))
         X, y = store.gather(rows)
-        deviations = X.std(axis=0, dtype=float)
+        deviations = np.sqrt(variances(X, self.plan.categories))
         deviations = np.where(deviations > 0, deviations, 1.0)
         single = replace(self._model(kernel, theta, 1 / deviations, 2), exact=self.exact)
 
@@ -153,7 +154,7 @@ class Groups:
 
     def _model(self, kernel: Kernel, theta: Array, metric: Array, neighbours: int) -> Neighbourhood:
         assert isinstance(self.stored.cells, Runs)
-        router = self.extents.router(metric, True)
+        router = self.extents.router(metric, True, self.plan.categories)
         return Neighbourhood(
             kernel, theta, self.stored.store, self.stored.cells, router, neighbours, self.plan.exact_search
         )

@@ -30,6 +30,7 @@ from gigagp.fit.plan import Log, Plan
 from gigagp.fit.rough_theta import rough_theta
 from gigagp.fit.training import NEAR, Optimum, Trace, maximise, summed_evidence
 from gigagp.kernels import Kernel, Matern32
+from gigagp.linalg.categories import variances
 from gigagp.linalg.row_noise import ADDED, COLUMNS, FACTOR
 from gigagp.model import neighbourhood
 from gigagp.model.fit_report import Candidate, Stage
@@ -73,7 +74,7 @@ def with_input_noise(
     """
     engine = groups.engine
     residuals = Residuals.of(near, scorer.order, engine)
-    log_noise = LogNoise.of(residuals, engine.local, log, trace)
+    log_noise = LogNoise.of(residuals, groups.plan.categories, engine.local, log, trace)
     if log_noise is None or (if_visible and not log_noise.is_visible):
         return []
     trained = log_noise.trained(engine.local, log, trace)
@@ -159,14 +160,16 @@ class LogNoise:
     first: Optimum
 
     @classmethod
-    def of(cls, residuals: Residuals, engine: Engine, log: Log, trace: Trace) -> LogNoise | None:
+    def of(
+        cls, residuals: Residuals, categories: tuple[int, ...], engine: Engine, log: Log, trace: Trace
+    ) -> LogNoise | None:
         """With a theta from an exact GP on some of the rows; None where all logarithms are the same."""
         logarithms = residuals.logarithms
         deviation = float(logarithms.std())
         if not deviation > 0:
             return None
         target = Scaling(np.array([logarithms.mean()]), np.array([deviation]))
-        plan, y, numbers = _plan(residuals.X), residuals.targets(target), np.arange(len(residuals.X))
+        plan, y, numbers = _plan(residuals.X, categories), residuals.targets(target), np.arange(len(residuals.X))
         first = rough_theta(plan, Sample(numbers, numbers, residuals.X, y), engine, log, trace)[-1]
         return cls(plan, ExpertStore(residuals.X, y), target, first)
 
@@ -200,13 +203,13 @@ class TrainedLogNoise:
         return InputNoise(self.kernel, self.theta, factor.X, factor.alpha, self.target, residuals.rho)
 
 
-def _plan(X: Array) -> Plan:
+def _plan(X: Array, categories: tuple[int, ...]) -> Plan:
     """The plan of the second GP. Matérn 3/2, since noise may change abruptly; its length-scales span the rows."""
-    width = X.std(axis=0, dtype=float)
+    width = np.sqrt(variances(X, categories))
     width = np.where(width > 0, width, 1.0)
     bounds = (1e-3 * float(width.min()), 1e3 * float(width.max()))
     return Plan(
-        kernel=Matern32(1.0, len(width) ** 0.5 * width, lengthscale_bounds=bounds),
+        kernel=Matern32(1.0, len(width) ** 0.5 * width, lengthscale_bounds=bounds).with_categories(categories),
         noise_start=_START_NOISE, noise_bounds=_NOISE_BOUNDS, partitioner=RandomPartition(), shape=Shape(),
         training="full", precision=NEAR,
     )  # fmt: skip

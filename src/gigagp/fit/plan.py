@@ -79,6 +79,7 @@ class Plan:
     train: bool = True  # False where the target is constant: there is nothing to learn
     likelihood: LikelihoodModel | None = None  # where it is not Gaussian, and targets are not classes
     latents: Latents | None = None  # where targets are classes, or have a likelihood that is not Gaussian
+    categories: tuple[int, ...] = ()  # columns that are categories
 
     @property
     def start(self) -> Array:

@@ -60,7 +60,6 @@ def make_plan(
         method = _sparse_method(options, combination, student)
     noise = _noise(options, data, method)
     choose("training", options.training, dict.fromkeys(("auto", "full", "progressive")))
-    restarts = settings.count("n_restarts", options.n_restarts)
     variance = settings.variance(data.target, options)
     unit = _typical_weight(data)
     low, high = (bound * variance * unit for bound in settings.noise_bounds(options.noise_bounds))
@@ -82,7 +81,7 @@ def make_plan(
         shape=shape,
         training=options.training,
         precision=Precision.of(settings.precision(options.dtype).name),
-        restarts=restarts,
+        restarts=settings.count("n_restarts", options.n_restarts),
         student=student,
         inducing=inducing,
         rule=None if isinstance(options.combine, str) and options.combine == "auto" else combination,
@@ -96,6 +95,7 @@ def make_plan(
         noise_unit=unit,
         noise=noise,
         train=varies,
+        categories=columns.categories,
         gaussian_errors=options.likelihood == "gaussian",
     )
 
@@ -234,6 +234,7 @@ def _default_kernel(options: FitSettings, inputs: Moments, variance: float, colu
     if options.standardize:
         return SquaredExponential(1.0, [D**0.5] * len(groups)).bound(columns)
     deviations = np.array([np.sqrt(np.square(inputs.deviation[list(group)]).mean()) for group in groups])
+    deviations[[number for number, group in enumerate(groups) if group[0] in columns.categories]] = 1.0
     width = np.where(deviations > 0, deviations, 1.0)
     return SquaredExponential(
         variance, D**0.5 * width, variance_bounds=(1e-4 * variance, 1e4 * variance),

@@ -50,6 +50,8 @@ class FitSettings:
     noise: Any
     noise_bounds: Any
     n_restarts: Any
+    categorical: Any
+    missing: Any
     random_state: Any
     verbose: Any
     likelihood: Any = "auto"
@@ -64,8 +66,11 @@ class FitSettings:
 def families(kernel: Kernel) -> tuple[Family, ...]:
     """The kernels to choose from, smooth ones first, with the bounds and start values of a squared exponential."""
     parameters = kernel.parameters
-    matern = [Family(family().with_parameters(parameters), stretch) for family, stretch in _STRETCHES.items()]
-    quadratic = RationalQuadratic()
+    matern = [
+        Family(family().with_parameters(parameters).with_categories(kernel.categories), stretch)
+        for family, stretch in _STRETCHES.items()
+    ]
+    quadratic = RationalQuadratic().with_categories(kernel.categories)
     return Family(kernel), *matern, Family(quadratic.with_parameters((*parameters, quadratic.parameters[-1])))
 
 
@@ -89,9 +94,33 @@ def class_families(kernel: Kernel) -> tuple[Family, ...]:
     equal = Matern32(
         variance.values[0], float(np.exp(np.mean(np.log(scales.values)))), ard=False,
         variance_bounds=variance.bounds, lengthscale_bounds=scales.bounds,
-    )  # fmt: skip
-    rough = [Family(family().with_parameters(kernel.parameters), _STRETCHES[family]) for family in (Matern32, Matern12)]
+    ).with_categories(kernel.categories)  # fmt: skip
+    rough = [
+        Family(family().with_parameters(kernel.parameters).with_categories(kernel.categories), _STRETCHES[family])
+        for family in (Matern32, Matern12)
+    ]
     return Family(equal, _STRETCHES[Matern32]), Family(kernel), *rough
+
+
+def column_names(name: str, *values: Any) -> list[Any]:
+    """Names or numbers of columns, one or several in each of the values; those that occur twice once."""
+    names: list[Any] = []
+    for value in values:
+        own = [] if value is None else [value] if isinstance(value, str | int | np.integer) else list(value)
+        if any(isinstance(each, bool) or not isinstance(each, str | int | np.integer) for each in own):
+            raise InvalidParameter(f"{name} must be names or numbers of columns; got {value!r}")
+        names += own
+    return list(dict.fromkeys(names))
+
+
+def missing(value: Any) -> str:
+    """What a fit does with rows with missing values."""
+    return str(choose("missing", value, {name: name for name in ("error", "drop", "model")}))
+
+
+def missing_queries(value: Any) -> str:
+    """How rows with missing values are read for prediction: "keep" where they are to get no prediction."""
+    return str(choose("missing", value, {"error": "error", "drop": "keep"}))
 
 
 def sphere(value: Any) -> tuple[str | int, str | int] | str | None:

@@ -19,6 +19,7 @@ from gigagp.fit.held_out_scores import Scorer
 from gigagp.fit.plan import Log, Plan
 from gigagp.fit.rough_theta import ROUGH
 from gigagp.fit.training import Trace, maximise
+from gigagp.linalg.categories import variances
 from gigagp.linalg.row_noise import ADDED
 from gigagp.model.fit_report import Candidate, Stage
 
@@ -56,7 +57,7 @@ def find_starts(
     starts = []
     for name, start in thetas.items():
         theta = start
-        metric = _deviations(sample) ** -1 if name == "near rows" else plan.metric(theta, sample.X.shape[1])
+        metric = _deviations(plan, sample) ** -1 if name == "near rows" else plan.metric(theta, sample.X.shape[1])
         stages = []
         for _ in range(_ROUNDS):
             evidence = groups.evidence_of(plan.kernel, *groups.around(metric, _GROUPS), log)
@@ -70,8 +71,8 @@ def find_starts(
     return [replace(each, candidate=replace(each.candidate, chosen=each is best)) for each in starts]
 
 
-def _deviations(sample: Sample) -> Array:
-    deviation = sample.X.std(axis=0, dtype=float)
+def _deviations(plan: Plan, sample: Sample) -> Array:
+    deviation = np.sqrt(variances(sample.X, plan.categories))
     return np.where(deviation > 0, deviation, 1.0)
 
 
@@ -85,9 +86,9 @@ def _with_lengthscales(plan: Plan, theta: Array, scales: Array) -> Array:
 
 def _near_rows(plan: Plan, sample: Sample, groups: Groups) -> Array:
     """Length-scales as long as groups of near rows are wide; those of constant columns are left as they are."""
-    deviations = _deviations(sample)
+    deviations = _deviations(plan, sample)
     store, cells = groups.around(deviations**-1, _GROUPS)
-    within = np.mean([store.read(cells, i)[0].var(axis=0, dtype=float) for i in range(len(cells))], axis=0)
+    within = np.mean([variances(store.read(cells, i)[0], plan.categories) for i in range(len(cells))], axis=0)
     noise = np.mean([store.read(cells, i)[1].var(dtype=float) for i in range(len(cells))])
     scales = np.maximum(_SPREADS * np.sqrt(within), _SHORTEST_SHARE * deviations)
     unchanged = 1 / np.maximum(plan.metric(plan.start, len(scales)), 1e-300)
@@ -111,7 +112,7 @@ def _single_columns(plan: Plan, sample: Sample, theta: Array) -> Array | None:
     metric = plan.metric(theta, X.shape[1])
     scales = 1 / np.maximum(metric, 1e-300)
     shorter = False
-    for j in range(X.shape[1]):
+    for j in sorted(set(range(X.shape[1])) - set(plan.categories)):
         order = np.lexsort((sample.keys[: len(y)], X[:, j]))
         scale = _rise(X[order, j], y[order], len(y) // _LONGEST_LAG)
         if scale is not None and scale < scales[j] / 2:

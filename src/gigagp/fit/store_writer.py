@@ -24,6 +24,7 @@ from gigagp.data.store import ExpertStore, FolderWriter, MemoryWriter, open_stor
 from gigagp.engines import Engine
 from gigagp.errors import InvalidParameter
 from gigagp.fit.bucket_sort import FileBuckets, MemoryBuckets
+from gigagp.linalg.categories import limits_of
 from gigagp.partition import Partitioner, Shape
 from gigagp.partition.base import Assign, Buckets, Partition, Parts, R, RowSorter, StoredPartition, regular_tree
 from gigagp.partition.coarse import bucket_rows
@@ -140,11 +141,13 @@ class DataSorter(RowSorter):
     """The rows of a data set, and the storage into which they are sorted."""
 
     def __init__(
-        self, data: ScaledRows, metric: Array, sample: Sample, key_seed: int, storage: Storage, engine: Engine
-    ) -> None:
+        self, data: ScaledRows, metric: Array, sample: Sample, key_seed: int, storage: Storage, engine: Engine,
+        categories: tuple[int, ...] = (),
+    ) -> None:  # fmt: skip
         self.data, self.key_seed, self.storage, self.engine = data, key_seed, storage, engine
         self.rows, self.columns, self.bucket_rows = data.rows, data.columns, bucket_rows(data.columns)
         self.metric, self.sample = metric.astype(data.dtype), sample
+        self.limits = limits_of(self.metric, categories)
 
     def keys(self, first: int, count: int) -> Array:
         return row_keys(first, count, self.key_seed)
@@ -179,22 +182,28 @@ class DataSorter(RowSorter):
 
     def divide_in_memory(self, partitioner: Partitioner, shape: Shape, rng: np.random.Generator) -> StoredPartition:
         X, y = _in_memory(self.data)
-        partition = partitioner.split(X * self.metric if partitioner.local else X, shape, rng)
+        if partitioner.local:
+            partition = partitioner.split_categories(X * self.metric, shape, rng, self.limits)
+        else:
+            partition = partitioner.split(X, shape, rng)
         store = ExpertStore.in_memory(X, y, partition.order)
         return StoredPartition(store, partition.cells, partition.experts, partition.tree)
 
 
 def write_store(
     partitioner: Partitioner, data: ScaledRows, shape: Shape, metric: Array, sample: Sample, key_seed: int,
-    rng: np.random.Generator, storage: Storage, engine: Engine,
+    rng: np.random.Generator, storage: Storage, engine: Engine, categories: tuple[int, ...] = (),
 ) -> StoredPartition:  # fmt: skip
-    """Divide the rows among leaves and store them leaf by leaf. `metric` scales inputs where the partition is local."""
+    """Divide the rows among leaves and store them leaf by leaf. `metric` scales inputs where the partition is local.
+
+    categories : numbers of the columns that are categories
+    """
     existing = storage.existing()
     if existing is not None:
         store, cells = existing
         tree = Tree.balanced(len(cells)) if shape.levels is None else regular_tree(shape)
         return StoredPartition(store, cells, cells, tree)
-    sorter = DataSorter(data, metric, sample, key_seed, storage, engine)
+    sorter = DataSorter(data, metric, sample, key_seed, storage, engine, categories)
     if data.rows <= sorter.bucket_rows:
         return sorter.divide_in_memory(partitioner, shape, rng)
     return partitioner.split_large(sorter, shape, rng)

@@ -27,7 +27,8 @@ class Kernel(ABC):
     on `gram`. `gigagp.testing.check_kernel` checks that all of them agree. Inputs and target are those of the model:
     standardised, unless standardize=False.
 
-    columns : the columns that the kernel sees, by name or number; None for all
+    columns : the columns that the kernel sees, by name or number; None for all that it can read: a kernel of numbers
+        (`takes_categories` is False) cannot read categories
     units : of the values and bounds that the user gives: "data" or "standardised"; None for "data" where columns are
         given, and "standardised" elsewhere
     """
@@ -35,6 +36,8 @@ class Kernel(ABC):
     parameters: tuple[Parameter, ...] = ()
     columns: Column | tuple[Column, ...] | None = None
     units: str | None = None
+    takes_categories = False  # whether `gram` and `cross` read columns of `categories` as categories
+    _categories: tuple[int, ...] = ()
 
     @abstractmethod
     def gram(self, theta: Array, X: Array, out: Array | None = None) -> Array:
@@ -110,17 +113,48 @@ class Kernel(ABC):
         from gigagp.kernels.on_columns import OnColumns
 
         places = inputs.chosen(self.columns)
+        if not self.takes_categories:
+            places = tuple(place for place in places if not self._is_left_out(place, inputs))
+            if not places:
+                raise InvalidParameter(f"{type(self).__name__} is a kernel of numbers; all columns are categories")
         groups = inputs.groups(places)
         spread = [p.spread(groups, type(self).__name__) for p in self.parameters]
         bound = self.with_parameters(tuple(p.standardised(inputs, places, is_factor) for p in spread))
         scales = None  # a length-scale for several columns is measured in one unit, if the user's values are
         if self.in_data_units and any(p.quantity == LENGTH and not p.per_feature for p in self.parameters):
             scales = tuple(inputs.relative_widths(places).tolist())
+        own = tuple(i for i, place in enumerate(places) if place in inputs.categories)
+        if own:
+            bound = bound.with_categories(own, [inputs.name_of(places[i]) for i in own])
         for name in {"columns", "units"} & set(vars(bound)):
             setattr(bound, name, None)
         if places == tuple(range(inputs.count)) and (scales is None or len(set(scales)) == 1):
             return bound
         return OnColumns(bound, places, inputs.count, scales)
+
+    def _is_left_out(self, place: int, inputs: InputColumns) -> bool:
+        """Whether a kernel of numbers leaves a category out: all, or the one that says where a number is missing."""
+        return place in inputs.categories and (self.columns is None or inputs.marks_gaps(place))
+
+    @property
+    def categories(self) -> tuple[int, ...]:
+        """Numbers of the columns that are categories, whose levels are coded as `gigagp.linalg.categories` does."""
+        return self._categories
+
+    def with_categories(self, columns: Sequence[int], names: Sequence[str] = ()) -> Kernel:
+        """The same kernel for inputs of which these columns are categories; `names` of the columns are for messages."""
+        if not self.takes_categories and columns:
+            which = ", ".join(map(repr, names)) or ", ".join(map(str, columns))
+            raise InvalidParameter(
+                f"{type(self).__name__} is a kernel of numbers and cannot read the categories in column {which}; name "
+                "its columns with columns=, and use a stationary kernel such as Matern32 for categories"
+            )
+        other = copy.copy(self)
+        if columns:
+            other._categories = tuple(int(column) for column in columns)
+        else:
+            other.__dict__.pop("_categories", None)
+        return other
 
     @property
     def in_data_units(self) -> bool:
@@ -187,7 +221,7 @@ class Kernel(ABC):
 
     @property
     def _content(self) -> tuple[object, ...]:
-        return self.parameters, self.columns, self.units
+        return self.parameters, self.columns, self.units, self.categories
 
     def __repr__(self) -> str:
         parts = [

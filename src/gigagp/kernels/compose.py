@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -56,6 +57,13 @@ class _Pair(Kernel):
             return known  # one length-scale for all columns
         n_features = max(len(known), unknown.n_features if isinstance(unknown, OnColumns) else 0)
         return np.where(known > 0, known, np.where(unknown.sees(n_features), 1.0, 0.0))
+
+    @property
+    def categories(self) -> tuple[int, ...]:
+        return tuple(sorted({*self.left.categories, *self.right.categories}))
+
+    def with_categories(self, columns: Sequence[int], names: Sequence[str] = ()) -> Kernel:
+        return type(self)(self.left.with_categories(columns, names), self.right.with_categories(columns, names))
 
     @property
     def stationary(self) -> bool:

@@ -10,6 +10,8 @@ from gigagp.kernels.parameters import VARIANCE, Bounds, parameter
 class Constant(Kernel):
     """k = value: an unknown offset when added, an amplitude when multiplied."""
 
+    takes_categories = True
+
     def __init__(self, value: float | None = None, *, bounds: Bounds | None = None, units: str | None = None) -> None:
         own = self._select(None, units)
         self.parameters = (parameter("value", value, bounds, quantity=VARIANCE, data_units=own),)

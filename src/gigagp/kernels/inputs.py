@@ -24,6 +24,7 @@ class InputColumns:
     widths: tuple[float, ...]  # size of one standardised unit, for each column of X
     height: float = 1.0  # size of one standardised unit of the target
     together: tuple[int, ...] = ()  # columns of X that are longitude and latitude, with a common length-scale
+    categories: tuple[int, ...] = ()  # columns of X that are categories
 
     @classmethod
     def plain(cls, n_features: int) -> InputColumns:
@@ -70,6 +71,14 @@ class InputColumns:
         rest = f" and {len(self.names) - _SHOWN} more" if len(self.names) > _SHOWN else ""
         listed = ", ".join(map(repr, self.names[:_SHOWN])) + rest
         raise InvalidParameter(f"columns: the data have no column {column!r}.{hint} They have {listed}")
+
+    def name_of(self, place: int) -> str:
+        """The name of the user's column to which a column of X belongs."""
+        return next((name for name, own in zip(self.names, self.places, strict=True) if place in own), str(place))
+
+    def marks_gaps(self, place: int) -> bool:
+        """Whether a column of X says where a number of the user's is missing."""
+        return place in self.categories and any(place in own and len(own) > 1 for own in self.places)
 
     def width(self, places: Sequence[int]) -> float:
         """The size of one standardised unit of several columns: the geometric mean."""

@@ -66,6 +66,14 @@ class OnColumns(Kernel):
         return weights
 
     @property
+    def categories(self) -> tuple[int, ...]:
+        return tuple(self.places[i] for i in self.kernel.categories)
+
+    def with_categories(self, columns: Sequence[int], names: Sequence[str] = ()) -> Kernel:
+        own = [i for i, place in enumerate(self.places) if place in columns]
+        return OnColumns(self.kernel.with_categories(own, names), self.places, self.n_features, self.scales)
+
+    @property
     def stationary(self) -> bool:
         return self.kernel.stationary
 

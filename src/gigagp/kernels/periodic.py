@@ -9,6 +9,7 @@ from gigagp.kernels.base import Kernel
 from gigagp.kernels.inputs import Column
 from gigagp.kernels.parameters import NUMBER, PERIOD, VARIANCE, Bounds, parameter
 from gigagp.linalg import stationary as passes
+from gigagp.linalg.categories import NO_LIMITS
 from gigagp.linalg.compiled import compiled
 
 
@@ -73,13 +74,13 @@ class Periodic(Kernel):
     def gram(self, theta: Array, X: Array, out: Array | None = None) -> Array:
         K = np.zeros((len(X), len(X)), X.dtype) if out is None else out
         scaled, _, _ = self._wound(theta, X)
-        passes.gram(passes.SQUARED_EXPONENTIAL, scaled, float(np.exp(theta[0])), 1.0, K)
+        passes.gram(passes.SQUARED_EXPONENTIAL, scaled, float(np.exp(theta[0])), 1.0, NO_LIMITS, K)
         return K
 
     def cross(self, theta: Array, X: Array, Z: Array, out: Array | None = None) -> Array:
         K = np.empty((len(X), len(Z)), X.dtype) if out is None else out
         x, z = self._wound(theta, X)[0], self._wound(theta, Z)[0]
-        passes.cross(passes.SQUARED_EXPONENTIAL, x, z, float(np.exp(theta[0])), 1.0, K)
+        passes.cross(passes.SQUARED_EXPONENTIAL, x, z, float(np.exp(theta[0])), 1.0, NO_LIMITS, K)
         return K
 
     def diagonal(self, theta: Array, X: Array) -> Array:
@@ -89,7 +90,7 @@ class Periodic(Kernel):
         D = X.shape[1]
         scaled, circles, phases = self._wound(theta, X)
         gradient = np.empty(2 * D + 2)
-        passes.pullback(passes.SQUARED_EXPONENTIAL, scaled, float(np.exp(theta[0])), 1.0, W, K, gradient)
+        passes.pullback(passes.SQUARED_EXPONENTIAL, scaled, float(np.exp(theta[0])), 1.0, NO_LIMITS, W, K, gradient)
         periods = np.empty(D)
         _pull_periods(circles, phases, W, K, periods)
         lengthscales = gradient[1:-1].reshape(D, 2).sum(axis=1)

@@ -11,6 +11,7 @@ from gigagp.kernels.base import Kernel
 from gigagp.kernels.inputs import Column
 from gigagp.kernels.parameters import LENGTH, VARIANCE, Bounds, parameter
 from gigagp.linalg import stationary as passes
+from gigagp.linalg.categories import limits_of
 from gigagp.linalg.leaf import Profile
 
 
@@ -18,9 +19,15 @@ class Stationary(Kernel):
     """k(x, z) = variance * f(r^2), r^2 = sum_d (x_d - z_d)^2 / lengthscale_d^2, d over `columns`.
 
     The default of variance and length-scales is 1, with bounds (1e-4, 1e4) and (1e-3, 1e3), in standardised units.
+    In a column that is a category, any two different levels have the same distance (`gigagp.linalg.categories`).
     """
 
     kind: int
+
+    @property
+    def takes_categories(self) -> bool:  # type: ignore[override]
+        """Not a subclass with passes of its own, which may not know of them."""
+        return type(self).gram is Stationary.gram
 
     def __init__(
         self,
@@ -56,7 +63,8 @@ class Stationary(Kernel):
         scales = np.exp(-np.asarray(theta[1 : 1 + count], dtype=float))[owners]
         shaped = len(theta) > 1 + count
         shape = float(np.exp(theta[1 + count])) if shaped else 1.0
-        return Profile(self.kind, float(np.exp(theta[0])), scales, shape, owners, shaped)
+        limits = limits_of(scales, self.categories)
+        return Profile(self.kind, float(np.exp(theta[0])), scales, shape, limits, owners, shaped)
 
     def _owners(self, n_features: int) -> Array:
         """The number of each column's length-scale."""
@@ -66,14 +74,14 @@ class Stationary(Kernel):
     def gram(self, theta: Array, X: Array, out: Array | None = None) -> Array:
         f = self._profile(theta, X.shape[1])
         K = np.zeros((len(X), len(X)), X.dtype) if out is None else out
-        passes.gram(f.kind, passes.scaled_transposed(X, f.scales), f.variance, f.shape, K)
+        passes.gram(f.kind, passes.scaled_transposed(X, f.scales), f.variance, f.shape, f.limits, K)
         return K
 
     def cross(self, theta: Array, X: Array, Z: Array, out: Array | None = None) -> Array:
         f = self._profile(theta, X.shape[1])
         K = np.empty((len(X), len(Z)), X.dtype) if out is None else out
         x, z = passes.scaled_transposed(X, f.scales), passes.scaled_transposed(Z, f.scales)
-        passes.cross(f.kind, x, z, f.variance, f.shape, K)
+        passes.cross(f.kind, x, z, f.variance, f.shape, f.limits, K)
         return K
 
     def diagonal(self, theta: Array, X: Array) -> Array:
@@ -82,7 +90,7 @@ class Stationary(Kernel):
     def pullback(self, theta: Array, X: Array, W: Array, K: Array) -> Array:
         f = self._profile(theta, X.shape[1])
         every = np.empty(X.shape[1] + 2)
-        passes.pullback(f.kind, passes.scaled_transposed(X, f.scales), f.variance, f.shape, W, K, every)
+        passes.pullback(f.kind, passes.scaled_transposed(X, f.scales), f.variance, f.shape, f.limits, W, K, every)
         lengthscales = every[1:-1]
         if f.lengthscales < X.shape[1]:
             lengthscales = np.bincount(f.owners, lengthscales, f.lengthscales)

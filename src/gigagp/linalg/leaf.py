@@ -29,6 +29,7 @@ class Profile(NamedTuple):
     variance: float
     scales: Array  # 1 / length-scale, one per column
     shape: float
+    limits: Array  # of the squared scaled difference in each column, infinite where there is none; empty: no limits
     owners: Array  # for each column the number of its length-scale: one may serve several columns
     shaped: bool  # whether `shape` is a parameter
 
@@ -134,8 +135,9 @@ def student(gaussian: float, misfit: float, p: int, dof: float) -> tuple[float, 
 
 @compiled
 def _pull_weights(
-    kind: int, x: Array, variance: float, shape: float, alpha: Array, A: Array, K: Array, gradient: Array
-) -> float:
+    kind: int, x: Array, variance: float, shape: float, limits: Array, alpha: Array, A: Array, K: Array,
+    gradient: Array,
+) -> float:  # fmt: skip
     """`weights` and `stationary.pullback` in one pass over A, which is not changed."""
     whole_registers()
     p = len(alpha)
@@ -148,18 +150,18 @@ def _pull_weights(
         for j in range(i + 1):
             w[j] = half * (a * alpha[j] - line[j])
         trace += w[i]
-        stationary.pull_row(kind, x, i, variance, shape, w, K[i], row, gradient)
+        stationary.pull_row(kind, x, i, variance, shape, limits, w, K[i], row, gradient)
     return trace
 
 
 @compiled
 def _begin(
-    kind: int, variance: float, scales: Array, shape: float, noise: float, X: Array, row_noise: Array, K: Array,
-    A: Array,
+    kind: int, variance: float, scales: Array, shape: float, limits: Array, noise: float, X: Array, row_noise: Array,
+    K: Array, A: Array,
 ) -> Array:  # fmt: skip
     """K and, above A's diagonal, K with the noise on the diagonal. Returns the scaled points."""
     x = stationary.scaled_transposed(X, scales)
-    stationary.gram(kind, x, variance, shape, K)
+    stationary.gram(kind, x, variance, shape, limits, K)
     if len(row_noise) > 0:
         transpose_and_add(K, A, len(X), 0.0)
         add_row_noise(A, noise, row_noise, len(X))
@@ -170,7 +172,7 @@ def _begin(
 
 @compiled
 def _end(
-    kind: int, variance: float, shape: float, owners: Array, shaped: bool, noise: float, dof: float,
+    kind: int, variance: float, shape: float, limits: Array, owners: Array, shaped: bool, noise: float, dof: float,
     half_log_determinant: float, x: Array, y: Array, row_noise: Array, K: Array, A: Array, T: Array,
     gradient: Array,
 ) -> float:  # fmt: skip
@@ -184,7 +186,7 @@ def _end(
         for i in range(p):
             alpha[i] *= x.dtype.type(np.sqrt(weight))
     every = np.empty(columns + 2)
-    trace = _pull_weights(kind, x, variance, shape, alpha, A, K, every)
+    trace = _pull_weights(kind, x, variance, shape, limits, alpha, A, K, every)
     if len(row_noise) > 0:
         trace = weighted_trace(alpha, A, row_noise, p)
     gradient[0] = every[0]
@@ -200,9 +202,9 @@ def _end(
 
 @compiled
 def _evidences(
-    kind: int, variance: float, scales: Array, shape: float, owners: Array, shaped: bool, noise: float,
-    dof: float, X: Array, y: Array, row_noise: Array, starts: Array, p: int, factoring: Array, inverting: Array,
-    K: Array, A: Array, T: Array, S: Array, D: Array, results: Array,
+    kind: int, variance: float, scales: Array, shape: float, limits: Array, owners: Array, shaped: bool,
+    noise: float, dof: float, X: Array, y: Array, row_noise: Array, starts: Array, p: int, factoring: Array,
+    inverting: Array, K: Array, A: Array, T: Array, S: Array, D: Array, results: Array,
 ) -> None:  # fmt: skip
     """Leaves of p points each: row i of `results` := value and gradient of the leaf that begins at starts[i].
 
@@ -211,14 +213,14 @@ def _evidences(
     for i in range(len(starts)):
         first, result = starts[i], results[i]
         own_noise = row_noise[first : first + p]  # without rows where all noise is equal
-        x = _begin(kind, variance, scales, shape, noise, X[first : first + p], own_noise, K, A)
+        x = _begin(kind, variance, scales, shape, limits, noise, X[first : first + p], own_noise, K, A)
         if follow(factoring, (A, T, S, D, A), p) != 0:
             result[0] = np.nan
             continue
         half_log_determinant = 0.5 * log_determinant(A, p)
         follow(inverting, (A, T, S, D, A), p)
         result[0] = _end(
-            kind, variance, shape, owners, shaped, noise, dof, half_log_determinant, x, y[first : first + p],
+            kind, variance, shape, limits, owners, shaped, noise, dof, half_log_determinant, x, y[first : first + p],
             own_noise, K, A, T, result[1:],
         )  # fmt: skip
 
@@ -228,15 +230,15 @@ def _in_steps(
 ) -> None:
     """`_evidences` for one large leaf, in whose products idle workers may take part."""
     p, (K, A, T, S, D) = len(y), buffers(len(y), X.dtype, work)
-    kind, variance, _, shape, owners, shaped = profile
-    x = _begin(*profile[:4], noise, X, row_noise, K, A)
+    kind, variance, _, shape, limits, owners, shaped = profile
+    x = _begin(*profile[:5], noise, X, row_noise, K, A)
     if cholesky.factor(A, D, p, work.team) != 0:
         result[0] = np.nan
         return
     half_log_determinant = 0.5 * log_determinant(A, p)
     cholesky.inverse(A, D, T, S, p, work.team)
     result[0] = _end(
-        kind, variance, shape, owners, shaped, noise, dof, half_log_determinant, x, y, row_noise, K, A, T,
+        kind, variance, shape, limits, owners, shaped, noise, dof, half_log_determinant, x, y, row_noise, K, A, T,
         result[1:],
     )  # fmt: skip
 

@@ -85,13 +85,13 @@ def gather_noise(noise: float, row_noise: Array, rows: Array, count: int, noises
 
 @compiled
 def covariances(
-    kind: int, variance: float, shape: float, x: Array, squares: Array, count: int, K: Array, k: Array
+    kind: int, variance: float, shape: float, limits: Array, x: Array, squares: Array, count: int, K: Array, k: Array
 ) -> None:
     """K := covariances among the neighbours, lower triangle; k := with the query, from its squared distances.
 
     Places from `count` on stand for rows that do not exist: they are independent of everything.
     """
-    stationary.gram(kind, x, variance, shape, K)
+    stationary.gram(kind, x, variance, shape, limits, K)
     for i in range(count):
         k[i] = squares[i]
     stationary.profile(kind, k, count, variance, shape)

@@ -85,9 +85,11 @@ def _add_up(b: Any, sums: list[Any]) -> Any:
 class _RowCode:
     """Writes the comparison of rows with a point for one number of lanes."""
 
-    def __init__(self, b: Any, kind: Any, lanes: int, columns: Any, metric: Any, point: Any) -> None:
+    def __init__(
+        self, b: Any, kind: Any, lanes: int, columns: Any, metric: Any, point: Any, limits: Any | None
+    ) -> None:
         self.b, self.code, self.stored = b, VectorCode(b, types.float64, lanes), VectorCode(b, kind, lanes)
-        self.columns, self.metric, self.point = columns, metric, point
+        self.columns, self.metric, self.point, self.limits = columns, metric, point, limits
         count = b.add(columns, self.code.constant(lanes - 1))
         self.vectors = b.sdiv(count, self.code.constant(lanes))
 
@@ -106,25 +108,31 @@ class _RowCode:
             scale, own = (code.load(code.place(p, padded), None) for p in (self.metric, self.point))
             minus = b.fneg(own)
             differences = [code.multiply_add(self._load(row, start), scale, minus) for row in rows]
+            if self.limits is not None:
+                most = code.load(code.place(self.limits, padded), None)
+                squares = [code.smaller(b.fmul(t, t), most) for t in differences]
+                return [b.fadd(square, total) for square, total in zip(squares, sums, strict=True)]
             return [code.multiply_add(t, t, total) for t, total in zip(differences, sums, strict=True)]
 
         return _add_up(b, code.loop(self.vectors, [code.zero] * code.lanes, add_columns))
 
 
-def _write_rows_within(lanes: int, listed: bool) -> Any:
-    """The code of `rows_within` or, if `listed`, of `listed_within`, for one number of lanes."""
+def _write_rows_within(lanes: int, listed: bool, limited: bool = False) -> Any:
+    """The code of `rows_within` or, if `listed`, of `listed_within`, for one number of lanes and with limits or not."""
 
     @intrinsic
     def rows_within(
-        typingctx: Any, X: Any, first: Any, end: Any, metric: Any, point: Any, worst: Any, squares: Any, rows: Any
-    ) -> Any:
+        typingctx: Any, X: Any, first: Any, end: Any, metric: Any, point: Any, worst: Any, squares: Any, rows: Any,
+        limits: Any,
+    ) -> Any:  # fmt: skip
         size = types.intp
 
         def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-            arrays = {i: context.make_array(signature.args[i])(context, b, args[i]) for i in (0, 3, 4, 6, 7)}
+            arrays = {i: context.make_array(signature.args[i])(context, b, args[i]) for i in (0, 3, 4, 6, 7, 8)}
             data, squares_data, rows_data = arrays[0].data, arrays[6].data, arrays[7].data
             _, columns = cgutils.unpack_tuple(b, arrays[0].shape, 2)
-            write = _RowCode(b, X.dtype, lanes, columns, arrays[3].data, arrays[4].data)
+            most = arrays[8].data if limited else None
+            write = _RowCode(b, X.dtype, lanes, columns, arrays[3].data, arrays[4].data, most)
             code = write.code
             begin, stop = args[1], args[2]
             bound = code.spread(args[5], code.scalar)
@@ -158,13 +166,16 @@ def _write_rows_within(lanes: int, listed: bool) -> Any:
                 compare(places, code.first_lanes(b.sub(stop, whole)))
             return b.load(count)
 
-        return size(X, size, size, metric, point, types.float64, squares, rows), codegen
+        return size(X, size, size, metric, point, types.float64, squares, rows, limits), codegen
 
     return rows_within
 
 
 _by_eight, _by_four, _by_two = (_write_rows_within(lanes, listed=False) for lanes in (8, 4, 2))
 _listed_by_eight, _listed_by_four, _listed_by_two = (_write_rows_within(lanes, listed=True) for lanes in (8, 4, 2))
+_limited_by_eight, _limited_by_four, _limited_by_two = (
+    _write_rows_within(lanes, listed=False, limited=True) for lanes in (8, 4, 2)
+)
 
 
 @compiled_in_place
@@ -178,14 +189,14 @@ def rows_within(
     """
     lanes = _lanes(X.shape[1])
     if _MOST_LANES >= 8 and lanes == 8:
-        return _by_eight(X, first, end, metric, point, worst, squares, rows)  # type: ignore[no-any-return]
+        return _by_eight(X, first, end, metric, point, worst, squares, rows, metric)  # type: ignore[no-any-return]
     if _MOST_LANES >= 4 and lanes == 4:
-        return _by_four(X, first, end, metric, point, worst, squares, rows)  # type: ignore[no-any-return]
+        return _by_four(X, first, end, metric, point, worst, squares, rows, metric)  # type: ignore[no-any-return]
     if lanes == 2:
-        return _by_two(X, first, end, metric, point, worst, squares, rows)  # type: ignore[no-any-return]
+        return _by_two(X, first, end, metric, point, worst, squares, rows, metric)  # type: ignore[no-any-return]
     for row in range(first, end):
         rows[row - first] = row
-    return _one_column_within(X, end - first, metric, point, worst, squares, rows)
+    return _one_column_within(X, end - first, metric, point, worst, squares, rows, np.inf)
 
 
 @compiled_in_place
@@ -193,60 +204,101 @@ def listed_within(X: Array, count: int, metric: Array, point: Array, worst: floa
     """`rows_within` for the rows rows[:count]; these numbers are overwritten."""
     lanes = _lanes(X.shape[1])
     if _MOST_LANES >= 8 and lanes == 8:
-        return _listed_by_eight(X, 0, count, metric, point, worst, squares, rows)  # type: ignore[no-any-return]
+        return _listed_by_eight(X, 0, count, metric, point, worst, squares, rows, metric)  # type: ignore[no-any-return]
     if _MOST_LANES >= 4 and lanes == 4:
-        return _listed_by_four(X, 0, count, metric, point, worst, squares, rows)  # type: ignore[no-any-return]
+        return _listed_by_four(X, 0, count, metric, point, worst, squares, rows, metric)  # type: ignore[no-any-return]
     if lanes == 2:
-        return _listed_by_two(X, 0, count, metric, point, worst, squares, rows)  # type: ignore[no-any-return]
-    return _one_column_within(X, count, metric, point, worst, squares, rows)
+        return _listed_by_two(X, 0, count, metric, point, worst, squares, rows, metric)  # type: ignore[no-any-return]
+    return _one_column_within(X, count, metric, point, worst, squares, rows, np.inf)
 
 
 @compiled_in_place
 def _one_column_within(
-    X: Array, count: int, metric: Array, point: Array, worst: float, squares: Array, rows: Array
+    X: Array, count: int, metric: Array, point: Array, worst: float, squares: Array, rows: Array, limit: float
 ) -> int:
-    """`listed_within` for rows of one column."""
+    """`listed_within` for rows of one column, whose squared difference has a limit."""
     found = 0
     for i in range(count):
         row = rows[i]
         t = multiply_add(np.float64(X[row, 0]), metric[0], -point[0])
-        if t * t <= worst:
-            squares[found], rows[found] = t * t, row
+        square = min(t * t, limit)
+        if square <= worst:
+            squares[found], rows[found] = square, row
             found += 1
     return found
 
 
-@intrinsic
-def box_distances(typingctx: Any, sides: Any, node: Any, point: Any, out: Any) -> Any:
-    """out[:FANOUT] := squared distances of a point to the boxes sides[node], (2, columns, FANOUT): lows and highs."""
+@compiled_in_place
+def rows_within_limited(
+    X: Array, first: int, end: int, metric: Array, point: Array, worst: float, squares: Array, rows: Array,
+    limits: Array,
+) -> int:  # fmt: skip
+    """`rows_within` where the squared difference in each column has a limit, in the order of `pad`."""
+    lanes = _lanes(X.shape[1])
+    if _MOST_LANES >= 8 and lanes == 8:
+        return _limited_by_eight(X, first, end, metric, point, worst, squares, rows, limits)  # type: ignore[no-any-return]
+    if _MOST_LANES >= 4 and lanes == 4:
+        return _limited_by_four(X, first, end, metric, point, worst, squares, rows, limits)  # type: ignore[no-any-return]
+    if lanes == 2:
+        return _limited_by_two(X, first, end, metric, point, worst, squares, rows, limits)  # type: ignore[no-any-return]
+    for row in range(first, end):
+        rows[row - first] = row
+    return _one_column_within(X, end - first, metric, point, worst, squares, rows, limits[0])
 
-    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        arrays = {i: context.make_array(signature.args[i])(context, b, args[i]) for i in (0, 2, 3)}
-        columns = cgutils.unpack_tuple(b, arrays[0].shape, 4)[2]
-        code = VectorCode(b, types.float64, min(FANOUT, _MOST_LANES))
-        side = b.mul(columns, code.constant(FANOUT))
-        lows = b.gep(arrays[0].data, [b.mul(args[1], b.mul(side, code.constant(2)))])
-        highs = b.gep(lows, [side])
-        parts = range(0, FANOUT, code.lanes)
 
-        def add_column(d: Any, sums: list[Any]) -> list[Any]:
-            own = code.spread(b.load(b.gep(arrays[2].data, [d])), code.scalar)
-            start = b.mul(d, code.constant(FANOUT))
-            totals = []
-            for part, total in zip(parts, sums, strict=True):
-                at = b.add(start, code.constant(part))
-                below = b.fsub(code.load(code.place(lows, at), None), own)
-                above = b.fsub(own, code.load(code.place(highs, at), None))
-                t = code.larger(code.larger(below, above), code.zero)
-                totals.append(code.multiply_add(t, t, total))
-            return totals
+def _write_box_distances(limited: bool) -> Any:
+    @intrinsic
+    def box_distances(typingctx: Any, sides: Any, node: Any, point: Any, out: Any, limits: Any) -> Any:
+        def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+            arrays = {i: context.make_array(signature.args[i])(context, b, args[i]) for i in (0, 2, 3, 4)}
+            columns = cgutils.unpack_tuple(b, arrays[0].shape, 4)[2]
+            code = VectorCode(b, types.float64, min(FANOUT, _MOST_LANES))
+            side = b.mul(columns, code.constant(FANOUT))
+            lows = b.gep(arrays[0].data, [b.mul(args[1], b.mul(side, code.constant(2)))])
+            highs = b.gep(lows, [side])
+            parts = range(0, FANOUT, code.lanes)
 
-        totals = code.loop(columns, [code.zero] * len(parts), add_column)
-        for part, total in zip(parts, totals, strict=True):
-            code.store(total, code.place(arrays[3].data, code.constant(part)), None)
-        return context.get_dummy_value()
+            def add_column(d: Any, sums: list[Any]) -> list[Any]:
+                own = code.spread(b.load(b.gep(arrays[2].data, [d])), code.scalar)
+                most = code.spread(b.load(b.gep(arrays[4].data, [d])), code.scalar) if limited else None
+                start = b.mul(d, code.constant(FANOUT))
+                totals = []
+                for part, total in zip(parts, sums, strict=True):
+                    at = b.add(start, code.constant(part))
+                    below = b.fsub(code.load(code.place(lows, at), None), own)
+                    above = b.fsub(own, code.load(code.place(highs, at), None))
+                    t = code.larger(code.larger(below, above), code.zero)
+                    if most is None:
+                        totals.append(code.multiply_add(t, t, total))
+                    else:  # a box that does not exist is infinitely far away in every column
+                        absent = b.fcmp_ordered("==", t, code.number(float("inf")))
+                        square = b.fmul(t, t)
+                        totals.append(b.fadd(total, b.select(absent, square, code.smaller(square, most))))
+                return totals
 
-    return types.void(sides, types.intp, point, out), codegen
+            totals = code.loop(columns, [code.zero] * len(parts), add_column)
+            for part, total in zip(parts, totals, strict=True):
+                code.store(total, code.place(arrays[3].data, code.constant(part)), None)
+            return context.get_dummy_value()
+
+        return types.void(sides, types.intp, point, out, limits), codegen
+
+    return box_distances
+
+
+_plain_box_distances, _limited_box_distances = (_write_box_distances(limited) for limited in (False, True))
+
+
+@compiled_in_place
+def box_distances(sides: Array, node: int, point: Array, limits: Array, out: Array) -> None:
+    """out[:FANOUT] := squared distances of a point to the boxes sides[node], (2, columns, FANOUT): lows and highs.
+
+    limits : of the squared difference in each column; empty where there are none
+    """
+    if len(limits) == 0:
+        _plain_box_distances(sides, node, point, out, limits)
+    else:
+        _limited_box_distances(sides, node, point, out, limits)
 
 
 @intrinsic

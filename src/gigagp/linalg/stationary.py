@@ -12,7 +12,7 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.linalg.compiled import compiled, compiled_strict
-from gigagp.linalg.distances import squared_distances
+from gigagp.linalg.distances import distances
 from gigagp.linalg.exponential import write_exp
 from gigagp.linalg.logarithm import write_log
 from gigagp.linalg.vectors import VECTOR_BYTES, VectorCode, elementwise, whole_registers
@@ -131,23 +131,23 @@ def _slope(kind: int, row: Array, n: int, variance: float) -> None:
 
 
 @compiled_strict
-def gram(kind: int, x: Array, variance: float, shape: float, K: Array) -> None:
-    """Lower triangle of K := k(x, x); above it, anything."""
+def gram(kind: int, x: Array, variance: float, shape: float, limits: Array, K: Array) -> None:
+    """Lower triangle of K := k(x, x); above it, anything. `limits` : as in `distances`"""
     p = x.shape[1]
     for i in range(p):
         row, n = K[i], min(-(-i // _SWEEP) * _SWEEP, p)
-        squared_distances(x, i, x, row, n)
+        distances(x, i, x, row, n, limits)
         profile(kind, row, n, variance, shape)
         row[i] = variance
 
 
 @compiled_strict
-def cross(kind: int, x: Array, z: Array, variance: float, shape: float, K: Array) -> None:
+def cross(kind: int, x: Array, z: Array, variance: float, shape: float, limits: Array, K: Array) -> None:
     """K[:p, :q] := k(x, z)."""
     q = z.shape[1]
     for i in range(x.shape[1]):
         row = K[i]
-        squared_distances(x, i, z, row, q)
+        distances(x, i, z, row, q, limits)
         profile(kind, row, q, variance, shape)
 
 
@@ -183,6 +183,18 @@ def pull_lengthscales(x: Array, G: Array, i: int, n: int, total: Array) -> None:
 
 
 @compiled
+def _pull_limited(x: Array, G: Array, i: int, n: int, limits: Array, total: Array) -> None:
+    """total[d] += 2 sum_{j<n} G_j min((x_id - x_jd)^2, limit_d)."""
+    whole_registers()
+    for d in range(x.shape[0]):
+        a, limit, s = x[d, i], x.dtype.type(limits[d]), x.dtype.type(0)
+        for j in range(n):
+            t = x[d, j] - a
+            s += G[j] * min(t * t, limit)
+        total[d] += 2 * s
+
+
+@compiled
 def _pull_shape(row: Array, w: Array, k: Array, n: int, shape: float) -> float:
     """d / d ln shape of sum_j 2 w_j k_j of the rational quadratic, from r^2 in `row`; then row := w times the slope.
 
@@ -205,8 +217,9 @@ def _pull_shape(row: Array, w: Array, k: Array, n: int, shape: float) -> float:
 
 @compiled
 def pull_row(
-    kind: int, x: Array, i: int, variance: float, shape: float, w: Array, k: Array, row: Array, gradient: Array
-) -> None:
+    kind: int, x: Array, i: int, variance: float, shape: float, limits: Array, w: Array, k: Array, row: Array,
+    gradient: Array,
+) -> None:  # fmt: skip
     """What row i of the weights, w, and of the gram matrix, k, add to `pullback`. `row` is scratch."""
     whole_registers()
     D = x.shape[0]
@@ -215,7 +228,7 @@ def pull_row(
         for j in range(i):
             row[j] = w[j] * k[j]
     else:
-        squared_distances(x, i, x, row, i)
+        distances(x, i, x, row, i, limits)
         if kind == RATIONAL_QUADRATIC:
             gradient[D + 1] += _pull_shape(row, w, k, i, shape)
         else:
@@ -229,11 +242,16 @@ def pull_row(
     n = min(-(-i // _SWEEP) * _SWEEP, x.shape[1])
     for j in range(i, n):
         row[j] = 0
-    pull_lengthscales(x, row, i, n, gradient[1 : 1 + D])
+    if len(limits) == 0:
+        pull_lengthscales(x, row, i, n, gradient[1 : 1 + D])
+    else:
+        _pull_limited(x, row, i, n, limits, gradient[1 : 1 + D])
 
 
 @compiled
-def pullback(kind: int, x: Array, variance: float, shape: float, W: Array, K: Array, gradient: Array) -> None:
+def pullback(
+    kind: int, x: Array, variance: float, shape: float, limits: Array, W: Array, K: Array, gradient: Array
+) -> None:
     """gradient := [d/d ln variance, d/d ln l_1 .. l_D, d/d ln shape] of sum_ij W_ij K_ij, W symmetric.
 
     K is the gram matrix of this kernel; lower triangles are read. The last entry is the rational quadratic's only.
@@ -241,4 +259,4 @@ def pullback(kind: int, x: Array, variance: float, shape: float, W: Array, K: Ar
     gradient[:] = 0
     row = np.empty(x.shape[1], x.dtype)
     for i in range(x.shape[1]):
-        pull_row(kind, x, i, variance, shape, W[i], K[i], row, gradient)
+        pull_row(kind, x, i, variance, shape, limits, W[i], K[i], row, gradient)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.linalg.categories import NO_LIMITS
 from gigagp.linalg.compiled import compiled
 
 GROUP = 8  # cells below each lowest node of the tree
@@ -51,12 +52,16 @@ def _grow(lows: Array, highs: Array, node_lows: Array, node_highs: Array) -> Non
 
 
 @compiled
-def apart(a_low: Array, a_high: Array, low: Array, high: Array) -> float:
-    """Squared distance between two boxes, of which one may be a point; to an empty one, infinite."""
+def apart(a_low: Array, a_high: Array, low: Array, high: Array, limits: Array) -> float:
+    """Squared distance between two boxes, of which one may be a point; to an empty one, infinite.
+
+    limits : of the squared difference in each column; empty where there are none
+    """
     total = 0.0
     for d in range(len(a_low)):
         t = max(0.0, low[d] - a_high[d], a_low[d] - high[d])
-        total += t * t
+        square = t * t
+        total += min(square, limits[d]) if len(limits) > 0 and t < np.inf else square
     return total
 
 
@@ -75,7 +80,7 @@ def off_centre(point: Array, low: Array, high: Array, centre: Array) -> float:
 @compiled
 def _search(
     query_lows: Array, query_highs: Array, points: Array, lows: Array, highs: Array, centres: Array, node_lows: Array,
-    node_highs: Array, cells: Array, squares: Array,
+    node_highs: Array, limits: Array, cells: Array, squares: Array,
 ) -> None:  # fmt: skip
     """For each query box, with a point in it, the nearest cells, nearest first, and their squared distances."""
     count, lowest = cells.shape[1], len(node_lows) // 2
@@ -85,7 +90,7 @@ def _search(
         best, value = cells[q], squares[q]
         for j in range(count):
             best[j], value[j] = j, np.inf
-        nodes[0], bounds[0], waiting = 0, apart(a_low, a_high, node_lows[0], node_highs[0]), 1
+        nodes[0], bounds[0], waiting = 0, apart(a_low, a_high, node_lows[0], node_highs[0], limits), 1
         while waiting > 0:
             waiting -= 1
             node = nodes[waiting]
@@ -93,8 +98,8 @@ def _search(
                 continue
             if node < lowest:
                 near, far = 2 * node + 1, 2 * node + 2
-                a = apart(a_low, a_high, node_lows[near], node_highs[near])
-                b = apart(a_low, a_high, node_lows[far], node_highs[far])
+                a = apart(a_low, a_high, node_lows[near], node_highs[near], limits)
+                b = apart(a_low, a_high, node_lows[far], node_highs[far], limits)
                 if b < a:
                     near, far, a, b = far, near, b, a
                 nodes[waiting], bounds[waiting] = far, b
@@ -103,7 +108,7 @@ def _search(
                 continue
             first = (node - lowest) * GROUP
             for cell in range(first, min(first + GROUP, len(lows))):
-                square = apart(a_low, a_high, lows[cell], highs[cell])
+                square = apart(a_low, a_high, lows[cell], highs[cell], limits)
                 if square >= value[count - 1]:
                     continue
                 square += BY_CENTRE * off_centre(point, lows[cell], highs[cell], centres[cell])
@@ -119,8 +124,8 @@ def _search(
 class Boxes:
     """The boxes of all cells, in their order, and a tree of them."""
 
-    def __init__(self, lows: Array, highs: Array, centres: Array) -> None:
-        self.lows, self.highs, self._centres = lows, highs, centres
+    def __init__(self, lows: Array, highs: Array, centres: Array, limits: Array = NO_LIMITS) -> None:
+        self.lows, self.highs, self._centres, self._limits = lows, highs, centres, limits
         groups = -(-len(lows) // GROUP)
         lowest = 1 << (groups - 1).bit_length()
         shape = (2 * lowest - 1, lows.shape[1])
@@ -141,6 +146,6 @@ class Boxes:
 
     def _nearest(self, lows: Array, highs: Array, points: Array, count: int) -> tuple[Array, Array]:
         cells, squares = np.empty((len(points), count), np.int64), np.empty((len(points), count))
-        tree = (self.lows, self.highs, self._centres, self.node_lows, self.node_highs)
+        tree = (self.lows, self.highs, self._centres, self.node_lows, self.node_highs, self._limits)
         _search(lows, highs, points, *tree, cells, squares)
         return np.sqrt(squares), cells

@@ -116,7 +116,7 @@ def _with_profile(
     p = model.count
     results = np.empty((len(Z), _RESULTS, latents.latents))
     _predict_all(  # type: ignore[call-arg]
-        *profile[:4], *search_arguments(model), model.store.y, row_noise_of(model), read_only(Z), held_out,
+        *profile[:5], *search_arguments(model), model.store.y, row_noise_of(model), read_only(Z), held_out,
         model.limit, factoring(p), latents.likelihood.compiled, model.noise, latents.means, latents.row_weights,
         *leaf.buffers(p, np.dtype(float), workspace), results,
     )  # fmt: skip
@@ -125,8 +125,9 @@ def _with_profile(
 
 @compiled
 def _predict_all(
-    kind: int, variance: float, scales: Array, shape: float, X: Array, starts: Array, sides: Array, first_below: Array,
-    row_codes: Array, metric: Array, y: Array, row_noise: Array, Z: Array, held_out: Array, limit: int,
+    kind: int, variance: float, scales: Array, shape: float, limits: Array, X: Array, starts: Array, sides: Array,
+    first_below: Array, row_codes: Array, metric: Array, y: Array, row_noise: Array, Z: Array, held_out: Array,
+    limit: int,
     factoring: Array, likelihood: int, dispersion: float, means: Array, class_weights: Array, K: Array, A: Array,
     T: Array, S: Array, D: Array,
     results: Array,
@@ -138,7 +139,7 @@ def _predict_all(
     weights, k, labels, vectors = np.ones(p), np.empty(p), np.empty(p), np.empty((_VECTORS, p))
     for q in range(len(Z)):
         for d in range(columns):
-            point[d] = Z[q, d] * metric[d]
+            point[d] = Z[q, d] * metric[0, d]
         size = nearest(
             X, starts, sides, first_below, row_codes, metric, point, held_out[q], limit, scratch, squares, rows,
         )  # fmt: skip
@@ -146,7 +147,7 @@ def _predict_all(
         _taper(squares, size, count, weights)
         neighbourhood.gather(X, y, rows, count, scales, x, codes)
         _weigh(codes, rows, count, class_weights, row_noise, weights)
-        neighbourhood.covariances(kind, variance, shape, x, squares, count, K, k)
+        neighbourhood.covariances(kind, variance, shape, limits, x, squares, count, K, k)
         _latents(
             likelihood, dispersion, K, k, codes, weights, count, variance, means, len(class_weights) > 0, factoring,
             A, T, S, D, labels, vectors, results[q],

@@ -25,6 +25,7 @@ from gigagp.data.array_files import ArrayFiles
 from gigagp.data.folders import damaged
 from gigagp.data.row_lists import RowLists, Runs
 from gigagp.data.scaling import Scaling
+from gigagp.data.sources import Encoding
 from gigagp.data.store import DTYPES, ExpertStore, read_rows
 from gigagp.errors import InvalidInput
 from gigagp.kernels import Kernel
@@ -127,7 +128,7 @@ def read_model(
         theta = _theta(files, kernel)
         store = read_rows(files, rows, columns, dtype, verify)
         cells = files.lists("cells", leaves, rows, verify)
-        router = _router(files, leaves, columns, cells, verify, _keep_mapped(store, settings, verify))
+        router = _router(files, leaves, columns, cells, verify, _keep_mapped(store, settings, verify), encoding)
         experts = _experts(files, manifest, cells, store, router, verify)
         trend = read_trend(manifest.get("trend"), files, columns, own)
         if isinstance(trend, RegressorTrend):
@@ -257,20 +258,23 @@ def _tree(files: ArrayFiles, manifest: dict[str, Any], leaves: int) -> Tree:
     return Tree(levels)
 
 
-def _router(files: ArrayFiles, leaves: int, columns: int, cells: RowLists, verify: bool, kept: int) -> Router:
+def _router(
+    files: ArrayFiles, leaves: int, columns: int, cells: RowLists, verify: bool, kept: int, encoding: Encoding | None
+) -> Router:
     """The search for experts: by boxes of cells, or by centres for partitions and earlier models without boxes.
 
     kept : bytes of codes of rows that are read into memory; more are mapped
     """
+    categories = () if encoding is None else encoding.category_places
     metric = files.read("metric", (columns,), "float64")
     if not (metric.min() >= 0 and metric.max() <= _FARTHEST):
         raise damaged(files.path("metric"), _NOT_DISTANCES)
     (centres,) = _places(files, ("centres",), (leaves, columns))
     if "lows" not in files:
-        return Router(centres, metric)
+        return Router(centres, metric, categories=categories)
     boxes = _boxes(files, ("lows", "highs"), (leaves, columns))
     if not ("block_lows" in files and isinstance(cells, Runs)):
-        return Router(centres, metric, boxes)
+        return Router(centres, metric, boxes, categories=categories)
     starts = block_starts(cells.starts)
     sides = _boxes(files, BLOCK_SIDES, (len(starts) - 1, columns))
     codes = None
@@ -278,7 +282,7 @@ def _router(files: ArrayFiles, leaves: int, columns: int, cells: RowLists, verif
         length = codes_length(int(starts[-1]), columns)
         codes = files.map(BLOCK_CODES, (length,), "uint8", verify)
         codes = np.array(codes) if length <= kept else np.asarray(codes)
-    return Router(centres, metric, boxes, BlockTree.of(starts, *sides, codes))
+    return Router(centres, metric, boxes, BlockTree.of(starts, *sides, codes), categories)
 
 
 def _places(files: ArrayFiles, names: tuple[str, ...], shape: tuple[int, int]) -> list[Array]:

@@ -101,8 +101,8 @@ class Model:
     def units(self) -> Units:
         """Names of columns and target, and their scales."""
         sphere = self.inputs.sphere
-        features = self.encoding.features if self.encoding is not None else ()
-        kinds = [feature.kind for feature in features for _ in feature.names] or ["number"] * self.columns
+        kinds = ["number"] * self.columns if self.encoding is None else self.encoding.kinds
+        levels = () if self.encoding is None else self.encoding.levels
         units = Units.of(
             names=self.feature_names or tuple(f"x{d}" for d in range(self.columns)),
             target=self.target_name or "y",
@@ -110,6 +110,7 @@ class Model:
             scales=self.inputs.widths,
             height=float(self.target.scale[0]),
             kernel=self.committee.kernel,
+            levels=levels,
             sphere=None if sphere is None else (sphere.longitude, sphere.latitude),
         )
         return units if self.latents is None else replace(units, latent=True, noise_name=self.latents.dispersion_name)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.linalg.categories import NO_LIMITS
 from gigagp.linalg.compiled import compiled, compiled_in_place, read_only
 from gigagp.linalg.row_codes import PREPARED, prepare_box, rows_possibly_within
 from gigagp.linalg.searching import (
@@ -26,6 +27,7 @@ from gigagp.linalg.searching import (
     pad,
     padded_length,
     rows_within,
+    rows_within_limited,
 )
 
 NO_ROW = -1  # number of a row that does not exist
@@ -132,14 +134,15 @@ def _sort(squares: Array, rows: Array, size: int) -> None:
 
 
 @compiled_in_place
-def _span(sides: Array) -> float:
+def _span(sides: Array, limits: Array) -> float:
     """Squared diagonal of the box around all rows."""
     root, total = len(sides) - 1, 0.0
     for d in range(sides.shape[2]):
         low, high = np.inf, -np.inf
         for child in range(FANOUT):
             low, high = min(low, sides[root, 0, d, child]), max(high, sides[root, 1, d, child])
-        total += (high - low) * (high - low)
+        square = (high - low) * (high - low)
+        total += min(square, limits[d]) if len(limits) > 0 else square
     return total
 
 
@@ -204,6 +207,26 @@ def _copied(rows: Array, count: int, out: Array) -> int:
 
 
 @compiled_in_place
+def _pad_all(metric: Array, limits: Array, point: Array, scales: Array, own: Array) -> None:
+    """scales := the factors and limits of the columns, own := the point, as `pad` arranges them."""
+    pad(metric[0], scales[0])
+    if len(limits) > 0:
+        pad(limits, scales[1])
+    pad(point, own)
+
+
+@compiled_in_place
+def _compared(
+    X: Array, start: int, stop: int, scales: Array, limited: bool, own: Array, worst: float, near: Array,
+    near_rows: Array,
+) -> int:  # fmt: skip
+    """The number of rows of a block that are nearer than `worst`, with limits of the differences or without."""
+    if limited:
+        return rows_within_limited(X, start, stop, scales[0], own, worst, near, near_rows, scales[1])
+    return rows_within(X, start, stop, scales[0], own, worst, near, near_rows)
+
+
+@compiled_in_place
 def _make_empty(heads: Array) -> None:
     for b in range(_BUCKETS):
         heads[b] = NOTHING
@@ -228,7 +251,7 @@ def _fetch_next(X: Array, starts: Array, sides: Array, codes: Array, entry: int)
 def search_scratch(columns: int, places: int) -> tuple[Array, ...]:
     """Arrays that `nearest` works in, for a tree of so many places."""
     padded = padded_length(columns)
-    scales, own, apart = np.empty(padded), np.empty(padded), np.empty(FANOUT)
+    scales, own, apart = np.empty((2, padded)), np.empty(padded), np.empty(FANOUT)
     near, near_rows = np.empty(_PART + FANOUT), np.empty(_PART + FANOUT, np.int64)
     heads = np.empty(_BUCKETS, np.int32)
     bounds, queue, behind = np.empty(places), np.empty(places, np.int64), np.empty(places, np.int32)
@@ -244,6 +267,8 @@ def nearest(  # noqa: PLR0912, PLR0915 one loop over nodes, blocks and rows
     """Write the rows nearest to one query to `rows`, the nearest first; returns how many there are.
 
     X, starts, sides, first_below, codes : rows in storage order, and their BlockTree
+    metric : factors of the columns and, where some columns have one, limits of the squared differences as a second row,
+        of which codes do not know
     point : the query, in the metric
     held_out : a row to be ignored; NO_ROW for none
     limit : number of rows to compare after which the search ends even if nearer rows may exist
@@ -252,15 +277,15 @@ def nearest(  # noqa: PLR0912, PLR0915 one loop over nodes, blocks and rows
     """
     wanted, size, compared, waiting, possible = len(rows), 0, 0, 0, 0
     scales, own, apart, near, near_rows, heads, bounds, queue, behind, box, fetched = scratch
-    pad(metric, scales)
-    pad(point, own)
-    root = len(sides) - 1
-    box_distances(sides, root, point, apart)
+    limited, factors = metric.shape[0] > 1, scales[0]
+    limits = metric[1 if limited else 0, : metric.shape[1] if limited else 0]
+    _pad_all(metric, limits, point, scales, own)
+    entered, bucket, root = 1, 0, len(sides) - 1
+    box_distances(sides, root, point, limits, apart)
     nearest_box = _least(apart)
-    last = bits(nearest_box + 2 * _span(sides)) >> _COARSE
+    last = bits(nearest_box + 2 * _span(sides, limits)) >> _COARSE
     _make_empty(heads)
     queue[0], bounds[0], behind[0], heads[0] = root, nearest_box, NOTHING, 0
-    entered, bucket = 1, 0
     while bucket < _BUCKETS:
         worst = squares[0] if size == wanted else np.inf
         if size == wanted and (compared >= limit or bucket > _bucket(worst, nearest_box, last)):
@@ -273,18 +298,18 @@ def nearest(  # noqa: PLR0912, PLR0915 one loop over nodes, blocks and rows
             _fetch_next(X, starts, sides, codes, queue[heads[bucket]])
         entry, bound = queue[place], bounds[place]
         begin, end = (0, 0) if entry >= 0 else (starts[~entry], starts[~entry + 1])
-        coded = len(codes) > 0 and size == wanted and 0 < end - begin <= _PART
+        coded = len(codes) > 0 and not limited and size == wanted and 0 < end - begin <= _PART
         if coded and bound <= worst:
             possible = _possible_rows(X, codes, sides, ~entry, begin, end, point, worst, box, fetched)
         if waiting > 0:  # the rows of the block before, which have reached the cache meanwhile
-            count = listed_within(X, waiting, scales, own, worst, near, near_rows)
+            count = listed_within(X, waiting, factors, own, worst, near, near_rows)
             size = _keep_all(near, near_rows, count, held_out, squares, rows, size)
             waiting, worst = 0, squares[0]
         if bound > worst:
             continue
         compared += end - begin
         if entry >= 0:
-            box_distances(sides, entry, point, apart)
+            box_distances(sides, entry, point, limits, apart)
             first = first_below[entry]
             for child in range(FANOUT):
                 bound = apart[child]
@@ -298,10 +323,10 @@ def nearest(  # noqa: PLR0912, PLR0915 one loop over nodes, blocks and rows
             waiting = _copied(fetched, possible, near_rows)
         else:
             for start in range(begin, end, _PART):
-                count = rows_within(X, start, min(start + _PART, end), scales, own, worst, near, near_rows)
+                count = _compared(X, start, min(start + _PART, end), scales, limited, own, worst, near, near_rows)
                 size = _keep_all(near, near_rows, count, held_out, squares, rows, size)
                 worst = squares[0] if size == wanted else np.inf
-    count = listed_within(X, waiting, scales, own, squares[0], near, near_rows) if waiting > 0 else 0
+    count = listed_within(X, waiting, factors, own, squares[0], near, near_rows) if waiting > 0 else 0
     size = _keep_all(near, near_rows, count, held_out, squares, rows, size)
     _sort(squares, rows, size)
     return size
@@ -309,8 +334,9 @@ def nearest(  # noqa: PLR0912, PLR0915 one loop over nodes, blocks and rows
 
 @compiled_in_place
 def _nearest_groups(
-    sides: Array, first_below: Array, points: Array, apart: Array, bounds: Array, entries: Array, groups: Array
-) -> None:
+    sides: Array, first_below: Array, points: Array, limits: Array, apart: Array, bounds: Array, entries: Array,
+    groups: Array,
+) -> None:  # fmt: skip
     for q in range(len(points)):
         bounds[0], entries[0], waiting, best = 0.0, len(sides) - 1, 1, np.inf
         while waiting > 0:
@@ -322,7 +348,7 @@ def _nearest_groups(
             if below < 0 or first_below[below] < 0:
                 best, groups[q] = bounds[waiting], entry
                 continue
-            box_distances(sides, entry, points[q], apart)
+            box_distances(sides, entry, points[q], limits, apart)
             bottom = waiting
             for child in range(FANOUT):
                 if apart[child] < best:
@@ -333,7 +359,7 @@ def _nearest_groups(
                     waiting += 1
 
 
-def nearest_group(tree: BlockTree, points: Array) -> Array:
+def nearest_group(tree: BlockTree, points: Array, limits: Array = NO_LIMITS) -> Array:
     """The node nearest to each point, which is in the metric, of those two levels above the blocks.
 
     One of them where several contain the point. To order queries, lower levels would cost too much: their boxes are
@@ -342,7 +368,7 @@ def nearest_group(tree: BlockTree, points: Array) -> Array:
     places = FANOUT * _DEEPEST
     groups = np.zeros(len(points), np.int64)
     _nearest_groups(  # type: ignore[call-arg]
-        tree.sides, tree.first_below, np.ascontiguousarray(points), np.empty(FANOUT), np.empty(places),
+        tree.sides, tree.first_below, np.ascontiguousarray(points), limits, np.empty(FANOUT), np.empty(places),
         np.empty(places, np.int64), groups,
     )  # fmt: skip
     return groups

@@ -184,7 +184,9 @@ def _latent_prediction(results: Array, with_variance: bool) -> LatentPrediction:
 
 def _by_place(model: Neighbourhood, Z: Array) -> Array:
     """An order in which queries near to each other follow each other, so that they find rows in the caches."""
-    return np.argsort(nearest_group(model.tree, Z.astype(float) * model.router.metric), kind="stable")
+    return np.argsort(
+        nearest_group(model.tree, Z.astype(float) * model.router.metric, model.router.limits), kind="stable"
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +216,7 @@ class _PredictChunk:
 
 def search_arguments(model: Neighbourhood) -> tuple[Any, ...]:
     tree = model.tree
-    return model.store.X, tree.starts, tree.sides, tree.first_below, tree.codes, model.router.metric
+    return model.store.X, tree.starts, tree.sides, tree.first_below, tree.codes, model.router.search_metric
 
 
 def factoring(p: int) -> Array:
@@ -239,7 +241,7 @@ def _with_profile(
     buffers = leaf.buffers(p, np.dtype(float), work)
     results = np.empty((len(Z), neighbourhood.RESULTS))
     _predict_all(  # type: ignore[call-arg]
-        *profile[:4], model.noise, with_variance, *search_arguments(model), model.store.y, row_noise_of(model),
+        *profile[:5], model.noise, with_variance, *search_arguments(model), model.store.y, row_noise_of(model),
         read_only(Z), held_out, model.limit, *_operations(p), model.inner_count,
         *_operations(model.inner_count or p), *buffers, results,
     )  # fmt: skip
@@ -248,7 +250,7 @@ def _with_profile(
 
 @compiled
 def _predict_all(
-    kind: int, variance: float, scales: Array, shape: float, noise: float, with_variance: bool,
+    kind: int, variance: float, scales: Array, shape: float, limits: Array, noise: float, with_variance: bool,
     X: Array, starts: Array, sides: Array, first_below: Array, codes: Array, metric: Array, y: Array, row_noise: Array,
     Z: Array, held_out: Array, limit: int, factoring: Array, inverting: Array,
     inner: int, inner_factoring: Array, inner_inverting: Array,
@@ -262,7 +264,7 @@ def _predict_all(
     inner_weights, few = np.ones(inner), np.empty(neighbourhood.RESULTS)
     for q in range(len(Z)):
         for d in range(columns):
-            point[d] = Z[q, d] * metric[d]
+            point[d] = Z[q, d] * metric[0, d]
         size = nearest(
             X, starts, sides, first_below, codes, metric, point, held_out[q], limit, scratch, squares, rows,
         )  # fmt: skip
@@ -270,7 +272,7 @@ def _predict_all(
         neighbourhood.taper(squares, size, count, weights)
         neighbourhood.gather(X, y, rows, count, scales, x, targets)
         typical = neighbourhood.gather_noise(noise, row_noise, rows, count, noises)
-        neighbourhood.covariances(kind, variance, shape, x, squares, count, K, k)
+        neighbourhood.covariances(kind, variance, shape, limits, x, squares, count, K, k)
         if with_variance or inner > 0:  # the variance decides how much the few nearest rows count
             good = neighbourhood.posterior(
                 K, k, targets, noises, weights, count, variance, factoring, inverting, A, T, S, D, alpha, precision,

@@ -110,6 +110,9 @@ def own_classes(value: object) -> set[type]:
     return own
 
 
+_DESCRIBED = {"class", "arguments", "parameters", "categories"}  # what may be said of an object
+
+
 def from_plain(plain: object, registry: Registry, depth: int = 0) -> Any:
     """The value that `to_plain` described; ValueError if the description is not valid."""
     if plain is None or isinstance(plain, bool | int | str) or (isinstance(plain, float) and np.isfinite(plain)):
@@ -118,7 +121,7 @@ def from_plain(plain: object, registry: Registry, depth: int = 0) -> Any:
         raise ValueError("it is nested too deeply")
     if isinstance(plain, list):
         return tuple(from_plain(each, registry, depth + 1) for each in plain)
-    if not isinstance(plain, dict) or not {"class", "arguments"} <= set(plain) <= {"class", "arguments", "parameters"}:
+    if not isinstance(plain, dict) or not {"class", "arguments"} <= set(plain) <= _DESCRIBED:
         raise ValueError(f"{reprlib.repr(plain)} is not a description of a value")
     kind, described = registry[plain["class"]], plain["arguments"]
     if not isinstance(described, dict):
@@ -128,7 +131,9 @@ def from_plain(plain: object, registry: Registry, depth: int = 0) -> Any:
         value = kind(**arguments)
     except Exception as error:  # whatever a constructor raises for arguments it does not take
         raise ValueError(f"{kind.__name__} cannot be made of {reprlib.repr(arguments)} ({error})") from None
-    return _with_parameters(value, plain["parameters"]) if "parameters" in plain else value
+    if "parameters" in plain:
+        value = _with_parameters(value, plain["parameters"])
+    return _with_categories(value, plain["categories"]) if "categories" in plain else value
 
 
 def _plain(value: object, own: set[type], depth: int) -> Any:
@@ -148,6 +153,8 @@ def _plain(value: object, own: set[type], depth: int) -> Any:
     # Where kernels are composed of others, these have the parameters.
     if isinstance(value, Kernel) and not any(isinstance(attribute, Kernel) for attribute in vars(value).values()):
         described["parameters"] = [_plain_parameter(p) for p in value.parameters]
+        if value.categories:
+            described["categories"] = list(value.categories)
     return described
 
 
@@ -173,6 +180,15 @@ def _with_parameters(kernel: object, plain: object) -> Kernel:
     if not isinstance(kernel, Kernel) or not isinstance(plain, list) or len(plain) != len(kernel.parameters):
         raise ValueError(f"{type(kernel).__name__} has no such parameters")
     return kernel.with_parameters(tuple(_parameter(p, each) for p, each in zip(kernel.parameters, plain, strict=True)))
+
+
+def _with_categories(kernel: object, plain: object) -> Kernel:
+    """The kernel for inputs of which some columns are categories."""
+    numbers = plain if isinstance(plain, list) else []
+    valid = numbers and all(type(column) is int and column >= 0 for column in numbers)
+    if not isinstance(kernel, Kernel) or not valid:
+        raise ValueError(f"{reprlib.repr(plain)} are not columns of categories")
+    return kernel.with_categories(numbers)
 
 
 def _plain_parameter(parameter: Parameter) -> dict[str, Any]:

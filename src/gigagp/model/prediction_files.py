@@ -140,6 +140,11 @@ def _bad_data(parts: Parts) -> Iterator[None]:
         raise type(error)(f"{error}; {parts.standing()}") from error
 
 
+def has_types(output: Any) -> bool:
+    """Whether columns of an output have types, which those of a CSV file have not."""
+    return not str(output).lower().endswith(CSV)
+
+
 def bytes_of_kept(rows: Rows) -> int:
     """Bytes per row of the columns that are copied to the output, estimated from the first rows."""
     for batch in islice(rows.source.batches(rows.keep, _SAMPLE_ROWS) if rows.keep else (), 1):

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from gigagp.arrays import Array
+from gigagp.linalg.categories import limits_of
 from gigagp.model.boxes import Boxes
 from gigagp.model.neighbour_search import BlockTree
 
@@ -26,27 +27,39 @@ class Router:
 
     The distance to an expert is the distance to the box around its cell's points or, where experts have no cells, to
     its centre. Centres and boxes are in the kernel's metric: multiplied by `metric`, one factor per column.
+
+    categories : numbers of the columns that are categories, in which different levels are equally far from each other
     """
 
     travels_once = True  # to each worker
 
     def __init__(
-        self, centres: Array, metric: Array, boxes: tuple[Array, Array] | None = None, blocks: BlockTree | None = None
-    ) -> None:
+        self, centres: Array, metric: Array, boxes: tuple[Array, Array] | None = None,
+        blocks: BlockTree | None = None, categories: tuple[int, ...] = (),
+    ) -> None:  # fmt: skip
         self.centres, self.metric, self.by_cells = centres, metric, boxes is not None
         self.blocks = blocks  # boxes around blocks of rows within cells, for the search for the nearest rows
-        self.boxes = Boxes(*(boxes or (centres, centres)), centres)
+        self.categories, self.limits = categories, limits_of(metric, categories)
+        self.boxes = Boxes(*(boxes or (centres, centres)), centres, self.limits)
+
+    @cached_property
+    def search_metric(self) -> Array:
+        """The metric as the search for the nearest rows reads it: factors and, where there are any, limits."""
+        return np.stack([self.metric, self.limits]) if len(self.limits) else self.metric[None, :].copy()
 
     def in_metric(self, metric: Array) -> Router:
         """The router to the same experts in another metric; both metrics are positive."""
         change = metric / self.metric
         boxes = (self.boxes.lows * change, self.boxes.highs * change) if self.by_cells else None
-        return Router(self.centres * change, metric, boxes, None if self.blocks is None else self.blocks.scaled(change))
+        blocks = None if self.blocks is None else self.blocks.scaled(change)
+        return Router(self.centres * change, metric, boxes, blocks, self.categories)
 
     @cached_property
     def index(self) -> cKDTree:
         """For experts without cells, and built when first needed."""
-        return cKDTree(self.centres)
+        centres = self.centres.copy()
+        centres[:, list(self.categories)] = 0.0  # the mean of levels has no meaning
+        return cKDTree(centres)
 
     def nearest(self, Z: Array, k: int) -> Route:
         """The k nearest experts of each query, and 1 - (d_j / d_{k+1})^2, which is 1 where there is no (k+1)-th."""
@@ -55,6 +68,8 @@ class Router:
         points = Z.astype(float) * self.metric
         if k == n:
             return Route(np.tile(np.arange(n), (len(Z), 1)), np.ones((len(Z), n)))
+        if not self.by_cells:
+            points[:, list(self.categories)] = 0.0
         distances, experts = (self.boxes.nearest if self.by_cells else self.index.query)(points, k + 1)
         limit = np.maximum(distances[:, -1:], np.finfo(float).tiny)
         closeness = 1 - (distances[:, :k] / limit) ** 2

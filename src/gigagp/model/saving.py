@@ -162,7 +162,9 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
 
 def _version(model: Model) -> int:
     """The oldest version of the format that has everything that this model consists of."""
-    if model.trend is not None or (model.neighbourhood is not None and model.neighbourhood.others):
+    levels = model.encoding is not None and bool(model.encoding.category_places)
+    averages = model.neighbourhood is not None and bool(model.neighbourhood.others)
+    if levels or averages or model.trend is not None:
         return VERSION
     return (
         EQUAL_NOISE_VERSION if model.committee.store.row_noise is None and model.latents is None else ROW_NOISE_VERSION

@@ -21,8 +21,8 @@ _MORE_CELLS = 8  # further cells per cell size of outside points
 
 @compiled
 def _distances(
-    X: Array, metric: Array, low: Array, high: Array, centre: Array, starts: Array, near: Array, rows: Array,
-    squares: Array,
+    X: Array, metric: Array, limits: Array, low: Array, high: Array, centre: Array, starts: Array, near: Array,
+    rows: Array, squares: Array,
 ) -> None:  # fmt: skip
     """Row numbers of the cells `near` and their squared distances to a box."""
     at, point = 0, np.empty(X.shape[1])
@@ -31,7 +31,7 @@ def _distances(
             for d in range(X.shape[1]):
                 point[d] = X[i, d] * metric[d]
             rows[at] = i
-            squares[at] = apart(point, point, low, high) + BY_CENTRE * off_centre(point, low, high, centre)
+            squares[at] = apart(point, point, low, high, limits) + BY_CENTRE * off_centre(point, low, high, centre)
             at += 1
 
 
@@ -55,7 +55,7 @@ class Neighbourhoods(RowLists):
         rows = np.empty((starts[others + 1] - starts[others]).sum(), np.int64)
         squares = np.empty(len(rows))
         box = boxes.lows[cell], boxes.highs[cell], centre
-        _distances(self._store.X, self._router.metric, *box, starts, others, rows, squares)
+        _distances(self._store.X, self._router.metric, self._router.limits, *box, starts, others, rows, squares)
         if count < len(rows):
             rows = rows[np.argpartition(squares, count)[:count]]
         return np.concatenate([self._cells[cell], np.sort(rows)])

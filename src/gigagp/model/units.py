@@ -14,9 +14,13 @@ from gigagp.data.sphere import KM_PER_DEGREE
 from gigagp.kernels import Kernel, OnColumns, Parameter, Product, Sum
 from gigagp.kernels.inputs import InputColumns
 from gigagp.kernels.parameters import LENGTH, NUMBER, PERIOD, SLOPE, VARIANCE
+from gigagp.linalg.categories import LEVEL_WIDTH
 
 _COLUMNS_OF_PARAMETER = re.compile(r"(?<=[a-z])\[(\d+(?:,\d+)*)\]")
 _STANDARDISED = "standardised"
+_CATEGORY = "category"  # kind of columns whose values are numbers of levels
+_LEVEL_DISTANCES = "level distances"
+_UNSEEN = "(other)"  # level that the training data did not have
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ class Units:
     height: float
     kernel: Kernel | None = None  # whose parameters are to be reported
     kinds: tuple[str, ...] = ()  # of the columns, as in `Feature`; (): all are numbers
+    levels: tuple[tuple[str, ...], ...] = ()  # of the columns that are categories, () for others; (): all are numbers
     sphere: tuple[int, int] | None = None  # longitude and latitude; the kernel then sees one column more than there are
     noise_name: str | None = "noise_variance"  # of the last entry of theta; None where it has no meaning
     latent: bool = False  # whether the kernel is that of a latent f which is not in the target's units
@@ -53,12 +58,15 @@ class Units:
     @classmethod
     def of(
         cls, names: Sequence[str], target: str, kinds: Sequence[str], scales: Array, height: float, kernel: Kernel,
-        sphere: tuple[int, int] | None = None,
+        levels: Sequence[tuple[str, ...]] = (), sphere: tuple[int, int] | None = None,
     ) -> Units:  # fmt: skip
         """scales : size of one standardised unit of each of the kernel's columns, as the model reads them."""
         sizes = np.ones(len(scales))
         sizes[: len(kinds)] = [UNITS[kind][1] if kind in UNITS else 1.0 for kind in kinds]
-        return cls(tuple(names), target, tuple((scales / sizes).tolist()), height, kernel, tuple(kinds), sphere)
+        widths = scales / sizes
+        widths[[number for number, kind in enumerate(kinds) if kind == _CATEGORY]] = LEVEL_WIDTH
+        own = tuple(widths.tolist())
+        return cls(tuple(names), target, own, height, kernel, tuple(kinds), tuple(levels), sphere)
 
     def kind(self, column: int) -> str:
         """What the numbers of a column mean."""
@@ -70,12 +78,17 @@ class Units:
         span : range of the values that are shown together
         """
         kind = self.kind(column)
+        if kind == _CATEGORY:
+            known = self.levels[column] if self.levels else ()
+            return known[int(value)] if 0 <= value < len(known) else _UNSEEN
         return date_text(kind, value, span) if is_date(kind) else f"{value:.4g}"
 
     def length(self, column: int) -> str:
-        """The unit of lengths along a column."""
+        """The unit of lengths along a column; for categories the distance of two different levels."""
         if self.on_sphere(column):
             return "degrees"
+        if self.kind(column) == _CATEGORY:
+            return _LEVEL_DISTANCES
         return UNITS[self.kind(column)][0] if self.kind(column) in UNITS else self.columns[column]
 
     def named(self, text: str) -> str:

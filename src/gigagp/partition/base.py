@@ -15,6 +15,7 @@ from gigagp.data.row_lists import RowLists
 from gigagp.data.scan import Sample
 from gigagp.data.store import ExpertStore
 from gigagp.errors import InvalidParameter
+from gigagp.linalg.categories import NO_LIMITS
 from gigagp.linalg.compiled import compiled
 from gigagp.tree import Tree
 
@@ -109,6 +110,7 @@ class RowSorter(ABC):
     columns: int
     bucket_rows: int  # about how many rows a bucket should have
     metric: Array  # factors of the columns, in which local partitions measure distances
+    limits: Array = NO_LIMITS  # of the squared differences in the columns, in the metric, where some are categories
     sample: Sample  # random rows of the data set
 
     @abstractmethod
@@ -152,6 +154,13 @@ class Partitioner(ABC):
     @abstractmethod
     def split(self, X: Array, shape: Shape, rng: np.random.Generator) -> Partition:
         """Divide the rows of X, which are multiplied by the kernel's metric where the partition is local."""
+
+    def split_categories(self, X: Array, shape: Shape, rng: np.random.Generator, limits: Array) -> Partition:
+        """`split` where some columns are categories. By default the numbers of their levels count like other numbers.
+
+        limits : of the squared difference in each column (`linalg.categories`); empty where there are no categories
+        """
+        return self.split(X, shape, rng)
 
     def split_large(self, sorter: RowSorter, shape: Shape, rng: np.random.Generator) -> StoredPartition:
         """Divide and store more rows than one bucket has. By default all rows are loaded and divided by `split`."""

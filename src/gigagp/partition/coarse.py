@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.linalg.categories import NO_LIMITS, spreads
 from gigagp.linalg.compiled import compiled
 from gigagp.partition.base import RowSorter
 
@@ -41,10 +42,10 @@ class CoarseTree:
     def for_buckets(cls, sorter: RowSorter, points: Array, leaves: int) -> CoarseTree:
         """Buckets of about the sorter's size for so many leaves; `points` are the sample's inputs."""
         most = max(1, sorter.bucket_rows * leaves // sorter.rows)
-        return cls.of_sample(points, sorter.sample.keys, leaves, most)
+        return cls.of_sample(points, sorter.sample.keys, leaves, most, sorter.limits)
 
     @classmethod
-    def of_sample(cls, X: Array, keys: Array, n_leaves: int, most: int) -> CoarseTree:
+    def of_sample(cls, X: Array, keys: Array, n_leaves: int, most: int, limits: Array = NO_LIMITS) -> CoarseTree:
         """Halve `n_leaves` leaves, and the sample with them, until no bucket has more than `most`."""
         ties = _tie_breakers(keys)
         splits: list[tuple[int, float, int]] = []
@@ -56,7 +57,7 @@ class CoarseTree:
                 leaves.append(count)
                 return ~(len(leaves) - 1)
             left = count // 2
-            column = int(np.argmax(X[rows].var(axis=0, dtype=float)))
+            column = int(np.argmax(spreads(X[rows], limits)))
             ordered = rows[np.lexsort((ties[rows], X[rows, column]))]
             at = min(max(1, round(len(rows) * left / count)), len(rows) - 1)
             split = len(splits)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.linalg.categories import DIFFERENT, LEVELS_APART, NO_LIMITS
 from gigagp.linalg.compiled import compiled
 
 BLOCK = 32  # rows of a cell that are searched together
@@ -41,7 +42,23 @@ def _select(keys: Array, order: Array, low: int, high: int, nth: int) -> None:
 
 
 @compiled
-def _widest(X: Array, order: Array, low: int, high: int) -> int:
+def _spread_of_levels(X: Array, order: Array, low: int, high: int, column: int, limit: float, counts: Array) -> float:
+    """The number of rows times half their mean squared difference in a column whose differences have a limit.
+
+    counts : one zero per level
+    """
+    unit, squares = DIFFERENT**0.5 / (LEVELS_APART * np.sqrt(limit)), 0.0
+    for i in range(low, high):
+        level = int(np.float64(X[order[i], column]) * unit + 0.5)
+        squares += 2 * counts[level] + 1
+        counts[level] += 1
+    for i in range(low, high):
+        counts[int(np.float64(X[order[i], column]) * unit + 0.5)] = 0
+    return 0.5 * limit * (high - low - squares / (high - low))  # type: ignore[no-any-return]
+
+
+@compiled
+def _widest(X: Array, order: Array, low: int, high: int, limits: Array, counts: Array) -> int:
     """The column in which the rows order[low:high] spread most: largest variance."""
     D = X.shape[1]
     mean, square = np.zeros(D), np.zeros(D)
@@ -55,6 +72,8 @@ def _widest(X: Array, order: Array, low: int, high: int) -> int:
     best, widest = 0, -1.0
     for d in range(D):
         spread = square[d] - mean[d] * mean[d] / (high - low)
+        if len(limits) > 0 and limits[d] < np.inf:
+            spread = _spread_of_levels(X, order, low, high, d, limits[d], counts) if limits[d] > 0 else 0.0
         if spread > widest:
             best, widest = d, spread
     return best
@@ -70,7 +89,7 @@ def block_starts(starts: Array) -> Array:
 
 
 @compiled
-def _split(X: Array, order: Array, starts: Array, stack: list[tuple[int, int]]) -> None:
+def _split(X: Array, order: Array, starts: Array, limits: Array, counts: Array, stack: list[tuple[int, int]]) -> None:
     """Divide the rows between the pairs of borders on the stack at the borders that lie between."""
     keys = np.empty(len(order), X.dtype)
     while len(stack) > 0:
@@ -79,7 +98,7 @@ def _split(X: Array, order: Array, starts: Array, stack: list[tuple[int, int]]) 
             continue
         middle = (first + end) // 2
         low, high = starts[first], starts[end]
-        d = _widest(X, order, low, high)
+        d = _widest(X, order, low, high, limits, counts)
         for i in range(low, high):
             keys[i] = X[order[i], d]
         _select(keys, order, low, high, starts[middle])
@@ -88,28 +107,40 @@ def _split(X: Array, order: Array, starts: Array, stack: list[tuple[int, int]]) 
 
 
 @compiled
-def _split_all(X: Array, order: Array, starts: Array) -> None:
-    _split(X, order, starts, [(0, len(starts) - 1)])
+def _split_all(X: Array, order: Array, starts: Array, limits: Array, counts: Array) -> None:
+    _split(X, order, starts, limits, counts, [(0, len(starts) - 1)])
 
 
 @compiled
-def _split_cells(X: Array, order: Array, starts: Array, cells: Array) -> None:
+def _split_cells(X: Array, order: Array, starts: Array, limits: Array, counts: Array, cells: Array) -> None:
     """`cells` : which of the borders are those of cells, too"""
-    _split(X, order, starts, [(cells[c], cells[c + 1]) for c in range(len(cells) - 1)])
+    _split(X, order, starts, limits, counts, [(cells[c], cells[c + 1]) for c in range(len(cells) - 1)])
 
 
-def kd_order(X: Array, starts: Array) -> Array:
+def _level_counts(X: Array, limits: Array) -> Array:
+    """A zero for each level of the category with the most levels."""
+    most = 0.0
+    for column in np.flatnonzero((limits > 0) & (limits < np.inf)):
+        unit = LEVELS_APART * np.sqrt(limits[column] / DIFFERENT)
+        most = max(most, float(X[:, column].max()) / unit)
+    return np.zeros(round(most) + 2, np.int64)
+
+
+def kd_order(X: Array, starts: Array, limits: Array = NO_LIMITS) -> Array:
     """Rows of X ordered so that order[starts[c] : starts[c + 1]] is cell c of a KD-tree.
 
     A node is split across its widest column, where the rows before the middle border end.
+
+    limits : of the squared difference in each column, where some are categories (`linalg.categories`)
     """
     order = np.arange(len(X))
-    _split_all(np.ascontiguousarray(X), order, np.asarray(starts))
+    _split_all(np.ascontiguousarray(X), order, np.asarray(starts), limits, _level_counts(X, limits))
     return order
 
 
-def kd_order_of_blocks(X: Array, starts: Array) -> Array:
+def kd_order_of_blocks(X: Array, starts: Array, limits: Array = NO_LIMITS) -> Array:
     """`kd_order`, and the rows of each cell ordered in turn by the blocks of `block_starts`."""
-    order, blocks = kd_order(X, starts), block_starts(starts)
-    _split_cells(np.ascontiguousarray(X), order, blocks, np.searchsorted(blocks, starts))
+    order, blocks = kd_order(X, starts, limits), block_starts(starts)
+    cells = np.searchsorted(blocks, starts)
+    _split_cells(np.ascontiguousarray(X), order, blocks, limits, _level_counts(X, limits), cells)
     return order

@@ -15,6 +15,7 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.data.row_lists import Runs
 from gigagp.errors import InvalidInput
+from gigagp.linalg.categories import NO_LIMITS
 from gigagp.partition.base import (
     DEFAULT_BRANCHING,
     Partition,
@@ -51,10 +52,13 @@ class LocalPartition(Partitioner):
         return tree.n_leaves, tree
 
     def split(self, X: Array, shape: Shape, rng: np.random.Generator) -> Partition:
+        return self.split_categories(X, shape, rng, NO_LIMITS)
+
+    def split_categories(self, X: Array, shape: Shape, rng: np.random.Generator, limits: Array) -> Partition:
         n_leaves, tree = self.hierarchy(len(X), shape)
         starts = cell_starts(len(X), n_leaves)
         cells = Runs(starts)
-        return Partition(kd_order_of_blocks(X, starts), cells, cells, tree or Tree.balanced(n_leaves))
+        return Partition(kd_order_of_blocks(X, starts, limits), cells, cells, tree or Tree.balanced(n_leaves))
 
     def split_large(self, sorter: RowSorter, shape: Shape, rng: np.random.Generator) -> StoredPartition:
         """A coarse tree, found from the sample, sorts the rows into buckets, and a KD-tree divides each of them."""
@@ -75,7 +79,7 @@ class LocalPartition(Partitioner):
 
         def divide(bucket: int) -> tuple[Array, Array]:
             X, y = buckets.take(bucket)
-            order = kd_order_of_blocks(X * sorter.metric, cell_starts(len(X), int(leaves[bucket])))
+            order = kd_order_of_blocks(X * sorter.metric, cell_starts(len(X), int(leaves[bucket])), sorter.limits)
             return X[order], y[order]
 
         def parts(append: Callable[[Array, Array], None]) -> None:

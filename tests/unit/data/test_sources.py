@@ -259,19 +259,42 @@ def test_single_precision_stays():
     assert next(open_rows(table, "a").blocks()).y.dtype == np.float64
 
 
-def test_one_hot_in_order_with_names():
+def test_levels_are_numbered_in_order():
     table = pa.table({"n": [10, 9, 10], "c": ["red", "blue", "red"], "f": [True, False, True], "x": [1.0, 2.0, 3.0]})
     rows = open_rows(table, categorical=["c", "n", "f"])
-    assert rows.feature_names == ["n=9", "n=10", "c=blue", "c=red", "f=false", "f=true", "x"]
-    np.testing.assert_array_equal(next(rows.blocks()).X[:2], [[0, 1, 0, 1, 0, 1, 1], [1, 0, 1, 0, 1, 0, 2]])
+    assert rows.feature_names == ["n", "c", "f", "x"]
+    assert [feature.categories for feature in rows.encoding.features] == [
+        ("9", "10"), ("blue", "red"), ("false", "true"), None,
+    ]  # fmt: skip
+    np.testing.assert_array_equal(next(rows.blocks()).X[:2], [[1, 1, 1, 1], [0, 0, 0, 2]])
+    assert rows.encoding.category_places == (0, 1, 2)
+
+
+def test_text_is_a_category_unless_most_of_it_are_numbers(tmp_path):
+    frame = pd.DataFrame({"zip": ["02134", "10001", "02134"], "word": ["u", "v", "7"], "x": [1.0, 2.0, 3.0]})
+    for data in (frame, pl.from_pandas(frame), pa.Table.from_pandas(frame)):
+        rows = open_rows(data)
+        assert rows.encoding.category_places == (0, 1)
+        np.testing.assert_array_equal(next(rows.blocks()).X, [[0, 1, 1], [1, 2, 2], [0, 0, 3]])
+    (tmp_path / "a.csv").write_text("x,y\n1.5,1\n2.5,2\nn/k,3\n")  # a typing error, not a category
+    with pytest.raises(InvalidInput, match=r"has type string .'n/k' at row 2"):
+        open_rows(tmp_path / "a.csv", "y")
+
+
+def test_models_of_earlier_versions_read_a_column_per_level():
+    old = {"named": True, "features": [{"column": "c", "kind": "category", "categories": ["u", "v"]}]}
+    encoding = Encoding.from_dict(old)
+    assert encoding.feature_names == ["c=u", "c=v"]
+    X = next(open_rows(pa.table({"c": ["v", "u", "new"]}), encoding=encoding).blocks()).X
+    np.testing.assert_array_equal(X, [[0, 1], [1, 0], [0, 0]])
 
 
 def test_integers_in_float_arrays_and_pandas_categories_are_categories():
     rows = open_rows(np.array([[1.0, 5], [2, 5], [1, 6]]), categorical=["x1"])
-    assert rows.feature_names == ["x0", "x1=5", "x1=6"]
+    assert rows.encoding.features[1].categories == ("5", "6")
     frame = pd.DataFrame({"c": pd.Categorical(["u", "v", "u"], categories=["w", "v", "u"]), "o": [1, None, 2]})
     rows = open_rows(frame, categorical=["c", "o"], missing="drop")
-    assert rows.feature_names == ["c=u", "c=v", "o=1", "o=2"]
+    assert [feature.categories for feature in rows.encoding.features] == [("u", "v"), ("1", "2")]
     assert sum(len(block.X) for block in rows.blocks()) == 2
 
 
@@ -280,7 +303,9 @@ def test_encoding_survives_json_and_selects_by_name():
     encoding = Encoding.from_dict(json.loads(json.dumps(fitted.encoding.to_dict())))
     assert encoding == fitted.encoding
     other = pa.table({"extra": ["?"], "c": ["v"], "a": [7]})
-    np.testing.assert_array_equal(next(open_rows(other, encoding=encoding).blocks()).X, [[7, 0, 1]])
+    np.testing.assert_array_equal(next(open_rows(other, encoding=encoding).blocks()).X, [[7, 1]])
+    new = pa.table({"c": ["other", "v", "another"], "a": [7, 8, 9]})  # all levels that are new have one number
+    np.testing.assert_array_equal(next(open_rows(new, encoding=encoding).blocks()).X, [[7, 3], [8, 1], [9, 3]])
 
 
 def test_columns_without_names_are_matched_by_place():
@@ -309,7 +334,7 @@ def test_csv_integers_may_become_fractions_later(tmp_path):
 def test_csv_text_may_hold_line_breaks(tmp_path):
     (tmp_path / "a.csv").write_text("c,y\n" + ('"' + "u\n" * 50 + '",1\n') * 30_000)
     rows = open_rows(tmp_path / "a.csv", "y", categorical="c")
-    assert rows.feature_names == ["c=" + "u\n" * 50]
+    assert rows.encoding.features[0].categories == ("u\n" * 50,)
     assert sum(len(block.X) for block in rows.blocks()) == rows.n_rows == 30_000
 
 
@@ -321,8 +346,8 @@ def test_hive_folders_become_columns(tmp_path):
             pq.write_table(pa.table({"x": [float(year), 0.5]}), folder / "f.parquet", row_group_size=1)
     for where in (tmp_path, f"{tmp_path}/year=*", f"{tmp_path}/**/*.parquet", f"{tmp_path.as_uri()}/year=202*"):
         rows = open_rows(where, categorical=["kind"])
-        assert rows.feature_names == ["x", "year", "kind=a b", "kind=c"]
-        expected = [[2020, 2020, 1, 0], [0.5, 2020, 1, 0], [2020, 2020, 0, 1], [0.5, 2020, 0, 1], [2021, 2021, 1, 0]]
+        assert rows.encoding.features[2].categories == ("a b", "c")
+        expected = [[2020, 2020, 0], [0.5, 2020, 0], [2020, 2020, 1], [0.5, 2020, 1], [2021, 2021, 0]]
         np.testing.assert_array_equal(joined(rows, 3)[:5], expected)
         np.testing.assert_array_equal(joined(rows, 3, 3)[:2], expected[3:5])
     assert open_rows(f"{tmp_path}/year=2020/kind=c/f.parquet").feature_names == ["x"]
@@ -459,3 +484,26 @@ def test_arrays_and_npy_do_without_other_libraries(tmp_path):
         f"[list(open_rows(data, 0).blocks()) for data in (np.eye(3), {str(tmp_path / 'a.npy')!r})]"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_kept_columns_of_a_csv_have_types_that_fit_all_rows(tmp_path):
+    columns = {
+        "whole": (["1", "", "-3"], [1, None, -3]),
+        "late": (["1", "2", "3.5"], [1.0, 2.0, 3.5]),
+        "postal": (["02134", "10001", "7"], ["02134", "10001", "7"]),
+        "flag": (["true", "false", "true"], [True, False, True]),
+        "day": (["2020-01-01", "2020-01-02", ""], [dt.date(2020, 1, 1), dt.date(2020, 1, 2), None]),
+        "moment": (["2020-01-01 10:00:00", "2020-01-02", ""],
+                   [dt.datetime(2020, 1, 1, 10), dt.datetime(2020, 1, 2), None]),
+        "word": (["1", "2", "x"], ["1", "2", "x"]),
+    }  # fmt: skip
+    lines = [
+        ",".join(["x", *columns]),
+        *(",".join(["1.5", *row]) for row in zip(*(c[0] for c in columns.values()), strict=True)),
+    ]
+    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
+    kept = next(open_rows(tmp_path / "a.csv", keep=list(columns), typed=True).blocks()).kept
+    assert kept.to_pydict() == {name: values for name, (_, values) in columns.items()}
+    assert kept.schema.field("whole").type == pa.int64()
+    as_text = next(open_rows(tmp_path / "a.csv", keep=list(columns)).blocks()).kept
+    assert as_text["late"].to_pylist() == ["1", "2", "3.5"]

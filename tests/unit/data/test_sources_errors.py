@@ -102,7 +102,7 @@ def test_contradictions(here):
     refuses("column 'alpha' is in both features and drop", features=["alpha"], drop=["alpha"], **wrong)
     refuses("features names a column twice", features=["alpha", "alpha"], **wrong)
     refuses("categorical: column 'colour' is not a feature", categorical="colour", drop="colour", **wrong)
-    refuses("missing must be one of 'drop', 'error'; got 'skip'", missing="skip", **wrong)
+    refuses("missing must be one of 'drop', 'error', 'keep', 'model'; got 'skip'", missing="skip", **wrong)
     refuses("the model uses those it was fitted with", encoding=FITTED, features=["alpha"], **wrong)
     with pytest.raises(InvalidParameter, match="multiple of size"):
         list(open_rows(NUMBERS).blocks(2, 1))
@@ -114,11 +114,9 @@ def test_contradictions(here):
 @pytest.mark.parametrize(
     ("data", "type_", "encodable"),
     [
-        (array("u", "v"), "string ('u' at row 0", True),
-        (array("u", "v").to_pandas(), "string ('u' at row 0", True),
-        (pl.from_arrow(array("u", "v")), "string ('u' at row 0", True),
-        (pa.table({"a": pa.array(["u"]).dictionary_encode()}), "dictionary<", True),
-        (pd.DataFrame({"a": pd.Categorical([1, 2])}), "dictionary<", True),
+        (array("1.5", "2", "v"), "string ('v' at row 2", True),
+        (array("1.5", "2", "v").to_pandas(), "string ('v' at row 2", True),
+        (pl.from_arrow(array("1.5", "2", "v")), "string ('v' at row 2", True),
         (array(b"u"), "binary", False),
         (array([1]), "list<", False),
         (array({"x": 1}), "struct<", False),
@@ -135,8 +133,8 @@ def test_columns_that_are_not_numbers(data, type_, encodable):
 
 
 def test_arrays_that_are_not_numbers():
-    refuses("column 'x0' of X has type string ('u' at row 0", data=np.array([["u", 1.0]], object))
-    refuses("columns 'x0' (string), 'x1' (string) of X are not numbers", data=np.array([["u", "v"]]))
+    refuses("column 'x0' of X has type string", data=np.array([["1.5", 1.0]], object))
+    refuses("columns 'x0' (string), 'x1' (string) of X are not numbers", data=np.array([["1.5", "2.5"]]))
     refuses("column 'x0' of X mixes types", "u", data=np.array([["u"], [1.0]], object))
     refuses("column 'a' of the table mixes types", data=pd.DataFrame({"a": ["u", 1]}, dtype=object))
     refuses("X has type complex128", data=np.eye(2) * 1j)
@@ -186,12 +184,16 @@ def test_missing_and_infinite_values_name_column_file_and_row(here):
 
 
 def test_categories():
-    refuses("more than 1000 categories", "drop=['a']", data=array(*range(1001)), categorical="a")
-    open_rows(array(*range(1000)), categorical="a")
+    twice = [*range(1001), *range(1001)]
+    refuses("more than 1000 categories", "drop=['a']", data=array(*twice), target="a", labels=())
+    open_rows(array(*twice), categorical="a")
+    words = "column 'a' of the table has another value in every row", "drop=['a']"
+    refuses(*words, data=array(*(f"row {i}" for i in range(20))))
+    open_rows(array(*(f"row {i}" for i in range(19))))
     refuses("column 'a' of the table is empty", data=array(None, type=pa.string()), categorical="a")
     other = TABLE.set_column(2, "colour", [["r", "blue", "r"]])
-    words = "column 'colour' of the table has the category 'blue' at row 1", "'g', 'r'", "fit again"
-    refuses(*words, data=other, encoding=FITTED)
+    words = "column 'colour' of the table has the class 'blue' at row 1", "'g', 'r'", "fit again"
+    refuses(*words, data=other, target="colour", labels=["g", "r"])
 
 
 def test_prediction_with_other_columns():

@@ -175,22 +175,26 @@ def test_queries_from_every_source_are_answered_alike(rows, files, small_sizes, 
             assert [part.tobytes() for part in got] == [part.tobytes() for part in expected]
 
 
-def test_categories_and_missing_values_on_disk(rows, small_sizes, tmp_path):
+@pytest.mark.filterwarnings("ignore:.*ended at its")
+@pytest.mark.parametrize("missing", ["drop", "model"])
+def test_categories_and_missing_values_on_disk(missing, rows, small_sizes, tmp_path):
     X, y, Z = rows
     frame = table(X, y).assign(kind=np.where(X[:, 0] > 0, "warm", "cold"))
     frame.loc[[5, 900], "b"] = np.nan
     frame.loc[17, "t"] = np.nan
     frame.to_parquet(tmp_path / "t.parquet")
     queries = table(Z).assign(kind="cold")
-    how = {"categorical": ["kind"], "missing": "drop"}
+    how = {"categorical": ["kind"], "missing": missing}
     one = model().fit(frame, "t", **how)
     other = model(memory=ON_DISK).fit(tmp_path / "t.parquet", "t", **how)
     assert other.model_.store.mapped
     assert answers(one, queries) == answers(other, queries)
     for fitted in (one, other):
-        assert fitted.report_.dropped == 3
-        assert fitted.report_.rows == N - 3
-        assert fitted.feature_names_in_.tolist() == ["a", "b", "c", "kind=cold", "kind=warm"]
+        dropped = 3 if missing == "drop" else 1  # the row without target
+        assert fitted.report_.dropped == dropped
+        assert fitted.report_.rows == N - dropped
+        names = ["a", "b", "c", "kind"] if missing == "drop" else ["a", "b", "b is missing", "c", "kind"]
+        assert fitted.feature_names_in_.tolist() == names
 
 
 def test_names_of_an_earlier_fit_are_forgotten(rows, files, small_sizes):

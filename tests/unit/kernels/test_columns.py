@@ -226,9 +226,9 @@ def test_parameters_are_reported_in_the_units_of_the_data(seasonal):
     assert values["period[year]"].value == pytest.approx(1.0, rel=0.01)
     assert values["period[year]"].unit == "year"
     assert values["linear.variance[year]"].unit == "co2^2/year^2"
-    assert "matern32.lengthscale[site=north, site=south]" in values
+    assert values["matern32.lengthscale[site]"].unit == "level distances"
     shape = seasonal.units_.description(seasonal.kernel_)
-    assert shape == "Periodic(year) + Linear(year) + Matern32(site=north, site=south)"
+    assert shape == "Periodic(year) + Linear(year) + Matern32(site)"
     text = " ".join(repr(seasonal.report_).split())
     assert "period[year] = 1" in text
     assert not any(part in text for part in ("left.", "right.", "[0]"))

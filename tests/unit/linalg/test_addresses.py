@@ -22,6 +22,7 @@ from gigagp.kernels import (
     SquaredExponential,
 )
 from gigagp.linalg import cholesky, leaf, stationary
+from gigagp.linalg.categories import NO_LIMITS
 from gigagp.linalg.workspace import Workspace
 
 KINDS = [np.float64, np.float32]
@@ -92,11 +93,11 @@ def side_by_side(arrays, order, gap):
 
 
 def gram(profile, x, K):
-    stationary.gram(profile, x, 1.3, 0.7, K)
+    stationary.gram(profile, x, 1.3, 0.7, NO_LIMITS, K)
 
 
 def pull_row(profile, x, w, k, row, gradient):
-    stationary.pull_row(profile, x, len(w) - 1, 1.3, 0.7, w, k, row, gradient)
+    stationary.pull_row(profile, x, len(w) - 1, 1.3, 0.7, NO_LIMITS, w, k, row, gradient)
 
 
 def passes(p, kind):

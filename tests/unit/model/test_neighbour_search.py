@@ -17,7 +17,7 @@ def search(X, starts, metric, point, count, held_out=NO_ROW, limit=UNLIMITED, co
     tree = BlockTree.of(starts, *(side * metric for side in sides), *codes)
     squares, rows = np.empty(count), np.empty(count, np.int64)
     size = nearest(
-        X, tree.starts, tree.sides, tree.first_below, tree.codes, metric, point * metric, held_out, limit,
+        X, tree.starts, tree.sides, tree.first_below, tree.codes, metric[None], point * metric, held_out, limit,
         search_scratch(X.shape[1], tree.places), squares, rows,
     )  # fmt: skip
     return squares[:size], rows[:size]

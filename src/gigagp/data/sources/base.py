@@ -106,10 +106,14 @@ class Source(ABC):
         """The same rows, where the source has no types of its own (CSV) read as a `Feature` of these kinds is."""
         return self
 
+    def with_types(self, names: Sequence[str]) -> Source:
+        """The same rows, where the source has no types of its own (CSV) these columns with types that fit all rows."""
+        return self
+
     def find(self, name: object, role: str) -> str:
         """The column the user calls `name` (or its place, where columns have no names); an error gives the nearest."""
         key = str(name)
-        if not self.named and isinstance(name, int | np.integer):
+        if isinstance(name, int | np.integer) and not (self.named and key in self.columns):
             place = int(name)
             key = list(self.columns)[place] if -len(self.columns) <= place < len(self.columns) else f"x{place}"
         if key in self.columns:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv, types
 
 from gigagp.data.sources.arrow import ArrowBatch, columns_of
@@ -23,6 +24,9 @@ from gigagp.errors import InvalidInput
 
 _BLOCK = 1 << 20  # bytes; some forty blocks are in memory at a time
 _TYPES = {"category": pa.string(), "date": pa.date32(), "timestamp": pa.timestamp("ns"), "time": pa.time64("ns")}
+_KEPT_TYPES = (pa.int64(), pa.float64(), pa.bool_(), pa.date32(), pa.timestamp("us"))  # of kept columns, in this order
+_KEPT_ROWS = 65536  # rows whose types are tried at a time
+_LEADING_ZERO = r"^[+-]?0\d"
 _BAD_VALUE = re.compile(
     r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to (\S+): invalid value '(.*)'", re.S
 )
@@ -55,6 +59,25 @@ class CsvSource(FileSource):
             if kind in _TYPES and kind != MEANING.get(self.columns[name].kind)
         }
         other._types = self._types | changed
+        other.columns = {column.name: column for column in columns_of(pa.field(*item) for item in other._types.items())}
+        return other
+
+    def with_types(self, names: Sequence[str]) -> Source:
+        """These columns with the first of some types to which every text can be converted, by reading all of them.
+
+        Numbers with leading zeros, such as postal codes, remain text.
+        """
+        text = copy.copy(self)
+        text._types = self._types | dict.fromkeys(names, pa.string())
+        possible = {name: list(_KEPT_TYPES) for name in names}
+        for batch in text.batches(list(names), _KEPT_ROWS) if names else ():
+            for name, types_ in possible.items():
+                values = batch.columns[name]
+                if pc.any(pc.match_substring_regex(values, _LEADING_ZERO)).as_py():
+                    types_.clear()
+                types_[:] = [each for each in types_ if _fits(values, each)]
+        other = copy.copy(self)
+        other._types = self._types | {name: (types_ or [pa.string()])[0] for name, types_ in possible.items()}
         other.columns = {column.name: column for column in columns_of(pa.field(*item) for item in other._types.items())}
         return other
 
@@ -94,6 +117,15 @@ def _reading_type(inferred: Any) -> Any:
     if types.is_timestamp(inferred):
         return pa.timestamp("ns", inferred.tz)
     return pa.time64("ns") if types.is_time(inferred) else inferred
+
+
+def _fits(values: Any, type_: Any) -> bool:
+    """Whether all texts can be converted to a type."""
+    try:
+        values.cast(type_)
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def _check_header(names: list[str], expected: list[str], file: File, first: File) -> None:

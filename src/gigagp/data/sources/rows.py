@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -65,12 +65,15 @@ class Rows:
         self.source, self.encoding, self.target = source, encoding, target
         self.keep, self.missing, self.share, self.noise = tuple(keep), missing, share, noise
         # Whether every row of the source is one of ours.
-        self._all = missing == "error" and share is None and (noise is None or noise.weights is None)
+        self._all = missing in ("error", "model") and share is None and (noise is None or noise.weights is None)
+        self._all = self._all and not (missing == "model" and target is not None)  # rows without target are left out
+        self._unanswered = 0  # rows seen that keep missing values
         self._others = 0  # rows seen that are not in the share
         self._weightless = 0  # rows seen, of the share, that have the weight zero
         self.n_rows = source.n_rows if self._all else None  # None until all have been read once
-        self.n_dropped = 0 if missing == "error" else None
+        self.n_dropped = 0 if self._all else None
         self._columns = tuple(columns)  # of the source, one for each of the encoding's features
+        self._levels = {f.column: {text: k for k, text in enumerate(f.categories or ())} for f in encoding.features}
         single = all(
             source.columns[name].kind == "float32" and feature.categories is None
             for name, feature in zip(columns, encoding.features, strict=True)
@@ -121,7 +124,7 @@ class Rows:
             raise InvalidParameter(f"start must be a multiple of size; got start={start} and size={size}")
         self._check_unchanged()
         skipped = rows_read = start if self._all else 0
-        self._others = self._weightless = 0
+        self._others = self._weightless = self._unanswered = 0
         space = _Space(self, size, skipped)
         for batch in self.source.batches(self._wanted(), size, skipped):
             rest = batch
@@ -168,7 +171,8 @@ class Rows:
             if self._weightless:
                 why = f" left: {self._weightless} have the weight zero, which leaves a row out; give positive weights"
             raise InvalidInput(f"{self.source.name} has no rows{why}")
-        self.n_rows, self.n_dropped = n_rows, rows_read - n_rows - self._others - self._weightless
+        self.n_rows = n_rows
+        self.n_dropped = rows_read - n_rows - self._others - self._weightless + self._unanswered
 
     def _wanted(self) -> list[str]:
         own = [each.column for each in self._beside_inputs() if not each.beside]
@@ -180,8 +184,11 @@ class Rows:
         begin = 0
         for name, feature in zip(self._columns, self.encoding.features, strict=True):
             end = begin + len(feature.names)
-            X[:, begin:end] = _one_hot(piece, name, feature) if feature.categories else piece.numbers(name)[:, None]
+            X[:, begin:end] = self._numbers(piece, name, feature)
             begin = end
+        if self.encoding.gaps is not None:
+            places = list(self.encoding.number_places)
+            X[:, places] = self.encoding.gaps.fill(np.asarray(X[:, places], float))
         beside = piece
         if self.target and y is not None:
             beside = self.target.read(piece, at)
@@ -210,18 +217,37 @@ class Rows:
         chosen = np.flatnonzero(good)
         space.take(n_good, kept and kept.take(chosen), None if noise is None else noise[good], at + chosen)
 
+    def _numbers(self, piece: Batch, name: str, feature: Feature) -> Array:
+        """The columns of X that a feature has; NaN where its value is missing."""
+        if feature.categories is None:
+            numbers = piece.numbers(name)
+            return np.column_stack([numbers, np.isnan(numbers)]) if feature.gaps else numbers[:, None]
+        level = _places(piece, name, self._levels[feature.column], feature.unseen).astype(float)
+        level[level == _MISSING] = np.nan if self.encoding.gaps is None else len(feature.categories)
+        if not feature.one_hot:
+            return level[:, None]
+        hot: Array = (level[:, None] == np.arange(len(feature.categories))).astype(float)
+        hot[np.isnan(level)] = np.nan
+        return hot
+
     def _good_rows(self, X: Array, y: Array | None, piece: Batch, beside: Batch) -> Array | None:
         """Which rows to keep (None: all); an error if a value is infinite, or missing and not to be dropped."""
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(X.sum(dtype=float)) and (y is None or np.isfinite(y.sum())):  # cheap, nearly always enough
                 return None
         values = X if y is None else np.column_stack([X, y])
-        bad = np.isinf(values) if self.missing == "drop" else ~np.isfinite(values)
+        bad = np.isinf(values) if self.missing in ("drop", "keep") else ~np.isfinite(values)
+        if self.missing == "model" and y is not None:
+            bad[:, -1] = np.isinf(y)
         if bad.any():
             row = int(np.argmax(bad.any(axis=1)))
             column = int(np.argmax(bad[row]))
             raise self._bad_value(row, column, bool(np.isnan(values[row, column])), piece, beside)
-        return np.asarray(~np.isnan(values).any(axis=1))
+        gaps = np.isnan(values).any(axis=1)
+        if self.missing == "keep":
+            self._unanswered += int(gaps.sum())
+            return None
+        return np.asarray(~gaps)
 
     def _bad_value(self, row: int, column: int, missing: bool, piece: Batch, beside: Batch) -> InvalidInput:
         owners = [
@@ -234,9 +260,13 @@ class Rows:
             who = f"the target, column {self.target.column!r} of {piece.file}," if beside is piece else beside.file
             where = beside
         what = "a missing value (null or NaN)" if missing else "infinity"
-        cure = (
-            'leave such rows out with missing="drop", or fill them in' if missing else "take such rows out, or clip it"
-        )
+        cure = 'missing="drop" leaves such rows out, or without a prediction; or fill them in'
+        if missing and self.encoding.gaps is not None and column < len(owners):
+            cure = f"the training data had no gaps in this column, so that the model cannot answer them; {cure}"
+        elif missing and self.encoding.gaps is None:
+            cure += '; fit with missing="model" to have gaps answered'
+        elif not missing:
+            cure = "take such rows out, or clip it"
         return InvalidInput(f"{who} has {what} at row {where.first_row + row}; {cure}")
 
 
@@ -279,33 +309,24 @@ def _join(tables: list[Any]) -> Any:
     return pa.concat_tables(tables)
 
 
-def _one_hot(piece: Batch, name: str, feature: Feature) -> Array:
-    """A 1 in the column of the row's category; NaN all along where the category is missing."""
-    assert feature.categories is not None
-    place = _places(piece, name, feature.categories, "category")
-    hot: Array = (place[:, None] == np.arange(len(feature.categories))).astype(float)
-    hot[place == _MISSING] = np.nan
-    return hot
-
-
 def _codes(piece: Batch, target: Target) -> Array:
     """The number of each row's class; NaN where it is missing."""
     assert target.labels is not None
-    place = _places(piece, target.column, target.labels, "class")
+    unseen = len(target.labels)
+    known = {label: k for k, label in enumerate(target.labels)}
+    place = _places(piece, target.column, known, unseen)
+    if (place == unseen).any():
+        row = int(np.argmax(place == unseen))
+        codes, texts = piece.categories(target.column)
+        raise InvalidInput(
+            f"column {target.column!r} of {piece.file} has the class {texts[codes[row]]!r} at row "
+            f"{piece.first_row + row}, which the training data did not have (they had {listed(target.labels)}); take "
+            "such rows out, or fit again with such rows"
+        )
     return np.where(place == _MISSING, np.nan, place)
 
 
-def _places(piece: Batch, name: str, categories: Sequence[str], what: str) -> Array:
-    """The place of each row's category among those of the training data, _MISSING for none."""
-    known: dict[str | None, int] = {category: k for k, category in enumerate(categories)}
-    unseen = _MISSING - 1
+def _places(piece: Batch, name: str, known: Mapping[str, int], unseen: int) -> Array:
+    """The number of each row's level among those of the training data, `unseen` for others, _MISSING for none."""
     codes, texts = piece.categories(name)
-    place = np.array([*(_MISSING if text is None else known.get(text, unseen) for text in texts), _MISSING])[codes]
-    if (place == unseen).any():
-        row = int(np.argmax(place == unseen))
-        raise InvalidInput(
-            f"column {name!r} of {piece.file} has the {what} {texts[codes[row]]!r} at row {piece.first_row + row}, "
-            f"which the training data did not have (they had {listed(categories)}); take such rows out, or fit "
-            "again with such rows"
-        )
-    return place
+    return np.array([*(_MISSING if text is None else known.get(text, unseen) for text in texts), _MISSING])[codes]

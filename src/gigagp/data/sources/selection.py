@@ -13,6 +13,7 @@ import numpy as np
 
 from gigagp.data.sources.base import ENCODABLE, MEANING, Source, is_number, listed
 from gigagp.data.sources.encoding import MOST_CATEGORIES, Encoding, Feature
+from gigagp.data.sources.gaps import GapMoments, Gaps
 from gigagp.data.sources.opening import open_source, open_target
 from gigagp.data.sources.row_noise import RowNoise, Target
 from gigagp.data.sources.rows import BLOCK, Rows
@@ -21,6 +22,9 @@ from gigagp.errors import InvalidInput, InvalidParameter, choose
 
 _INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # what pandas calls an index that it writes to a file
 _COLUMNS_NAMED = 20  # columns that a message lists with their types
+_DISTINCT_ROWS = 20  # rows from which a column without any repeated value cannot be a category
+_MOST_CLASSES = 1000  # of a target
+_ALL_MISSING = "null"  # type of a column of a table that has no value at all
 _INTEGER = re.compile(r"-?\d{1,18}")
 
 
@@ -38,23 +42,28 @@ def open_rows(
     weights: Any = None,
     deviations: Any = None,
     labels: Sequence[str] | None = None,
+    typed: bool = False,
 ) -> Rows:
     """The rows of an array, a table (pandas, polars, pyarrow), or a path to .npy, Parquet or CSV, as numbers.
 
     - `target` is a column, or values beside the data (array, series, .npy file). Features are all other columns but
-      `drop` and `keep`; `keep` is carried along as it is (of a CSV, as text). Columns of arrays are x0, x1, ...
+      `drop` and `keep`; `keep` is carried along as it is (of a CSV as text, or with `typed` in types that fit all of
+      its rows, which takes another pass). Columns of arrays are x0, x1, ...
     - Floats stay as they are (X is float32 if every feature is); integers, booleans and decimals become float64; dates
       become days since 1970-01-01; timestamps become seconds since 1970-01-01 UTC; times and durations become seconds.
-    - A column in `categorical` (text, integers, booleans, dictionaries; at most 1000 values) becomes one 0/1 column for
-      each of its values, in order. Anything else that is not a number is an error.
-    - A missing value (null, NaN) is an error, or with missing="drop" its row is left out. Infinity is an error always.
+    - Text, dictionaries and the columns in `categorical` (text, whole numbers, booleans) are categories: each of their
+      values is a level, read as its number in the order of the levels. Text of which most are numbers is an error,
+      since it is likely a column of numbers with a typing error, as is anything else that is not a number.
+    - A missing value (null, NaN) is an error. With missing="drop" its row is left out, with "keep" it remains NaN, and
+      with "model" something stands in its place (`sources.gaps`), of which the encoding knows; a row without target is
+      then left out. Infinity is an error always.
     - `encoding`, of the rows a model was fitted with, selects the same columns by name (by place where either side has
       no names) and reads them in the same way.
     - `share` says which of the rows are wanted; default all.
     - `labels` says that the target is a class: its classes in order, or () to learn them by reading the column.
     - `weights` and `deviations` are given as the target is: see `sources.row_noise`. They are not features.
     """
-    choose("missing", missing, {"error": None, "drop": None})
+    choose("missing", missing, dict.fromkeys(("error", "drop", "model", "keep")))
     source = open_source(data)
     if source.n_rows == 0:
         raise InvalidInput(f"{source.name} has no rows")
@@ -70,6 +79,7 @@ def open_rows(
     if len(set(own)) < len(own):
         raise InvalidInput(f"target, weights and noise must be different columns; got {listed(own)}")
     spare = [name for name in source.columns if name not in {*own, *kept, *dropped}]
+    of_model = encoding is not None
     if encoding is None:
         columns = spare if features is None else _columns(source, features, "features")
         _check_features(columns, own, dropped, one_hot, default=features is None)
@@ -79,13 +89,16 @@ def open_rows(
         raise InvalidParameter("do not pass features or categorical here: the model uses those it was fitted with")
     if not columns:
         raise InvalidInput(f"no features are left of {source.name}, which has {listed(source.columns)}")
-    source = source.read_as(dict.fromkeys((name for name in kept if name not in {*own, *columns}), "category"))
+    only_kept = [name for name in kept if name not in {*own, *columns}]
+    source = source.with_types(only_kept) if typed else source.read_as(dict.fromkeys(only_kept, "category"))
     if encoding is None:
-        source = source.read_as(dict.fromkeys(one_hot, "category"))
-        encoding = _learn(source, columns, one_hot)
+        levels = [name for name in columns if name in one_hot or _is_text(source, name)]
+        source = source.read_as(dict.fromkeys(levels, "category"))
+        encoding = _learn(source, columns, levels, missing == "model")
     else:
         source = source.read_as(dict(zip(columns, (feature.kind for feature in encoding.features), strict=True)))
-    _check_kinds(source, columns, encoding)
+    present = [name for name in columns if not (of_model and source.columns[name].type == _ALL_MISSING)]
+    _check_kinds(source, present, [f for name, f in zip(columns, encoding.features, strict=True) if name in present])
     return Rows(source, columns, encoding, target_column, kept, missing, share, noise if noise.targets else None)
 
 
@@ -109,7 +122,7 @@ def _target(
         in_source = Target(source.find(target, "target" if name == "y" else name))
         if labels is not None:
             column = in_source.column
-            return replace(in_source, labels=tuple(labels) or _collect(source, [column])[column])
+            return replace(in_source, labels=tuple(labels) or _collect(source, [column], _MOST_CLASSES)[column])
         cure = "convert it, or predict classes with HGPClassifier" if name == "y" else "convert it"
         _check_number(source, in_source.column, f"{role}, column {in_source.column!r} of {source.name},", cure)
         return in_source
@@ -175,33 +188,73 @@ def _match(source: Source, encoding: Encoding, spare: list[str]) -> list[str]:
     return fitted
 
 
-def _learn(source: Source, columns: Sequence[str], one_hot: Sequence[str]) -> Encoding:
-    categories = _collect(source, one_hot) if one_hot else {}
+def _is_text(source: Source, name: str) -> bool:
+    """Whether a column is text, and half of it or more are not numbers; a dictionary is a category in any case."""
+    column = source.columns[name]
+    if column.kind != "text" or column.type.startswith("dictionary"):
+        return column.kind == "text"
+    for batch in islice(source.batches([name], BLOCK), 1):
+        codes, texts = batch.categories(name)
+        counts = np.bincount(codes[codes >= 0], minlength=len(texts))
+        present = [(text, int(count)) for text, count in zip(texts, counts, strict=True) if text is not None]
+        whole = all(_INTEGER.fullmatch(text) for text, _ in present)
+        numbers = sum(count for text, count in present if is_number(text))
+        return whole or 2 * numbers < sum(count for _, count in present)
+    return True
+
+
+def _learn(source: Source, columns: Sequence[str], levels: Sequence[str], with_gaps: bool) -> Encoding:
+    categories = _collect(source, levels) if levels else {}
+    numbers = [name for name in columns if name not in categories]
+    gaps = _gaps(source, numbers) if with_gaps else None
     features = (
         Feature(name, "category", categories[name])
         if name in categories
-        else Feature(name, MEANING.get(source.columns[name].kind, "number"))
+        else Feature(
+            name, MEANING.get(source.columns[name].kind, "number"), gaps=gaps is not None and name in gaps.incomplete
+        )
         for name in columns
     )
-    return Encoding(tuple(features), source.named)
+    return Encoding(tuple(features), source.named, gaps)
 
 
-def _collect(source: Source, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The categories of each column, by reading them all."""
+def _gaps(source: Source, numbers: Sequence[str]) -> Gaps:
+    """What stands in the place of missing numbers, by reading all of them."""
+    moments = GapMoments(len(numbers))
+    for batch in source.batches(numbers, BLOCK) if numbers else ():
+        others = [name for name in numbers if source.columns[name].kind not in MEANING]
+        if others:
+            break  # an error follows, which names them
+        moments.add(np.column_stack([np.asarray(batch.numbers(name), float) for name in numbers]))
+    empty = [n for n, count in zip(numbers, moments.counts.tolist(), strict=True) if count == 0 and moments.rows]
+    if empty:
+        raise InvalidInput(f"column {empty[0]!r} of {source.name} is empty; leave it out with drop=[{empty[0]!r}]")
+    return Gaps.of(numbers, moments)
+
+
+def _collect(source: Source, names: Sequence[str], most: int = MOST_CATEGORIES) -> dict[str, tuple[str, ...]]:
+    """The categories of each column, by reading them all; an error where there are more than `most`."""
     for name in names:
         _check_encodable(source, name)
     categories: dict[str, set[str]] = {name: set() for name in names}
+    rows = 0
     for batch in source.batches(names, BLOCK):
+        rows += batch.n_rows
         for name, texts in categories.items():
             texts.update(text for text in batch.categories(name)[1] if text is not None)
-            if len(texts) > MOST_CATEGORIES:
+            if len(texts) > most:
                 raise InvalidInput(
-                    f"column {name!r} of {source.name} has more than {MOST_CATEGORIES} categories; "
+                    f"column {name!r} of {source.name} has more than {most} categories; "
                     f"leave it out with drop=[{name!r}], or merge rare ones"
                 )
     for name, texts in categories.items():
         if not texts:
             raise InvalidInput(f"column {name!r} of {source.name} is empty; leave it out with drop=[{name!r}]")
+        if len(texts) == rows >= _DISTINCT_ROWS:
+            raise InvalidInput(
+                f"column {name!r} of {source.name} has another value in every row, so that it says nothing about other "
+                f"rows; leave it out with drop=[{name!r}]"
+            )
     return {name: _in_order(texts) for name, texts in categories.items()}
 
 
@@ -211,26 +264,26 @@ def _in_order(texts: set[str]) -> tuple[str, ...]:
     return tuple(sorted(texts, key=lambda text: (int(text) if integers else 0, text)))
 
 
-def _check_kinds(source: Source, columns: Sequence[str], encoding: Encoding) -> None:
+def _check_kinds(source: Source, columns: Sequence[str], features: Sequence[Feature]) -> None:
     others = [
         name
-        for name, feature in zip(columns, encoding.features, strict=True)
+        for name, feature in zip(columns, features, strict=True)
         if not feature.categories and source.columns[name].kind not in MEANING
     ]
     if len(others) > 1:
         text = [name for name in others if source.columns[name].kind in ENCODABLE]
         cure = f"leave them out with drop=[{listed(others)}]"
-        cure += f", or one-hot encode text with categorical=[{listed(text)}]" if text else ""
+        cure += f", or make text a category with categorical=[{listed(text)}]" if text else ""
         types = ", ".join(f"{name!r} ({source.columns[name].type})" for name in others[:_COLUMNS_NAMED])
         more = f" and {len(others) - _COLUMNS_NAMED} more" if len(others) > _COLUMNS_NAMED else ""
         raise InvalidInput(f"columns {types}{more} of {source.name} are not numbers; {cure}")
-    for name, feature in zip(columns, encoding.features, strict=True):
+    for name, feature in zip(columns, features, strict=True):
         if feature.categories:
             _check_encodable(source, name)
             continue
         cure = f"leave it out with drop=[{name!r}]"
         if source.columns[name].kind in ENCODABLE:
-            cure += f", or one-hot encode it with categorical=[{name!r}]"
+            cure += f", or make it a category with categorical=[{name!r}]"
         _check_number(source, name, f"column {name!r} of {source.name}", cure)
         meaning = MEANING[source.columns[name].kind]
         if meaning != feature.kind:
