@@ -1,7 +1,7 @@
-"""Exact copies of rows in small tables: the same inputs and the same target, given more than once.
+"""Exact copies of rows in tables that fit into one block: the same inputs and the same target, given more than once.
 
-A copy carries no information of its own. Counted as an observation it says that the target has no noise, and with few
-rows this ruins theta. But where rows with the same inputs have different targets, inputs are repeated on purpose, and
+A copy carries no information of its own. Counted as an observation it says that the target has no noise, and this
+ruins theta. But where rows with the same inputs have different targets, inputs are repeated on purpose, and
 two equal outcomes may be two observations: there all rows count.
 
 Rows of classes always count. There a row that is given twice is the same as a row of weight two.
@@ -17,12 +17,13 @@ from gigagp.arrays import Array
 from gigagp.data.sources.row_noise import RowNoise
 from gigagp.data.sources.rows import BLOCK, Block, Rows
 
-_MOST_ROWS = 2048  # of a table in which copies are looked for
+_MOST_ROWS = 65_536  # of a table in which copies are looked for
+_MOST_BYTES = 1 << 26  # of its inputs
 _MOST_WEIGHTED = 99  # rows of a table in which rows of classes are combined: more are also held out, one by one
 
 
 class DistinctRows:
-    """The rows of a small table without copies; used in place of the `Rows` that they come from.
+    """The rows of a table without copies; used in place of the `Rows` that they come from.
 
     Nothing is read until blocks are needed, so that a fit whose rows are sorted already reads nothing.
     """
@@ -36,7 +37,7 @@ class DistinctRows:
         return self._rows.n_dropped
 
     def blocks(self, size: int = BLOCK) -> Iterator[Block]:
-        block = next(self._rows.blocks(_MOST_ROWS + 1))
+        block = next(self._rows.blocks(_most_rows(self._rows) + 1))
         first = _first_of_each(block)
         X, y = np.ascontiguousarray(block.X[first]), _targets(block)[first]
         source_rows = first if block.source_rows is None else block.source_rows[first]
@@ -51,14 +52,20 @@ def count_copies(rows: Rows) -> int:
     It is zero where rows are many or have weights or known noise, where inputs are repeated on purpose, and where fewer
     than two rows would remain.
     """
-    if rows.noise is not None or (rows.n_rows is not None and rows.n_rows > _MOST_ROWS):
+    most = _most_rows(rows)
+    if rows.noise is not None or (rows.n_rows is not None and rows.n_rows > most):
         return 0
-    block = next(rows.blocks(_MOST_ROWS + 1))
-    if len(block.X) > _MOST_ROWS:
+    block = next(rows.blocks(most + 1))
+    if len(block.X) > most:
         return 0
     distinct = len(_first_of_each(block))
     on_purpose = len(np.unique(block.X, axis=0)) < distinct
     return 0 if on_purpose or distinct < 2 else len(block.X) - distinct
+
+
+def _most_rows(rows: Rows) -> int:
+    """The largest number of rows among which copies are looked for: these are in memory."""
+    return min(_MOST_ROWS, _MOST_BYTES // (8 * max(1, rows.n_features)))
 
 
 def _targets(block: Block) -> Array:

@@ -1,4 +1,4 @@
-"""Exact copies of rows in small tables count once; repeated inputs with different targets count as they are."""
+"""Exact copies of rows count once, up to a number of rows; repeated inputs with different targets count as they are."""
 
 import numpy as np
 import pandas as pd
@@ -48,12 +48,19 @@ def test_all_rows_count_where_copies_may_be_observations(case):
     elif case == "weights":
         noise = {"weights": np.ones(len(targets))}
     elif case == "many":
-        inputs, targets = np.tile(inputs, (20, 1)), np.tile(targets, 20)
+        inputs, targets = np.tile(inputs, (700, 1)), np.tile(targets, 700)
     else:
         inputs, targets = np.ones((5, 2)), np.ones(5)
     rows, copies = counted_once(open_rows(inputs, targets, **noise))
     assert copies == 0
     assert sum(len(block.X) for block in rows.blocks()) == len(targets)
+
+
+def test_copies_are_found_beyond_small_tables_and_within_bounded_memory():
+    inputs, targets = np.tile(X[TWICE], (30, 1)), np.tile(Y[TWICE], 30)
+    assert count_copies(open_rows(inputs, targets)) == 30 * len(TWICE) - 90
+    wide = np.tile(X[:6], (50, 2000))  # its inputs would take more memory than is spent on copies
+    assert count_copies(open_rows(np.tile(wide, (6, 1)), np.zeros(1800))) == 0
 
 
 def test_rows_with_missing_values_and_categories_are_compared_too():
