@@ -86,7 +86,7 @@ class ProcessesEngine(Engine):
 
     def _submit(self, packed: Packed, content: Packed) -> Future[list[Any]]:
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(self.workers, initializer=_begin, env=_ENVIRONMENT)
+            self._pool = ProcessPoolExecutor(self.workers, env=_ENVIRONMENT)
         with _ctrl_c_is_ours():
             future: Future[list[Any]] = self._pool.submit(_run, packed.data, content.data)
         return future
@@ -145,11 +145,7 @@ def _ctrl_c_is_ours() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _begin() -> None:
-    """Initialise a worker: one BLAS thread."""
-    one_blas_thread().__enter__()
-
-
 def _run(packed: bytes, content: bytes) -> list[Any]:
-    function, work = unpack_once(packed), own_workspace()
-    return [function(task, work) for task in unpack(content)]
+    function, work = unpack_once(packed), own_workspace()  # which may load libraries
+    with one_blas_thread():
+        return [function(task, work) for task in unpack(content)]

@@ -28,8 +28,14 @@ def is_source(X: Any, y: Any, tables: bool = False) -> bool:
     return named or isinstance(X, str | os.PathLike) or is_geographic(X) or _has_dates_or_categories(X)
 
 
+class EncodedQueries(np.ndarray[Any, Any]):
+    """Queries as the model's own columns, such as training rows: categories are the numbers of their levels."""
+
+
 def reads_queries(X: Any, encoding: Encoding | None) -> bool:
     """Whether queries are read through a source: as `is_source`, and wherever numbers may be categories."""
+    if isinstance(X, EncodedQueries):
+        return False
     categories = encoding is not None and any(feature.categories is not None for feature in encoding.features)
     return categories or is_source(X, None, tables=encoding is not None)
 

@@ -216,7 +216,8 @@ class _PredictChunk:
 
 def search_arguments(model: Neighbourhood) -> tuple[Any, ...]:
     tree = model.tree
-    return model.store.X, tree.starts, tree.sides, tree.first_below, tree.codes, model.router.search_metric
+    parts = (model.store.X, tree.starts, tree.sides, tree.first_below, tree.codes, model.router.search_metric)
+    return tuple(read_only(part) for part in parts)
 
 
 def factoring(p: int) -> Array:
@@ -225,7 +226,7 @@ def factoring(p: int) -> Array:
 
 
 def row_noise_of(model: Neighbourhood) -> Array:
-    return for_compiled(model.store.row_noise, model.store.X.dtype)
+    return read_only(for_compiled(model.store.row_noise, model.store.X.dtype))
 
 
 def _operations(p: int) -> tuple[Array, Array]:
@@ -242,7 +243,7 @@ def _with_profile(
     results = np.empty((len(Z), neighbourhood.RESULTS))
     _predict_all(  # type: ignore[call-arg]
         *profile[:5], model.noise, with_variance, *search_arguments(model), model.store.y, row_noise_of(model),
-        read_only(Z), held_out, model.limit, *_operations(p), model.inner_count,
+        read_only(Z), read_only(held_out), model.limit, *_operations(p), model.inner_count,
         *_operations(model.inner_count or p), *buffers, results,
     )  # fmt: skip
     return results

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from gigagp.arrays import Array
 from gigagp.errors import InvalidParameter
 from gigagp.estimators.classifier import HGPClassifier
+from gigagp.estimators.input_rows import EncodedQueries
 from gigagp.plotting import style
 from gigagp.plotting.plane import Plane
 from gigagp.plotting.rows import in_order
@@ -76,7 +77,7 @@ def class_map(
         raise InvalidParameter(f"label must be one of {', '.join(map(str, labels))}; got {label!r}")
     plane = Plane.of(model, columns, at)
     with in_order():
-        p = model.predict_proba(plane.queries)
+        p = model.predict_proba(plane.queries.view(EncodedQueries))
     place = labels.index(label) if label is not None else 1
     most_probable = label is None and len(labels) > 2
     values = p.max(axis=1) if most_probable else p[:, place]

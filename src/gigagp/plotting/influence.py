@@ -13,6 +13,7 @@ from gigagp.data.sources import open_rows
 from gigagp.errors import InvalidParameter
 from gigagp.estimators.base import HGPEstimator
 from gigagp.estimators.classifier import HGPClassifier
+from gigagp.estimators.input_rows import EncodedQueries
 from gigagp.estimators.regressor import HGPRegressor
 from gigagp.model.grids import PLACEHOLDERS
 from gigagp.model.model import Model
@@ -82,7 +83,10 @@ def influences(model: HGPEstimator) -> Array:
 
 def _outputs(model: HGPEstimator, X: Array) -> Array:
     """Predicted means, or the probabilities of classes: one column, or one per class."""
-    return np.asarray(model.predict_proba(X) if isinstance(model, HGPClassifier) else model.predict(X)[:, None])
+    queries = X.view(EncodedQueries)
+    return np.asarray(
+        model.predict_proba(queries) if isinstance(model, HGPClassifier) else model.predict(queries)[:, None]
+    )
 
 
 def influential_columns(model: HGPEstimator, count: int, least: int = 1) -> list[int]:
@@ -157,7 +161,7 @@ def levels(model: HGPEstimator, column: str, ax: Axes | None = None) -> Axes:
     if not isinstance(model, HGPRegressor):
         raise InvalidParameter("levels are drawn for models of numbers; this model predicts classes")
     with in_order():
-        mean, std = model.predict(queries, return_std=True)
+        mean, std = model.predict(queries.view(EncodedQueries), return_std=True)
     ax = style.axes(ax, 5.2, 4.2)
     at = np.arange(len(drawn))
     ax.errorbar(mean, at, xerr=std, fmt="o", color=style.BLUE, ecolor=style.SKY, elinewidth=5, capsize=0, markersize=5)

