@@ -114,8 +114,9 @@ def _feature(content: object) -> Feature:
     _require(isinstance(column, str), "'column' must be text")
     _require(isinstance(kind, str) and kind in {*MEANING.values(), "category"}, f"{kind!r} is not a kind of column")
     if kind != "category":
-        _require(categories is None, f"column {column!r} is a {kind}, and has no categories")
+        _require(categories is None and not one_hot, f"column {column!r} is a {kind}, and has no categories")
         return Feature(column, kind, gaps=gaps)
+    _require(not gaps, f"column {column!r} is a category, and only numbers have gaps")
     _require(
         isinstance(categories, list)
         and 0 < len(categories) <= MOST_CATEGORIES
