@@ -63,7 +63,7 @@ class CombinationRule(ABC):
     exact_with_one_leaf: with a single expert the prediction is that expert's.
     returns_to_prior: far from all data the variance of f is the prior's.
     invariant_to_tree: the shape of the tree above the experts does not matter.
-    continuous: the prediction is a continuous function of the query also when only the nearest experts are asked.
+    continuous: the prediction is a continuous function of the query also when only the nearest experts predict.
     """
 
     name: ClassVar[str]

@@ -14,7 +14,7 @@ from gigagp.data.store import split_targets
 from gigagp.errors import InvalidInput
 from gigagp.likelihoods.base import Likelihood
 
-_LEAST_ROWS = 20  # from which targets are said to look like something
+_LEAST_ROWS = 20  # below which nothing is concluded from the values of targets
 _FEW_DEVIATIONS = 3.0  # counts whose mean is farther from zero are as well described by a Gaussian
 LABELS, COUNTS, SHARES = "labels", "counts", "shares"
 

@@ -85,13 +85,13 @@ class Kernel(ABC):
 
     def lengthscales(self, n_features: int) -> list[tuple[int, list[int]]]:
         """Each length-scale: its place in theta, and the columns along which it is a distance."""
-        found, at = [], 0
+        scales, at = [], 0
         for p in self.parameters:
             if p.name.endswith("lengthscale") and p.quantity in (LENGTH, None):
                 each = p.columns_of_values if p.per_feature else [list(p.columns) or list(range(n_features))]
-                found += [(at + i, own) for i, own in enumerate(each)]
+                scales += [(at + i, own) for i, own in enumerate(each)]
             at += len(p.values)
-        return found
+        return scales
 
     def sees(self, n_features: int) -> Array:
         """Which columns the kernel depends on."""

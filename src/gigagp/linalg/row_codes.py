@@ -141,13 +141,13 @@ def rows_possibly_within(codes: Array, begin: int, end: int, prepared: Array, wo
 
     rows : numbers of these rows; at least as long as the block
     """
-    columns, found = prepared.shape[1], 0
+    columns, count = prepared.shape[1], 0
     bound = np.float32(worst * (1 + _ROUNDING_OF_SUMS * (columns + 8)))
     for start in range(begin, end, _SPAN):
         place = begin * columns + start - begin
         mask = _within(codes, place, end - begin, columns, prepared, bound, min(_SPAN, end - start))
         while mask != 0:
-            rows[found] = start + _lowest_bit(mask)
-            found += 1
+            rows[count] = start + _lowest_bit(mask)
+            count += 1
             mask &= mask - 1
-    return found
+    return count

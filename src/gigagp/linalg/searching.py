@@ -217,15 +217,15 @@ def _one_column_within(
     X: Array, count: int, metric: Array, point: Array, worst: float, squares: Array, rows: Array, limit: float
 ) -> int:
     """`listed_within` for rows of one column, whose squared difference has a limit."""
-    found = 0
+    kept = 0
     for i in range(count):
         row = rows[i]
         t = multiply_add(np.float64(X[row, 0]), metric[0], -point[0])
         square = min(t * t, limit)
         if square <= worst:
-            squares[found], rows[found] = square, row
-            found += 1
-    return found
+            squares[kept], rows[kept] = square, row
+            kept += 1
+    return kept
 
 
 @compiled_in_place

@@ -110,7 +110,7 @@ def own_classes(value: object) -> set[type]:
     return own
 
 
-_DESCRIBED = {"class", "arguments", "parameters", "categories"}  # what may be said of an object
+_DESCRIBED = {"class", "arguments", "parameters", "categories"}  # the fields that a description may have
 
 
 def from_plain(plain: object, registry: Registry, depth: int = 0) -> Any:

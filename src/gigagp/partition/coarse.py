@@ -1,4 +1,4 @@
-"""A coarse tree: a few splits of the input space, found from a sample, that sort many rows into buckets.
+"""A coarse tree: a few splits of the input space, built from a sample, that sort many rows into buckets.
 
 A row goes left of a split if (its value, its tie-breaker) is less than the split's, compared in that order: where many
 rows have the same value, pseudo-random numbers divide them in the right proportion.

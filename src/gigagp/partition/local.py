@@ -61,7 +61,7 @@ class LocalPartition(Partitioner):
         return Partition(kd_order_of_blocks(X, starts, limits), cells, cells, tree or Tree.balanced(n_leaves))
 
     def split_large(self, sorter: RowSorter, shape: Shape, rng: np.random.Generator) -> StoredPartition:
-        """A coarse tree, found from the sample, sorts the rows into buckets, and a KD-tree divides each of them."""
+        """A coarse tree, built from the sample, sorts the rows into buckets, and a KD-tree divides each of them."""
         leaf_count, tree = self.hierarchy(sorter.rows, shape)
         coarse = CoarseTree.for_buckets(sorter, sorter.sample.X * sorter.metric, leaf_count)
         buckets = sorter.buckets(

@@ -27,7 +27,7 @@ class File:
     """A file as it was when listed."""
 
     path: str  # on its file system
-    inner: str  # below the folder that was asked for
+    inner: str  # below the folder that the user has named
     name: str  # what messages call it
     size: int
     mtime_ns: int | None
