@@ -55,10 +55,12 @@ from gigagp.model.model_format import (
 from gigagp.model.neighbour_search import BlockTree
 from gigagp.model.neighbourhood_format import read_neighbourhood
 from gigagp.model.plain_values import Registry, count, field, from_plain, number, require
+from gigagp.model.prequential import COLUMNS as SCORE_COLUMNS
 from gigagp.model.routing import Router
 from gigagp.model.sharing import Neighbourhoods
 from gigagp.model.trend import RegressorTrend
 from gigagp.model.trend_format import read_trend
+from gigagp.model.update_replay import with_updates
 from gigagp.partition.kdtree import block_starts
 from gigagp.tree import Tree
 
@@ -85,13 +87,14 @@ def load_model(
     for _ in range(_ATTEMPTS):
         before = _identity(path)
         try:
-            model = read_model(path, registry, verify, regressors)
+            model, settings = read_model(path, registry, verify, regressors)
+            model = with_updates(model, path)
         except InvalidInput:
             if _identity(path) == before:
                 raise
         else:
             if _identity(path) == before:
-                return model
+                return model, settings
         # Another model was put there during the reading. Files of both must not be mixed.
     raise InvalidInput(f"{path} is replaced repeatedly; load it when no process is saving to it")
 
@@ -163,9 +166,18 @@ def read_model(
             else _input_noise(field(manifest, "input_noise", dict), files, store, registry),
             classes=read_classes(manifest.get("classes"), store.y),
             trend=trend,
+            arrivals=files.read("arrivals", (rows,), "int64") if "arrivals" in files else None,
+            prequential=_prequential(files, manifest),
             likelihood=likelihood,
             share=read_share(manifest),
         ), settings  # fmt: skip
+
+
+def _prequential(files: ArrayFiles, manifest: dict[str, Any]) -> Array | None:
+    """Scores of arriving rows, where there are any."""
+    if "prequential" not in manifest:
+        return None
+    return files.read("prequential", (count(manifest, "prequential", 1), SCORE_COLUMNS), "float64")
 
 
 def _keep_mapped(store: ExpertStore, settings: dict[str, Any], verify: bool) -> int:
