@@ -195,7 +195,7 @@ class OnlineUpdates(JointPredictions):  # type: ignore[misc]
     def predictor_(self) -> Predictor:
         """The fitted model with the current prediction settings, some of which may be changed after the fit."""
         check_is_fitted(self, "model_")
-        if self._settings().by_committee:
+        if self.model_.online is not None and self._settings().by_committee:
             self._take(settled(self.model_))  # the committee of a model that has taken updates is that of its fit
         return self._predictor_of(self.model_)
 

@@ -55,7 +55,7 @@ from gigagp.model.model_format import (
 from gigagp.model.neighbour_search import BlockTree
 from gigagp.model.neighbourhood_format import read_neighbourhood
 from gigagp.model.plain_values import Registry, count, field, from_plain, number, require
-from gigagp.model.prequential import COLUMNS as SCORE_COLUMNS
+from gigagp.model.prequential import COLUMNS as SCORES
 from gigagp.model.routing import Router
 from gigagp.model.sharing import Neighbourhoods
 from gigagp.model.trend import RegressorTrend
@@ -165,19 +165,20 @@ def read_model(
             input_noise=None if "input_noise" not in manifest
             else _input_noise(field(manifest, "input_noise", dict), files, store, registry),
             classes=read_classes(manifest.get("classes"), store.y),
-            trend=trend,
-            arrivals=files.read("arrivals", (rows,), "int64") if "arrivals" in files else None,
-            prequential=_prequential(files, manifest),
+            trend=trend, **_updates(files, manifest, rows),
             likelihood=likelihood,
             share=read_share(manifest),
         ), settings  # fmt: skip
 
 
-def _prequential(files: ArrayFiles, manifest: dict[str, Any]) -> Array | None:
-    """Scores of arriving rows, where there are any."""
-    if "prequential" not in manifest:
-        return None
-    return files.read("prequential", (count(manifest, "prequential", 1), SCORE_COLUMNS), "float64")
+def _updates(files: ArrayFiles, manifest: dict[str, Any], rows: int) -> dict[str, Any]:
+    """The order of arrival of the rows and the scores of arriving ones, where the model has taken updates."""
+    found: dict[str, Any] = {}
+    if "arrivals" in files:
+        found["arrivals"] = files.read("arrivals", (rows,), "int64")
+    if "prequential" in manifest:
+        found["prequential"] = files.read("prequential", (count(manifest, "prequential", 1), SCORES), "float64")
+    return found
 
 
 def _keep_mapped(store: ExpertStore, settings: dict[str, Any], verify: bool) -> int:
