@@ -31,9 +31,7 @@ def command(
     older_than: Annotated[str | None, typer.Option(help="Forget rows with a smaller value in --column.")] = None,
     column: Annotated[str | None, typer.Option(help="Column of --older-than, such as a date.")] = None,
     refine: Annotated[bool, typer.Option("--refine", help="Train the model again on the rows it has then.")] = False,
-    compact: Annotated[
-        bool, typer.Option("--compact", help="Sort the updates into the model, and end its log.")
-    ] = False,
+    compact: Annotated[bool, typer.Option("--compact", help="Sort the updates into the model; end the log.")] = False,
     engine: options.OtherEngine = None,
     jobs: options.Jobs = None,
     memory: options.Memory = None,
