@@ -44,7 +44,8 @@ _STUDENT_STEPS = 60  # of L-BFGS, at most
 _EM_STEPS = 500  # of expectation maximisation, at most
 _START_WEIGHT = 1e-6  # of every component when its weight is learnt, at least
 _WIDEST_COMMON = 2.0**7  # deviations: wider components have the prior's weight alone
-_EM_CHANGE = 1e-6  # of a weight, at which it has converged
+_EM_CHANGE = 1e-4  # of a weight, at which it has converged
+_LEAST_PROGRESS = 1e-6  # of the mean loss by a step of L-BFGS: less cannot be told from chance with any number of rows
 _ROUNDS = 2  # of alternately learning the shape and the common factor
 _LEAST_MISFIT = 0.03  # added to a misfit before its logarithm is taken: nearby errors of zero prove little
 _LEAST_RATIO = 1e-6  # added to a ratio of variances before its logarithm is taken
@@ -250,7 +251,7 @@ def _student(
         return float(value.mean() + penalty), gradient
 
     start = np.append(_COEFFICIENTS, [_START_FLOOR, _TAIL_MEAN])
-    options = {"maxiter": _STUDENT_STEPS}
+    options = {"maxiter": _STUDENT_STEPS, "ftol": _LEAST_PROGRESS}
     best = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=_BOUNDS, options=options).x
     return best[:3], float(scale * np.exp(best[3])) + least, float(2 + np.exp(best[4]))
 
