@@ -91,7 +91,7 @@ def _held_out(model: Neighbourhood, scorer: Scorer, rows: Array) -> LatentPredic
 
 
 def _promising(chosen: list[Trial], trials: Sequence[Trial], groups: Groups, scorer: Scorer) -> Trial | None:
-    """The trial whose predictions gain most if they are averaged with those of the chosen ones; None where none does."""
+    """The trial whose predictions gain most if averaged with those of the chosen ones; None where none gains."""
 
     def together(some: list[Trial]) -> HeldOutScore:
         count = min(len(trial.score.rows) for trial in trials)

@@ -55,8 +55,8 @@ def try_kernels(
     """Train the families briefly on the same groups and score them on the same rows; the chosen one is marked.
 
     They are compared by the differences of their losses row by row, for which few rows suffice; those that are nearly
-    as good as the best predict twice as many, and so on. A kernel that is rougher than one that is already too rough is not tried.
-    Where many neighbours predict much better than few, families are judged by many.
+    as good as the best predict twice as many, and so on. A kernel that is rougher than one that is already too rough is
+    not tried. Where many neighbours predict much better than few, families are judged by many.
     """
     neighbours = plan.neighbours or DEFAULT_NEIGHBOURS
     brief = groups.rows > _LARGE_TABLE or plan.latents is not None  # Laplace's approximation takes several times longer
