@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from gigagp.arrays import Array
 from gigagp.data.sources.share import Share
-from gigagp.errors import InvalidParameter
 from gigagp.kernels import Kernel
 from gigagp.model.fit_report import FitReport
 from gigagp.model.model import Model

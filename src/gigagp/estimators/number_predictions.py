@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,18 +11,18 @@ from sklearn.utils.validation import validate_data
 
 from gigagp import memory
 from gigagp.arrays import Array
-from gigagp.data.sources import Share, open_rows
+from gigagp.data.sources import open_rows
 from gigagp.data.validation import check_columns, check_finite
 from gigagp.engines import Engine
 from gigagp.errors import InvalidParameter
 from gigagp.estimators.input_rows import reads_queries
-from gigagp.estimators.target_columns import target_columns
-from gigagp.estimators.target_fits import TargetFits
+from gigagp.estimators.number_evaluations import NumberEvaluations
 from gigagp.fit import settings
-from gigagp.model.evaluation import BlockListener, DistributionListener, Evaluation, evaluate
 from gigagp.model.fingerprint import fingerprint
 from gigagp.model.incomplete_rows import complete_rows
+from gigagp.model.joint import MOST_QUERIES, JointPrediction, predict_jointly
 from gigagp.model.likelihood_distribution import Distribution
+from gigagp.model.prediction_gradient import PredictionGradient, predict_gradient
 from gigagp.model.target_distributions import TargetDistributions, joined_targets, with_gaps
 from gigagp.model.target_models import TargetModels, TargetsPredictor
 from gigagp.progress import Counter, Listener, make_listener
@@ -30,14 +30,16 @@ from gigagp.progress import Counter, Listener, make_listener
 if TYPE_CHECKING:
     from gigagp.model.prediction_files import PredictionReport
 
-_BYTES_PER_SCORED_ROW = 128  # memory that scoring needs per row
-_UNKNOWN_TARGET = "pass target=: the model was fitted to arrays, so the name of the target column is not known"
+_GRADIENTS_AT_ONCE = 8192  # queries whose gradients are computed together
 
 
-class NumberPredictions(TargetFits):  # type: ignore[misc]
+class NumberPredictions(NumberEvaluations):  # type: ignore[misc]
     """The methods of a fitted regressor."""
 
-    def predict(self, X: Any, return_std: bool = False, latent: bool = False, *, missing: str = "error") -> Any:
+    def predict(
+        self, X: Any, return_std: bool = False, latent: bool = False, *, return_cov: bool = False,
+        missing: str = "error",
+    ) -> Any:  # fmt: skip
         """Predicted mean, and with return_std the standard deviation of y.
 
         Parameters
@@ -50,16 +52,27 @@ class NumberPredictions(TargetFits):  # type: ignore[misc]
         latent : bool
             True for the standard deviation of the latent function f, without observation noise; where `likelihood` is
             not Gaussian, for that of the mean of y given f.
+        return_cov : bool
+            Whether to return the covariance of y between all queries instead, whose diagonal is the square of the
+            standard deviation; for at most 10,000 queries.
         missing : {"error", "drop"}
             What happens to queries with missing values that the model cannot answer: an error, or NaN. A model that was
             fitted with missing="model" answers gaps in columns that had gaps in training.
 
         Returns
         -------
-        mean, or (mean, std) : array, or two
-            One value per query; where the model has several targets, one row per query and one column per target.
+        mean, (mean, std) or (mean, covariance) : array, or two
+            One value per query; of covariances one row and one column per query. Where the model has several targets,
+            one row per query and one column per target.
 
         """
+        if return_cov:
+            if return_std:
+                raise InvalidParameter("pass return_std=True or return_cov=True, not both")
+            if missing != "error":
+                raise InvalidParameter("return_cov=True needs queries without missing values; leave missing as it is")
+            joint = self._jointly(X, latent)
+            return joint.mean, joint.covariance
         mean, deviation = self._predict(X, return_std, latent, missing)
         return (mean, deviation) if return_std else mean
 
@@ -91,6 +104,55 @@ class NumberPredictions(TargetFits):  # type: ignore[misc]
     def _distribution_at(self, X: Array, engine: Engine) -> Distribution | TargetDistributions:
         """The distributions at queries of which some may have missing values; these are NaN there."""
         return with_gaps(X, lambda Z: self._any_predictor.distribution_at(Z, engine))
+
+    def predict_gradient(self, X: Any, latent: bool = False) -> PredictionGradient:
+        """Predictions and their derivatives with respect to the inputs, in the user's units.
+
+        The gradients are the exact derivatives of what `predict` returns, including those of the weights of
+        neighbours, of the calibration and of the mean function, wherever the set of neighbours, or of experts, does
+        not change. They exist for the kernels of this package; Matern12 has none at a training row itself. Columns
+        that are categories have the derivative zero.
+
+        Parameters
+        ----------
+        X : array, table or path
+            Queries, with the columns of the fit. Derivatives by dates are per day, those by
+            timestamps, times and durations per second.
+        latent : bool
+            True for the standard deviation of the latent function f, without observation noise.
+
+        Returns
+        -------
+        gradient : PredictionGradient
+            With mean and std, one number per query, and mean_gradient and std_gradient, one row per query and one
+            column per input column.
+
+        """
+        predictor, latent = self.predictor_, settings.switch("latent", latent)
+        with predictor.engine() as engine:
+            at_once = min(_GRADIENTS_AT_ONCE, predictor.queries_at_once(memory.budget(self.memory)))
+            return PredictionGradient.joined(
+                [predict_gradient(predictor, block, engine, latent) for block in self.query_blocks(X, at_once)]
+            )
+
+    def query_blocks(self, X: Any, at_once: int) -> Iterator[Array]:
+        """Checked queries in double precision, some at a time."""
+        if reads_queries(X, self.model_.encoding):
+            for block in open_rows(X, encoding=self.model_.reading).blocks(at_once):
+                yield np.asarray(block.X, float)
+            return
+        rows = self._checked(X)
+        for start in range(0, max(1, len(rows)), at_once):
+            yield np.asarray(rows[start : start + at_once], float)
+
+    def _jointly(self, X: Any, latent: bool) -> JointPrediction:
+        """Mean and covariance of all queries."""
+        predictor = self.predictor_
+        with predictor.engine() as engine:
+            blocks = list(self.query_blocks(X, MOST_QUERIES + 1))
+            if len(blocks) > 1:
+                raise InvalidParameter(f"a joint prediction may have at most {MOST_QUERIES:,} queries; X has more")
+            return predict_jointly(predictor, blocks[0], engine, latent)
 
     def predict_quantiles(self, X: Any, q: Any, *, missing: str = "error") -> Array:
         """Quantiles of the predictive distribution of y.
@@ -265,85 +327,3 @@ class NumberPredictions(TargetFits):  # type: ignore[misc]
             if final is None:
                 return grid_files.dataset(grid, variables, blocks)
             return grid_files.write(grid, variables, blocks, final)
-
-    def evaluate(
-        self, data: Any, target: Any = None, *, sample_weight: Any = None, noise_std: Any = None,
-        missing: str = "error", share: Share | None = None, progress: Listener | None = None,
-        each: BlockListener | None = None,
-    ) -> Any:  # fmt: skip
-        """RMSE, NLPD, CRPS and coverage on data of any size whose target is known, in bounded memory.
-
-        Where the model has several targets, the result is a dict with the Evaluation of each, by its name.
-
-        Parameters
-        ----------
-        data : array, table or path
-            As in `fit`.
-        target : array or str
-            The targets, or the name of their column. Default the column the model was fitted to. Several targets are
-            given as in `fit`, in the same order.
-        sample_weight, noise_std : array or str
-            As in `fit`: each target has the noise of its row, by default that of a row of weight one.
-        missing : {"error", "drop"}
-            "drop" ignores rows with missing values that the model cannot answer, and counts them.
-        share : Share
-            The rows of a file or table to use; `held_out_` are those that the fit held out of the same data.
-        progress : function
-            Called with a gigagp.progress.Event for each block of rows.
-        each : function
-            Called with X, y, predicted mean and std of each block of rows.
-
-        """
-        fitted = self._fitted
-        if isinstance(fitted, TargetModels):
-            options = {"sample_weight": sample_weight, "missing": missing, "share": share, "progress": progress}
-            if each is not None or noise_std is not None:
-                raise InvalidParameter("each= and noise_std= are for one target: call target(name).evaluate(...)")
-            return self._evaluations(fitted, data, target, options)
-        listener: DistributionListener | None = None
-        if each is not None:
-
-            def listener(X: Array, y: Array, law: Distribution) -> None:
-                each(X, y, law.mean, law.std)
-
-        return self.evaluate_each(
-            data, target, listener, sample_weight=sample_weight, noise_std=noise_std, missing=missing, share=share,
-            progress=progress,
-        )  # fmt: skip
-
-    def _evaluations(
-        self, fitted: TargetModels, data: Any, target: Any, options: dict[str, Any]
-    ) -> dict[str, Evaluation]:
-        """The scores of each target, by its name."""
-        if target is None and not fitted.named:
-            raise InvalidParameter(_UNKNOWN_TARGET)
-        given = None if target is None else target_columns(data, target, "drop")
-        values = fitted.names if target is None else given.values if given is not None else ()
-        if len(values) != len(fitted.names):
-            raise InvalidParameter(f"the model has the targets {', '.join(fitted.names)}; got {len(values)} targets")
-        pairs = zip(fitted.names, values, strict=True)
-        return {name: self.target(name).evaluate(data, each, **options) for name, each in pairs}
-
-    def evaluate_each(
-        self, data: Any, target: Any, each: DistributionListener | None, *, sample_weight: Any = None,
-        noise_std: Any = None, missing: str = "error", share: Share | None = None, progress: Listener | None = None,
-    ) -> Evaluation:  # fmt: skip
-        """As `evaluate`, but `each` is called with X, y and the predictive distributions of each block of rows."""
-        predictor, own = self.predictor_, self.model_.likelihood
-        target = self.model_.target_name if target is None else target
-        if target is None:
-            raise InvalidParameter(_UNKNOWN_TARGET)
-        rows = open_rows(
-            data, target, encoding=self.model_.reading, missing=missing, share=share, weights=sample_weight,
-            deviations=noise_std,
-        )  # fmt: skip
-        if own is not None and noise_std is not None:
-            raise InvalidParameter("noise_std is for targets with Gaussian noise; this model has another likelihood")
-        with predictor.engine() as engine:
-            at_once = predictor.queries_at_once(memory.budget(self.memory), _BYTES_PER_SCORED_ROW)
-
-            def predict(X: Array, row_noise: Array | None = None) -> Distribution:
-                return predictor.distribution_at(X, engine, row_noise)
-
-            tell = make_listener(self.verbose, progress)
-            return evaluate(rows, predict, at_once, tell, each, None if own is None else own.likelihood)
