@@ -83,19 +83,7 @@ def command(
     }  # fmt: skip
     reading = _reading(features, drop, categorical, missing, weight_column, noise_column, learn_noise)
     with _interruptible(checkpoint, str(context.obj)):
-        _fit(
-            data,
-            options.target(target) or "",
-            output,
-            task,
-            settings,
-            reading,
-            store,
-            checkpoint,
-            test_fraction,
-            overwrite,
-            as_json,
-        )
+        _fit(data, target, output, task, settings, reading, store, checkpoint, test_fraction, overwrite, as_json)
 
 
 @contextmanager
@@ -118,13 +106,14 @@ def _reading(
 
 
 def _fit(
-    data: str, target: str | list[str], output: str, task: str, settings: dict[str, Any], reading: dict[str, Any],
+    data: str, targets: list[str], output: str, task: str, settings: dict[str, Any], reading: dict[str, Any],
     store: str | None, checkpoint: str | None, test_fraction: float | None, overwrite: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Fit, save, score the held-out rows and print the result."""
     from gigagp.data.sources import Share
     from gigagp.model.saving import check_destination
 
+    target = options.target(targets) or ""
     check_destination(output, overwrite)
     test_rows = None if test_fraction is None else Share(test_fraction, settings["random_state"])
     parsers = {
