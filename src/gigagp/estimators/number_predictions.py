@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,19 +21,25 @@ from gigagp.fit import settings
 from gigagp.model.evaluation import BlockListener, DistributionListener, Evaluation, evaluate
 from gigagp.model.fingerprint import fingerprint
 from gigagp.model.incomplete_rows import complete_rows
+from gigagp.model.joint import MOST_QUERIES, JointPrediction, predict_jointly
 from gigagp.model.likelihood_distribution import Distribution, joined
+from gigagp.model.prediction_gradient import PredictionGradient, predict_gradient
 from gigagp.progress import Counter, Listener, make_listener
 
 if TYPE_CHECKING:
     from gigagp.model.prediction_files import PredictionReport
 
+_GRADIENTS_AT_ONCE = 8192  # queries whose gradients are computed together
 _BYTES_PER_SCORED_ROW = 128  # memory that scoring needs per row
 
 
 class NumberPredictions(HGPEstimator):  # type: ignore[misc]
     """The methods of a fitted regressor."""
 
-    def predict(self, X: Any, return_std: bool = False, latent: bool = False, *, missing: str = "error") -> Any:
+    def predict(
+        self, X: Any, return_std: bool = False, latent: bool = False, *, return_cov: bool = False,
+        missing: str = "error",
+    ) -> Any:  # fmt: skip
         """Predicted mean, and with return_std the standard deviation of y.
 
         Parameters
@@ -46,16 +52,26 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
         latent : bool
             True for the standard deviation of the latent function f, without observation noise; where `likelihood` is
             not Gaussian, for that of the mean of y given f.
+        return_cov : bool
+            Whether to return the covariance of y between all queries instead, whose diagonal is the square of the
+            standard deviation; for at most 10,000 queries.
         missing : {"error", "drop"}
             What happens to queries with missing values that the model cannot answer: an error, or NaN. A model that was
             fitted with missing="model" answers gaps in columns that had gaps in training.
 
         Returns
         -------
-        mean, or (mean, std) : array, or two
-            One value per query.
+        mean, (mean, std) or (mean, covariance) : array, or two
+            One value per query; of covariances one row and one column per query.
 
         """
+        if return_cov:
+            if return_std:
+                raise InvalidParameter("pass return_std=True or return_cov=True, not both")
+            if missing != "error":
+                raise InvalidParameter("return_cov=True needs queries without missing values; leave missing as it is")
+            joint = self._jointly(X, latent)
+            return joint.mean, joint.covariance
         mean, deviation = self._predict(X, return_std, latent, missing)
         return (mean, deviation) if return_std else mean
 
@@ -80,6 +96,55 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
                 blocks = open_rows(X, encoding=self.model_.reading).blocks(at_once)
                 return joined([predictor.distribution_at(block.X, engine) for block in blocks])
             return predictor.distribution_at(self._checked(X), engine)
+
+    def predict_gradient(self, X: Any, latent: bool = False) -> PredictionGradient:
+        """Predictions and their derivatives with respect to the inputs, in the user's units.
+
+        The gradients are the exact derivatives of what `predict` returns, including those of the weights of
+        neighbours, of the calibration and of the mean function, wherever the set of neighbours, or of experts, does
+        not change. They exist for the kernels of this package; Matern12 has none at a training row itself. Columns
+        that are categories have the derivative zero.
+
+        Parameters
+        ----------
+        X : array, table or path
+            Queries, with the columns of the fit. Derivatives by dates are per day, those by
+            timestamps, times and durations per second.
+        latent : bool
+            True for the standard deviation of the latent function f, without observation noise.
+
+        Returns
+        -------
+        gradient : PredictionGradient
+            With mean and std, one number per query, and mean_gradient and std_gradient, one row per query and one
+            column per input column.
+
+        """
+        predictor, latent = self.predictor_, settings.switch("latent", latent)
+        with predictor.engine() as engine:
+            at_once = min(_GRADIENTS_AT_ONCE, predictor.queries_at_once(memory.budget(self.memory)))
+            return PredictionGradient.joined(
+                [predict_gradient(predictor, block, engine, latent) for block in self.query_blocks(X, at_once)]
+            )
+
+    def query_blocks(self, X: Any, at_once: int) -> Iterator[Array]:
+        """Checked queries in double precision, some at a time."""
+        if reads_queries(X, self.model_.encoding):
+            for block in open_rows(X, encoding=self.model_.reading).blocks(at_once):
+                yield np.asarray(block.X, float)
+            return
+        rows = self._checked(X)
+        for start in range(0, max(1, len(rows)), at_once):
+            yield np.asarray(rows[start : start + at_once], float)
+
+    def _jointly(self, X: Any, latent: bool) -> JointPrediction:
+        """Mean and covariance of all queries."""
+        predictor = self.predictor_
+        with predictor.engine() as engine:
+            blocks = list(self.query_blocks(X, MOST_QUERIES + 1))
+            if len(blocks) > 1:
+                raise InvalidParameter(f"a joint prediction may have at most {MOST_QUERIES:,} queries; X has more")
+            return predict_jointly(predictor, blocks[0], engine, latent)
 
     def predict_quantiles(self, X: Any, q: Any, *, missing: str = "error") -> Array:
         """Quantiles of the predictive distribution of y.
