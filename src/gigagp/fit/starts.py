@@ -91,9 +91,7 @@ def _near(plan: Plan, groups: Groups, theta: Array) -> Neighbourhood:
     return replace(groups.model(plan.kernel, theta, _NEIGHBOURS), exact=groups.exact)
 
 
-def _identifiers(
-    plan: Plan, sample: Sample, groups: Groups, scorer: Scorer, theta: Array
-) -> list[tuple[str, Array]]:
+def _identifiers(plan: Plan, sample: Sample, groups: Groups, scorer: Scorer, theta: Array) -> list[tuple[str, Array]]:
     """Theta with the length-scale of one column so short that only rows with the same value are near.
 
     Columns are tried in which a row shares its value with as many others as predict it, but in which equal values are
