@@ -32,4 +32,5 @@ class Healed(Rule):
 
 def confidence(opinion: Opinion, temperature: float) -> Array:
     """The logarithm of an expert's weight: its reduction of entropy relative to the prior, times the temperature."""
-    return np.asarray(0.5 * temperature * np.log(opinion.prior / opinion.variance).astype(float))
+    logarithm: Array = 0.5 * temperature * np.log(opinion.prior / opinion.variance).astype(float)
+    return logarithm

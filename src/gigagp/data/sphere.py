@@ -52,6 +52,14 @@ class Sphere:
             )
         return _unit_vectors(longitude, latitude) @ self.axes.T
 
+    def derivatives(self, X: Array) -> tuple[Array, Array]:
+        """Derivatives of `coordinates` per degree of longitude, and per degree of latitude."""
+        turn, height = (np.asarray(X[:, d], float) / DEGREES for d in (self.longitude, self.latitude))
+        zero, east, north = np.zeros_like(turn), np.cos(height), np.sin(height)
+        by_longitude = np.column_stack([-east * np.sin(turn), east * np.cos(turn), zero])
+        by_latitude = np.column_stack([-north * np.cos(turn), -north * np.sin(turn), east])
+        return by_longitude @ self.axes.T / DEGREES, by_latitude @ self.axes.T / DEGREES
+
     def degrees(self, coordinates: Array) -> tuple[Array, Array]:
         """Longitude and latitude of coordinates, which may be inside the sphere: the inverse of `coordinates`."""
         x, y, z = np.moveaxis(np.asarray(coordinates, float) @ self.axes, -1, 0)
@@ -102,6 +110,18 @@ class InputScaling:
     def apply(self, X: Array, dtype: np.dtype[Any]) -> Array:
         """The model's columns of rows in the user's units, in the given precision."""
         return self.scaling.apply(self.expanded(X), dtype)
+
+    def pulled(self, X: Array, gradient: Array) -> Array:
+        """Derivatives by the user's columns at rows X, from those by the model's columns, (n, columns)."""
+        scaled = gradient / self.scaling.scale
+        if self.sphere is None:
+            return scaled
+        by_coordinates = scaled[:, list(self.together)]
+        out = np.array(scaled[:, :-1])
+        by_degrees = self.sphere.derivatives(X)
+        for place, slopes in zip((self.sphere.longitude, self.sphere.latitude), by_degrees, strict=True):
+            out[:, place] = (by_coordinates * slopes).sum(axis=1)
+        return out
 
     def restore(self, Z: Array) -> Array:
         """The inverse of `apply`."""

@@ -80,12 +80,14 @@ def try_kernels(
         return replace(trial, score=score, candidate=replace(trial.candidate, score=score.score))
 
     trials: list[Trial] = []
+    roughness: dict[Kernel, float] = {}
     roughest = np.inf
     for family in plan.families:
         if family.stretch <= roughest:
             trials.append(train(family))
+            roughness[family.kernel] = family.stretch
             best = min(trials, key=lambda trial: trial.candidate.score)
-            if not _is_close(trials[-1], best):
+            if family.stretch > roughness[best.kernel] and not _is_close(trials[-1], best):
                 roughest = family.stretch
     if plan.neighbours is None and not brief:
         trials = _with_more_neighbours(trials, best, groups, scorer)

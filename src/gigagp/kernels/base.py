@@ -61,6 +61,24 @@ class Kernel(ABC):
         blocks = [np.diagonal(self.gram(theta, X[i : i + _BLOCK])) for i in range(0, len(X), _BLOCK)]
         return np.concatenate(blocks) if blocks else np.empty(0, X.dtype)
 
+    def query_gradient(self, theta: Array, X: Array, Z: Array, G: Array) -> Array:
+        """d / d z_j of sum_i G_ij k(x_i, z_j) for each row z_j of Z, (q, columns); G is (p, q).
+
+        Gradients of predictions need it, and nothing else does.
+        """
+        raise InvalidParameter(
+            f"{type(self).__name__} has no method query_gradient, which gradients of predictions need; write it, or "
+            "use a kernel that has one"
+        )
+
+    def diagonal_gradient(self, theta: Array, Z: Array) -> Array:
+        """d k(z, z) / d z for each row of Z, (q, columns); zero for stationary kernels."""
+        if self.stationary:
+            return np.zeros(Z.shape)
+        raise InvalidParameter(
+            f"{type(self).__name__} has no method diagonal_gradient, which gradients of predictions need; write it"
+        )
+
     def metric(self, theta: Array) -> Array | None:
         """Weights m such that |m * (x - z)| is the distance on which the kernel depends, or None.
 

@@ -101,6 +101,14 @@ class Sum(_Pair):
         a, b = self._split(theta)
         return self.left.diagonal(a, X) + self.right.diagonal(b, X)
 
+    def query_gradient(self, theta: Array, X: Array, Z: Array, G: Array) -> Array:
+        a, b = self._split(theta)
+        return self.left.query_gradient(a, X, Z, G) + self.right.query_gradient(b, X, Z, G)
+
+    def diagonal_gradient(self, theta: Array, Z: Array) -> Array:
+        a, b = self._split(theta)
+        return self.left.diagonal_gradient(a, Z) + self.right.diagonal_gradient(b, Z)
+
     def pullback(self, theta: Array, X: Array, W: Array, K: Array) -> Array:
         a, b = self._split(theta)
         left, right = self.left.gram(a, X), self.right.gram(b, X)
@@ -127,6 +135,16 @@ class Product(_Pair):
     def diagonal(self, theta: Array, X: Array) -> Array:
         a, b = self._split(theta)
         return self.left.diagonal(a, X) * self.right.diagonal(b, X)
+
+    def query_gradient(self, theta: Array, X: Array, Z: Array, G: Array) -> Array:
+        (a, b), p, q = self._split(theta), len(X), len(Z)
+        left, right = self.left.cross(a, X, Z)[:p, :q], self.right.cross(b, X, Z)[:p, :q]
+        return self.left.query_gradient(a, X, Z, G * right) + self.right.query_gradient(b, X, Z, G * left)
+
+    def diagonal_gradient(self, theta: Array, Z: Array) -> Array:
+        a, b = self._split(theta)
+        left, right = self.left.diagonal(a, Z)[:, None], self.right.diagonal(b, Z)[:, None]
+        return np.asarray(self.left.diagonal_gradient(a, Z) * right + self.right.diagonal_gradient(b, Z) * left)
 
     def pullback(self, theta: Array, X: Array, W: Array, K: Array) -> Array:
         a, b = self._split(theta)

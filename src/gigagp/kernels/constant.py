@@ -25,6 +25,9 @@ class Constant(Kernel):
     def diagonal(self, theta: Array, X: Array) -> Array:
         return np.full(len(X), np.exp(theta[0]), X.dtype)
 
+    def query_gradient(self, theta: Array, X: Array, Z: Array, G: Array) -> Array:
+        return np.zeros(Z.shape)
+
     def metric(self, theta: Array) -> Array | None:
         """Zero: it does not depend on distances; the kernel with which it is composed determines the metric."""
         return np.zeros(1)

@@ -48,6 +48,12 @@ class Linear(Kernel):
             total += column * column * variance
         return total
 
+    def query_gradient(self, theta: Array, X: Array, Z: Array, G: Array) -> Array:
+        return np.asarray((np.asarray(G, float).T @ np.asarray(X, float)) * np.exp(theta))
+
+    def diagonal_gradient(self, theta: Array, Z: Array) -> Array:
+        return np.asarray(2 * np.exp(theta) * np.asarray(Z, float))
+
     def pullback(self, theta: Array, X: Array, W: Array, K: Array) -> Array:
         below = np.tril(W[: len(X), : len(X)], -1)
         by_column = 2 * ((below @ X) * X).sum(axis=0, dtype=float) + np.diagonal(W)[: len(X)] @ (X * X)

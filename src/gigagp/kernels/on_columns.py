@@ -56,6 +56,18 @@ class OnColumns(Kernel):
     def pullback(self, theta: Array, X: Array, W: Array, K: Array) -> Array:
         return self.kernel.pullback(theta, self._seen(X), W, K)
 
+    def query_gradient(self, theta: Array, X: Array, Z: Array, G: Array) -> Array:
+        return self._spread(self.kernel.query_gradient(theta, self._seen(X), self._seen(Z), G))
+
+    def diagonal_gradient(self, theta: Array, Z: Array) -> Array:
+        return self._spread(self.kernel.diagonal_gradient(theta, self._seen(Z)))
+
+    def _spread(self, gradient: Array) -> Array:
+        """A gradient by the chosen columns as one by all columns."""
+        out = np.zeros((len(gradient), self.n_features))
+        out[:, list(self.places)] = gradient if self.scales is None else gradient * np.array(self.scales)
+        return out
+
     def metric(self, theta: Array) -> Array | None:
         """That of the kernel in its columns, and zero in all others."""
         own = self.kernel.metric(theta)

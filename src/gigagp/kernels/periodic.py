@@ -86,6 +86,23 @@ class Periodic(Kernel):
     def diagonal(self, theta: Array, X: Array) -> Array:
         return np.full(len(X), np.exp(theta[0]), X.dtype)
 
+    def query_gradient(self, theta: Array, X: Array, Z: Array, G: Array) -> Array:
+        """By the chain rule, from the gradient by the places on the circles."""
+        D = X.shape[1]
+        X, Z = np.asarray(X, float), np.asarray(Z, float)
+        (x, _, _), (z, _, _) = self._wound(theta, X), self._wound(theta, Z)
+        out = np.empty((len(Z), 2 * D))
+        variance = float(np.exp(theta[0]))
+        passes.query_gradient(
+            passes.SQUARED_EXPONENTIAL, x, z, variance, 1.0, NO_LIMITS, np.asarray(G, float), out
+        )  # fmt: skip
+        # d cos(phi) / d phi = -sin(phi) and d sin(phi) / d phi = cos(phi); z has both, scaled
+        by_phase = out[:, 1::2] * z[0::2].T - out[:, 0::2] * z[1::2].T
+        return np.asarray(by_phase * (2 * np.pi * np.exp(-theta[1 + D : 1 + 2 * D])))
+
+    def diagonal_gradient(self, theta: Array, Z: Array) -> Array:
+        return np.zeros(Z.shape)
+
     def pullback(self, theta: Array, X: Array, W: Array, K: Array) -> Array:
         D = X.shape[1]
         scaled, circles, phases = self._wound(theta, X)

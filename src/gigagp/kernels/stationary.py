@@ -96,6 +96,15 @@ class Stationary(Kernel):
             lengthscales = np.bincount(f.owners, lengthscales, f.lengthscales)
         return np.concatenate([every[:1], lengthscales, every[-1:]])[: len(theta)]
 
+    def query_gradient(self, theta: Array, X: Array, Z: Array, G: Array) -> Array:
+        if type(self).cross is not Stationary.cross or type(self).gram is not Stationary.gram:
+            return super().query_gradient(theta, X, Z, G)  # the kernel has passes of its own
+        f = self._profile(theta, X.shape[1])
+        x, z = (passes.scaled_transposed(np.asarray(points, float), f.scales) for points in (X, Z))
+        out = np.empty(Z.shape)
+        passes.query_gradient(f.kind, x, z, f.variance, f.shape, f.limits, np.asarray(G, float), out)
+        return np.asarray(out * f.scales)
+
     def metric(self, theta: Array) -> Array | None:
         lengthscale = self.parameters[1]
         weights = np.exp(-np.asarray(theta[1 : 1 + len(lengthscale.values)], dtype=float))

@@ -22,14 +22,24 @@ MEAN = 0
 VARIANCE = 1
 MISFIT = 2
 RESULTS = 3  # number of columns
-_GAUSSIAN_ERROR = (2 / np.pi) ** 0.5  # mean absolute value of a standard Gaussian
+GAUSSIAN_ERROR = (2 / np.pi) ** 0.5  # mean absolute value of a standard Gaussian
 _EQUAL = 1e-9  # relative difference of squared distances that count as equal
 _MOST_TIED = 0.25  # share of the neighbours that may be as far away as the first row beyond them
-_LEAST_WEIGHT = 1e-6  # of a neighbour; its noise stays finite
+LEAST_WEIGHT = 1e-6  # of a neighbour; its noise stays finite
 _FIRST_JITTER = 1e-12  # relative to the prior variance and the noise
 _LARGEST_JITTER = 1e-5  # likewise
-_SMALLEST_VARIANCE = 1e-12  # of the prior variance: what rounding leaves of it at a noise-free row
-_LEAST_MISFIT = 1e-4  # added to a misfit before predictions are weighted by it: errors of zero nearby prove little
+SMALLEST_VARIANCE = 1e-12  # of the prior variance: what rounding leaves of it at a noise-free row
+LEAST_MISFIT = 1e-4  # added to a misfit before predictions are weighted by it: errors of zero nearby prove little
+
+
+@compiled_strict
+def taper_reach(squares: Array, size: int, count: int) -> float:
+    """The squared distance at which weights become zero; infinite where all weights are one (see `taper`)."""
+    reach = squares[count] if size > count else np.inf
+    tied = 0
+    for i in range(count):
+        tied += squares[i] >= (1 - _EQUAL) * reach
+    return reach if 0 < reach < np.inf and tied <= _MOST_TIED * count else np.inf
 
 
 @compiled_strict
@@ -39,15 +49,11 @@ def taper(squares: Array, size: int, count: int, weights: Array) -> None:
     All weights are one if no row lies beyond the neighbours, if it lies at the query itself, or if so many neighbours
     are as far away as it is (copies of one another, say) that few would remain without them.
     """
-    reach = squares[count] if size > count else np.inf
-    tied = 0
-    for i in range(count):
-        tied += squares[i] >= (1 - _EQUAL) * reach
-    tapered = 0 < reach < np.inf and tied <= _MOST_TIED * count
+    reach = taper_reach(squares, size, count)
     for i in range(count):
         weights[i] = 1.0
-        if tapered:
-            weights[i] = max(np.sqrt(max(1 - squares[i] / reach, 0.0)), _LEAST_WEIGHT)
+        if reach < np.inf:
+            weights[i] = max(np.sqrt(max(1 - squares[i] / reach, 0.0)), LEAST_WEIGHT)
 
 
 @compiled
@@ -102,7 +108,7 @@ def covariances(
 
 
 @compiled
-def _factored(
+def factored(
     K: Array, noises: Array, weights: Array, count: int, operations: Array, A: Array, T: Array, S: Array, D: Array
 ) -> bool:
     """Factor K + diag(noises / weights); jitter is added only after a failure."""
@@ -124,7 +130,7 @@ def mean_only(
     A: Array, T: Array, S: Array, D: Array, result: Array,
 ) -> bool:  # fmt: skip
     """The mean k^T (K + N)^-1 y; nothing is computed for the variance. `y` is overwritten."""
-    if not _factored(K, noises, weights, count, factoring, A, T, S, D):
+    if not factored(K, noises, weights, count, factoring, A, T, S, D):
         return False
     solve_vector(A, y, len(weights))
     mean = 0.0
@@ -145,7 +151,7 @@ def posterior(
     variance 1 / C_ii (Rasmussen & Williams 2006, eq. 5.12). The misfit is the weighted mean absolute error in predicted
     standard deviations, relative to that of a Gaussian: it is one where the model's deviations are right.
     """
-    if not _factored(K, noises, weights, count, factoring, A, T, S, D):
+    if not factored(K, noises, weights, count, factoring, A, T, S, D):
         return False
     follow(inverting, (A, T, S, D, A), len(weights))
     for i in range(count):
@@ -167,9 +173,30 @@ def posterior(
         misfit += weights[i] * abs(alpha[i]) / np.sqrt(precision[i])
         total += weights[i]
     result[MEAN] = mean
-    result[VARIANCE] = max(prior - reduction, _SMALLEST_VARIANCE * prior)
-    result[MISFIT] = misfit / (_GAUSSIAN_ERROR * total) if count > 0 else 1.0
+    result[VARIANCE] = max(prior - reduction, SMALLEST_VARIANCE * prior)
+    result[MISFIT] = misfit / (GAUSSIAN_ERROR * total) if count > 0 else 1.0
     return True
+
+
+@compiled
+def solved_from(T: Array, b: Array, count: int, out: Array) -> None:
+    """out := T^T T b: after `posterior`, which leaves L^-1 in T, the weights of the targets in the mean for b = k."""
+    for i in range(count):
+        out[i] = 0.0
+    for i in range(count):
+        row, total = T[i], 0.0
+        for j in range(i + 1):
+            total += row[j] * b[j]
+        for j in range(i + 1):
+            out[j] += total * row[j]
+
+
+@compiled_strict
+def weight_of_few(inner: Array, noise: float, result: Array) -> float:
+    """The weight of the prediction of few neighbours where it is joined with that of many."""
+    first = (inner[VARIANCE] + noise) * (inner[MISFIT] + LEAST_MISFIT) ** 2
+    second = (result[VARIANCE] + noise) * (result[MISFIT] + LEAST_MISFIT) ** 2
+    return second / (first + second)  # type: ignore[no-any-return]
 
 
 @compiled_strict
@@ -181,9 +208,9 @@ def joined(inner: Array, noise: float, result: Array) -> None:
     such that (v + noise) misfit^2 is the variance of the mixture of both, which grows where they disagree. `noise` is
     the harmonic mean of the neighbours'.
     """
-    first = (inner[VARIANCE] + noise) * (inner[MISFIT] + _LEAST_MISFIT) ** 2
-    second = (result[VARIANCE] + noise) * (result[MISFIT] + _LEAST_MISFIT) ** 2
-    weight = second / (first + second)  # of the few
+    first = (inner[VARIANCE] + noise) * (inner[MISFIT] + LEAST_MISFIT) ** 2
+    second = (result[VARIANCE] + noise) * (result[MISFIT] + LEAST_MISFIT) ** 2
+    weight = weight_of_few(inner, noise, result)
     difference = inner[MEAN] - result[MEAN]
     total = weight * first + (1 - weight) * second + weight * (1 - weight) * difference**2
     result[MEAN] += weight * difference

@@ -131,6 +131,45 @@ def _slope(kind: int, row: Array, n: int, variance: float) -> None:
 
 
 @compiled_strict
+def slopes(kind: int, row: Array, n: int, variance: float, shape: float) -> None:
+    """row[:n] := variance * slope(r^2), from r^2, for every profile."""
+    v = row.dtype.type(variance)
+    if kind == SQUARED_EXPONENTIAL:
+        _squared_exponential(row, n, v)
+    elif kind == RATIONAL_QUADRATIC:
+        _log_one_plus(row, n, row.dtype.type(0.5 / shape))
+        power = row.dtype.type(-shape - 1)
+        for j in range(n):
+            row[j] *= power
+        _scaled_exp(row, n, v)
+    else:
+        _slope(kind, row, n, variance)
+
+
+@compiled
+def query_gradient(
+    kind: int, x: Array, z: Array, variance: float, shape: float, limits: Array, G: Array, out: Array
+) -> None:
+    """out[j, d] := sum_i G_ij d k(x_i, z_j) / d z_jd, of scaled points (D, p) and (D, q), in scaled units.
+
+    d k / d z_d = -variance * slope(r^2) (z_d - x_d), and zero in a column whose difference has reached its limit.
+    """
+    (D, p), q = x.shape, z.shape[1]
+    row = np.empty(p, x.dtype)
+    for j in range(q):
+        distances(z, j, x, row, p, limits)
+        slopes(kind, row, p, variance, shape)
+        for i in range(p):
+            row[i] *= G[i, j]
+        for d in range(D):
+            own, total, limit = z[d, j], 0.0, limits[d] if len(limits) > 0 else np.inf
+            for i in range(p):
+                t = own - x[d, i]
+                total += row[i] * t if t * t < limit else 0.0
+            out[j, d] = -total
+
+
+@compiled_strict
 def gram(kind: int, x: Array, variance: float, shape: float, limits: Array, K: Array) -> None:
     """Lower triangle of K := k(x, x); above it, anything. `limits` : as in `distances`"""
     p = x.shape[1]

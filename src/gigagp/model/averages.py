@@ -40,12 +40,8 @@ def average(parts: list[Part], noise: float, prior: float) -> LatentPrediction:
     noise, prior : of the average
     """
     variances = [_with_prior(part, prior) for part in parts]
-    spreads = [
-        (v + part.noise) * (_misfit(part.prediction) + _LEAST_MISFIT) ** 2
-        for part, v in zip(parts, variances, strict=True)
-    ]
-    precision = _sum([1 / spread for spread in spreads])
-    weights = [1 / spread / precision for spread in spreads]
+    spreads = _spreads(parts, variances)
+    weights = _weights(spreads)
     means = [part.prediction.mean for part in parts]
     mean = _sum([w * each for w, each in zip(weights, means, strict=True)])
     variance = _sum([w * v for w, v in zip(weights, variances, strict=True)])
@@ -53,11 +49,29 @@ def average(parts: list[Part], noise: float, prior: float) -> LatentPrediction:
     return LatentPrediction(mean, variance, np.sqrt(total / (variance + noise)))
 
 
+def weights_of(parts: list[Part], prior: float) -> list[Array]:
+    """The weight of each model at each query."""
+    return _weights(_spreads(parts, [_with_prior(part, prior) for part in parts]))
+
+
+def _spreads(parts: list[Part], variances: list[Array]) -> list[Array]:
+    return [
+        (v + part.noise) * (_misfit(part.prediction) + _LEAST_MISFIT) ** 2
+        for part, v in zip(parts, variances, strict=True)
+    ]
+
+
+def _weights(spreads: list[Array]) -> list[Array]:
+    precision = _sum([1 / spread for spread in spreads])
+    return [1 / spread / precision for spread in spreads]
+
+
 def _with_prior(part: Part, prior: float) -> Array:
     """The variance of f that the model would predict with this prior variance."""
     assert part.prediction.variance is not None
     v = np.clip(part.prediction.variance, _LEAST_VARIANCE * part.prior, part.prior)
-    return np.asarray(1 / (1 / v + (1 / prior - 1 / part.prior)))
+    changed: Array = 1 / (1 / v + (1 / prior - 1 / part.prior))
+    return changed
 
 
 def _misfit(prediction: LatentPrediction) -> Array:
@@ -70,4 +84,4 @@ def _sum(terms: list[Array]) -> Array:
     total = terms[0]
     for term in terms[1:]:
         total = total + term
-    return np.asarray(total)
+    return total

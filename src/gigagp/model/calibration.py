@@ -160,8 +160,10 @@ class Calibration:
         base, rho, F = _features(prediction, self.setting)
         total = base * np.exp((1 - rho) * (F * self.coefficients).sum(axis=1))  # not by BLAS: its bits depend on n
         if latent:
-            return np.asarray(total * (base - _noise(prediction, self.setting)) / base)
-        return np.asarray(total + (1 - rho) * self.floor)
+            of_f: Array = total * (base - _noise(prediction, self.setting)) / base
+            return of_f
+        of_y: Array = total + (1 - rho) * self.floor
+        return of_y
 
     def losses(self, prediction: LatentPrediction, y: Array) -> Array:
         """The negative log density of each target."""

@@ -36,6 +36,16 @@ class InputNoise:
         ratio = np.exp(self.target.restore(h.astype(float)[:, None])[:, 0])
         return np.asarray(np.maximum(ratio * (1 + self.rho) - self.rho, _LEAST_SHARE * ratio))
 
+    def with_gradient(self, Z: Array) -> tuple[Array, Array]:
+        """The factor at scaled queries, and its derivatives by them."""
+        Z = np.ascontiguousarray(Z)
+        weights = np.broadcast_to(self.weights[:, None], (len(self.weights), len(Z)))
+        slope = self.kernel.query_gradient(self.theta[:-1], self.points, Z, weights) * self.target.scale[0]
+        h = expert.weighted_mean(self.kernel, self.theta, self.points, self.weights, Z, own_workspace())
+        ratio = np.exp(self.target.restore(h.astype(float)[:, None]))
+        above = ratio * (1 + self.rho) - self.rho >= _LEAST_SHARE * ratio
+        return self.factors(Z), np.asarray(np.where(above, 1 + self.rho, _LEAST_SHARE) * ratio * slope)
+
     @property
     def metric(self) -> Array:
         """One over the length-scale of each column: what the noise depends on."""

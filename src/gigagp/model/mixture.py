@@ -31,7 +31,7 @@ from gigagp.linalg.workspace import Workspace
 from gigagp.model.factor_cache import FactorCache
 from gigagp.model.latent import LatentPrediction
 
-_PRIOR_ERRORS = 0.1  # errors of the expected size that every misfit counts besides those of rows: a in the formula
+PRIOR_ERRORS = 0.1  # errors of the expected size that every misfit counts besides those of rows: a in the formula
 _LARGEST_ERROR = 30.0  # in predicted deviations: larger errors are limited to it
 _GAUSSIAN_ERROR = (2 / np.pi) ** 0.5  # mean absolute value of a standard Gaussian
 _QUERIES_AT_ONCE = 1 << 14  # queries whose results are in memory together
@@ -109,15 +109,20 @@ def log_losses(y: Array, mean: Array, variance: Array) -> Array:
 
 def predict(model: Mixture, Z: Array, engine: Engine, with_variance: bool = True) -> LatentPrediction:
     """Mean and variance of f and misfit at scaled queries Z; each depends on its own query alone."""
-    Z, (X, y) = Z.astype(float), model.rows()
-    model.cache.begin()
-    indices = range(len(model.members))
-    factors = list(engine.local.map(lambda i, work: _factor(model, i, X, y, work), indices))
+    Z, factors = Z.astype(float), factors_of(model, engine)
     parts = [
         _latent_prediction(model, factors, Z[start : start + _QUERIES_AT_ONCE], engine, with_variance)
         for start in range(0, max(1, len(Z)), _QUERIES_AT_ONCE)
     ]
     return LatentPrediction.joined(parts)
+
+
+def factors_of(model: Mixture, engine: Engine) -> list[Factor]:
+    """The factor of each member; all of them are kept if memory allows."""
+    X, y = model.rows()
+    model.cache.begin()
+    indices = range(len(model.members))
+    return list(engine.local.map(lambda i, work: _factor(model, i, X, y, work), indices))
 
 
 def _factor(model: Mixture, index: int, X: Array, y: Array, work: Workspace) -> Factor:
@@ -166,14 +171,14 @@ def _predict_by_member(member: Member, factor: Factor, Z: Array, work: Workspace
     """Mean and variance of f and the misfit, by one member."""
     kernel, theta, p, q = member.kernel, member.theta, len(factor.X), len(Z)
     mean, variance = expert.posterior(kernel, theta, factor, Z, work)
-    close = _closeness(kernel.cross(theta[:-1], factor.X, Z)[:p, :q], member.prior(factor.X))
+    close = closeness(kernel.cross(theta[:-1], factor.X, Z)[:p, :q], member.prior(factor.X))
     near, total = np.empty(q), np.empty(q)
     expert.weighted_sum(member.errors, close, p, q, near)
     expert.weighted_sum(np.ones(p), close, p, q, total)
-    return mean, variance, (_PRIOR_ERRORS + near) / (_PRIOR_ERRORS + total)
+    return mean, variance, (PRIOR_ERRORS + near) / (PRIOR_ERRORS + total)
 
 
-def _closeness(K: Array, prior: float) -> Array:
+def closeness(K: Array, prior: float) -> Array:
     """The eighth power of correlations, by products alone: they round an element the same wherever it stands."""
     close = np.ascontiguousarray(K) / prior
     for _ in range(3):
@@ -236,14 +241,14 @@ class LeaveOneOut:
         misfit = np.empty(len(rows))
         for start in range(0, len(rows), _ROWS_AT_ONCE):
             some = rows[start : start + _ROWS_AT_ONCE]
-            close = _closeness(self.K[:, some], self.prior)
+            close = closeness(self.K[:, some], self.prior)
             close[some, np.arange(len(some))] = 0.0
             shares = self.C[:, some] / self.precision[some]
             alpha = self.alpha[:, None] - shares * self.alpha[some]
             least = 1e-9 * self.precision[:, None]
             precision = np.maximum(self.precision[:, None] - shares * self.C[:, some], least)
             near = np.sum(close * _sizes(alpha, precision), axis=0)
-            misfit[start : start + len(some)] = (_PRIOR_ERRORS + near) / (_PRIOR_ERRORS + close.sum(axis=0))
+            misfit[start : start + len(some)] = (PRIOR_ERRORS + near) / (PRIOR_ERRORS + close.sum(axis=0))
         return misfit
 
 

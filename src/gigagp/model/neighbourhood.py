@@ -206,12 +206,17 @@ class _PredictChunk:
             results = _with_any_kernel(model, Z, held_out, self.with_variance, work)
         else:
             results = _with_profile(model, profile, Z, held_out, self.with_variance, work)
-        if np.isnan(results[:, neighbourhood.MEAN]).any():
-            names = (*model.kernel.names, "noise_variance")
-            values = dict(zip(names, (float(v) for v in np.exp(model.theta)), strict=True))
-            raise NotPositiveDefinite(None, values, largest_jitter("float64"), "float64")
+        positive_definite(model, results[:, neighbourhood.MEAN])
         model.store.touched(len(Z) * model.limit)
         return results
+
+
+def positive_definite(model: Neighbourhood, means: Array) -> None:
+    """Raise NotPositiveDefinite where the matrix of a neighbourhood could not be factored, which leaves no mean."""
+    if np.isnan(means).any():
+        names = (*model.kernel.names, "noise_variance")
+        values = dict(zip(names, (float(v) for v in np.exp(model.theta)), strict=True))
+        raise NotPositiveDefinite(None, values, largest_jitter("float64"), "float64")
 
 
 def search_arguments(model: Neighbourhood) -> tuple[Any, ...]:
@@ -318,6 +323,26 @@ def _search(
     return nearest(  # type: ignore[no-any-return]
         X, starts, sides, first_below, codes, metric, point, held_out, limit, scratch, squares, rows
     )
+
+
+def search_many(model: Neighbourhood, Z: Array, held_out: Array) -> tuple[Array, Array, Array]:
+    """Squared distances and rows of the store nearest to each query, (q, m + 1), and how many were found, (q,)."""
+    squares, rows = np.zeros((len(Z), model.count + 1)), np.zeros((len(Z), model.count + 1), np.int64)
+    sizes, points = np.empty(len(Z), np.int64), np.ascontiguousarray(Z.astype(float) * model.router.metric)
+    _search_many(*search_arguments(model), points, held_out, model.limit, squares, rows, sizes)  # type: ignore[call-arg]
+    return squares, rows, sizes
+
+
+@compiled
+def _search_many(
+    X: Array, starts: Array, sides: Array, first_below: Array, codes: Array, metric: Array, points: Array,
+    held_out: Array, limit: int, squares: Array, rows: Array, sizes: Array,
+) -> None:  # fmt: skip
+    scratch = search_scratch(X.shape[1], len(starts) + len(sides))
+    for q in range(len(points)):
+        sizes[q] = nearest(
+            X, starts, sides, first_below, codes, metric, points[q], held_out[q], limit, scratch, squares[q], rows[q]
+        )
 
 
 @tiny_is_zero

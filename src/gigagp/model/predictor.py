@@ -169,8 +169,7 @@ class Predictor:
         if self.mixture is not None:
             return mixture.predict(self.mixture, Z, engine, with_variance)
         experts = self.model.committee
-        if self.rule.needs_communication and experts.communication is None:
-            raise InvalidParameter(f"{self.rule!r} needs a communication expert; set combine before fit, and fit again")
+        self.check_communication()
         combined = committee_prediction.predict(experts, Z, self.rule, self.experts_per_query, engine, with_variance)
         if combined.variance is None:
             return LatentPrediction(combined.mean, None, None)
@@ -179,6 +178,11 @@ class Predictor:
             variance = variance - experts.noise
         misfit = np.ones(len(Z)) if combined.scale is None else np.sqrt(combined.scale)
         return self.with_noise(LatentPrediction(combined.mean, variance, misfit), Z)
+
+    def check_communication(self) -> None:
+        """Raise InvalidParameter if the rule needs a communication expert and the model has none."""
+        if self.rule.needs_communication and self.model.committee.communication is None:
+            raise InvalidParameter(f"{self.rule!r} needs a communication expert; set combine before fit, and fit again")
 
     def with_noise(self, prediction: LatentPrediction, Z: Array) -> LatentPrediction:
         """The prediction with the noise at its queries, where that depends on the inputs.
@@ -208,14 +212,19 @@ class Predictor:
         mean = target.restore(prediction.mean.astype(float)[:, None])[:, 0]
         if prediction.variance is None or prediction.misfit is None:
             return mean, None
+        return mean, np.sqrt(self.variance(prediction, latent)) * float(target.scale[0])
+
+    def variance(self, prediction: LatentPrediction, latent: bool = False) -> Array:
+        """The variance of y, or with `latent` of f, in the model's units."""
+        assert prediction.variance is not None
+        assert prediction.misfit is not None
         if self.calibration.rows:
-            variance = self.calibration.variance(prediction, latent)
-        else:
-            noise = self.noise if prediction.noise is None else prediction.noise
-            variance = np.maximum(prediction.variance, 0.0) if latent else prediction.variance + noise
-            if self.neighbourhood is None and self.mixture is None:
-                variance = variance * prediction.misfit**2
-        return mean, np.sqrt(variance) * float(target.scale[0])
+            return self.calibration.variance(prediction, latent)
+        noise = self.noise if prediction.noise is None else prediction.noise
+        variance: Array = np.maximum(prediction.variance, 0.0) if latent else prediction.variance + noise
+        if self.neighbourhood is None and self.mixture is None:
+            variance = variance * prediction.misfit**2
+        return variance
 
     def queries_at_once(self, budget: int, carried: int = 0) -> int:
         """As many queries as share factors well, within a quarter of the budget.

@@ -65,6 +65,18 @@ class LinearTrend(Trend):
             total += b * h
         return total
 
+    def gradients(self, X: Array) -> Array:
+        """The derivatives of m(x) by all columns."""
+        out = np.zeros(np.shape(X))
+        out[:, self.columns] = self.slopes
+        return out
+
+    def variance_gradients(self, X: Array) -> Array:
+        """The derivatives of the variance of m(x) by all columns: 2 dh^T covariance h."""
+        out = np.zeros(np.shape(X))
+        out[:, self.columns] = 2 * (self.basis(X) @ self.covariance)[:, 1:] / self.scaling.scale
+        return out
+
     def variances(self, X: Array) -> Array:
         total = np.zeros(len(X))
         root = _root(self.covariance)
