@@ -10,7 +10,10 @@ KERNELS = (
     "squared-exponential", "matern12", "matern32", "matern52", "rational-quadratic", "periodic", "linear", "constant",
 )  # fmt: skip
 
-Target = Annotated[str, typer.Option("--target", "-t", help="Column to predict.", show_default=False)]
+Target = Annotated[
+    list[str],
+    typer.Option("--target", "-t", help="Column to predict; several columns: a,b or repeated.", show_default=False),
+]
 Output = Annotated[str, typer.Option("--output", "-o", help="Folder for the model.", show_default=False)]
 Task = Annotated[
     str,

@@ -77,8 +77,7 @@ def _tell(as_json: bool, model: str, counts: dict[str, int], record: Any, refine
         drift = record.drift
         drifts = drift is not None and drift.detected
         content |= {"scored": record.scored, "nlpd": record.nlpd, "rmse": record.rmse, "drift": drifts}
-        text += (
-            f"\n{record.scored:,} rows scored before they were learnt: NLPD {record.nlpd:.4g}, RMSE {record.rmse:.4g}"
-        )
+        scores = f"NLPD {record.nlpd:.4g}, RMSE {record.rmse:.4g}"
+        text += f"\n{record.scored:,} rows scored before they were learnt: {scores}"
         text += "; recent rows are predicted worse: consider --refine" if drifts and not refined else ""
     emit(as_json, content, text)

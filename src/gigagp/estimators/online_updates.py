@@ -32,6 +32,7 @@ from gigagp.model.predictor import Predictor
 from gigagp.model.prequential import Prequential
 from gigagp.model.row_segments import ArrivingRows
 from gigagp.model.saving import save_model
+from gigagp.model.target_models import TargetModels
 from gigagp.model.update_replay import LogPlace, refreshed, with_updates
 from gigagp.progress import Listener, make_listener
 
@@ -69,7 +70,7 @@ class OnlineUpdates(JointPredictions):  # type: ignore[misc]
 
         """
         scored, when = settings.count("score_rows", score_rows), _refine_rule(refine)
-        if not hasattr(self, "model_"):
+        if "model_" not in self.__dict__ and "targets_" not in self.__dict__:
             return self.fit(X, y, sample_weight, noise_std=noise_std, progress=progress)  # type: ignore[attr-defined, no-any-return]
         self._check_updates()
         target = self.model_.target_name if y is None else y
@@ -90,6 +91,11 @@ class OnlineUpdates(JointPredictions):  # type: ignore[misc]
         return self
 
     def _check_updates(self) -> None:
+        if "targets_" in self.__dict__:
+            raise InvalidParameter(
+                "a model of several targets takes no updates; use target(name) to update one of them"
+            )
+        check_is_fitted(self, "model_")
         check_updates(self.model_)
         if self._settings().by_committee:
             raise InvalidParameter('partial_fit needs method="auto" or "neighbourhood"; a committee takes no updates')
@@ -144,7 +150,6 @@ class OnlineUpdates(JointPredictions):  # type: ignore[misc]
             Rows with a smaller value in that column are forgotten, such as a date or a time.
 
         """
-        check_is_fitted(self, "model_")
         self._check_updates()
         state = online(self.model_)
         gone = np.sort(_forgotten(self.model_, state.numbers, rows, max_rows, older_than, column))
@@ -162,7 +167,6 @@ class OnlineUpdates(JointPredictions):  # type: ignore[misc]
 
         Scores of arriving rows begin anew. A model that was opened with `open` is saved.
         """
-        check_is_fitted(self, "model_")
         self._check_updates()
         seed = settings.seed(self.random_state)
         tell = make_listener(self.verbose, progress)
@@ -191,19 +195,21 @@ class OnlineUpdates(JointPredictions):  # type: ignore[misc]
         check_is_fitted(self, "model_")
         return following(self.model_)
 
-    @property
-    def predictor_(self) -> Predictor:
-        """The fitted model with the current prediction settings, some of which may be changed after the fit."""
-        check_is_fitted(self, "model_")
-        if self.model_.online is not None and self._settings().by_committee:
-            self._take(settled(self.model_))  # the committee of a model that has taken updates is that of its fit
-        return self._predictor_of(self.model_)
+    def _predictor_of(self, model: Model) -> Predictor:
+        """A model with the current prediction settings."""
+        if model.online is not None and self._settings().by_committee:
+            model = self.model_ = settled(model)  # its committee was that of the fit
+        return super()._predictor_of(model)
 
     def log_marginal_likelihood(self, theta: Array | None = None, eval_gradient: bool = False) -> Any:
         """The summed log marginal likelihood of the experts, as `HGPEstimator` describes it."""
-        check_is_fitted(self, "model_")
-        self._take(settled(self.model_))
+        self._settle()
         return super().log_marginal_likelihood(theta, eval_gradient)
+
+    def _settle(self) -> None:
+        """Sort the rows of a model that has taken updates into cells."""
+        if "model_" in self.__dict__:
+            self.model_ = settled(self.model_)
 
     # Models on disk
 
@@ -252,7 +258,7 @@ class OnlineUpdates(JointPredictions):  # type: ignore[misc]
         log = self._log
         if log is None:
             raise InvalidParameter("compact is for models that were opened with open; use save for others")
-        self._take(settled(self.model_))
+        self._settle()
         save_model(self.model_, self.get_params(deep=False), log.folder, True)
         folder = log.folder
         log.reopen()
@@ -280,12 +286,11 @@ class OnlineUpdates(JointPredictions):  # type: ignore[misc]
             Whether an existing model may be replaced.
 
         """
-        check_is_fitted(self, "model_")
-        self._take(settled(self.model_))
+        self._settle()
         super().save(folder, overwrite=overwrite)
 
     @classmethod
-    def of_model(cls, model: Model, parameters: dict[str, Any], folder: str | os.PathLike[str]) -> Self:
+    def of_model(cls, model: Model | TargetModels, parameters: dict[str, Any], folder: str | os.PathLike[str]) -> Self:
         """The estimator of a model that was loaded from a folder, with the parameters that were saved there."""
         estimator: Self = super().of_model(model, parameters, folder)
         estimator._folder = Path(os.path.realpath(folder)) if os.fspath(folder) else None

@@ -11,6 +11,7 @@ from gigagp.combine import CombinationRule
 from gigagp.data.sources import Share
 from gigagp.engines import Place
 from gigagp.estimators.online_updates import OnlineUpdates
+from gigagp.estimators.target_columns import target_columns
 from gigagp.kernels import Kernel
 from gigagp.likelihoods import Likelihood
 from gigagp.partition import Partitioner
@@ -214,8 +215,10 @@ class HGPRegressor(RegressorMixin, OnlineUpdates):  # type: ignore[misc]
         X : array, table or path
             Inputs: an array, a table of pandas, polars or pyarrow, or the path of a .npy, Parquet (file, folder or
             glob), CSV or CSV.gz file; also addresses that pyarrow supports, such as s3://.
-        y : array or str
-            The targets, or the name of their column in X.
+        y : array, table, str or list of str
+            The targets, or the name of their column in X. A list of names, or an array or table with two dimensions,
+            are several targets: each is modelled exactly as if it were alone, and predictions have one column per
+            target.
         sample_weight : array or str
             The weight w of each row, or the name of its column: the row's noise variance is divided by w, as if the
             row had been given w times, with independent noise. A row of weight zero is left out.
@@ -238,8 +241,17 @@ class HGPRegressor(RegressorMixin, OnlineUpdates):  # type: ignore[misc]
             Called with a gigagp.progress.Event for each block of rows and each evaluation of the evidence.
 
         """
-        return self._fit(
-            X, y, sample_weight, noise_std=noise_std, learn_noise=learn_noise, features=features, drop=drop,
-            categorical=categorical, missing=missing, store=store, checkpoint=checkpoint, share=share,
-            progress=progress,
-        )  # fmt: skip
+        options = {
+            "noise_std": noise_std, "learn_noise": learn_noise, "features": features, "drop": drop,
+            "categorical": categorical, "missing": missing, "store": store, "checkpoint": checkpoint, "share": share,
+            "progress": progress,
+        }  # fmt: skip
+        targets = target_columns(X, y, self.missing if missing is None else missing)
+        if targets is not None:
+            return self._fit_targets(X, targets, sample_weight, options)
+        return self._fit(X, y, sample_weight, **options)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags

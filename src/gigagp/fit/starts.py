@@ -3,6 +3,11 @@
 A thousand scattered rows show no structure that is shorter than the distance between them, and training from a theta
 that explains it as noise stays there. Two other starts use smaller distances: rows that are near each other in all
 columns, and single columns, along which the target may vary much faster than scattered rows can show.
+
+A column of numbers may identify things: flights of exactly the same distance connect the same airports. Rows with the
+same value are rare in groups that are formed in any other metric, so that neither evidence nor variograms show what
+they have in common. Where a target says little (`Plan.latents`), columns whose values repeat are therefore tried as
+identifiers, with the shortest possible length-scale.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ from gigagp.fit.training import Trace, maximise
 from gigagp.linalg.categories import variances
 from gigagp.linalg.row_noise import ADDED
 from gigagp.model.fit_report import Candidate, Stage
+from gigagp.model.neighbourhood import Neighbourhood
 
 _GROUPS = 16  # of neighbouring rows per round
 _ROUNDS = 2  # of forming groups and training on them
@@ -34,6 +40,8 @@ _VARIOGRAM_ROWS = 1 << 16  # rows of the sample, at most, that variograms are fo
 _LEAST_VARIOGRAM_ROWS = 4096  # rows from which variograms are formed
 _LONGEST_LAG = 4  # as one over a share of the rows
 _STANDARD_ERRORS = 5.0  # number of standard errors by which a variogram must rise
+_IDENTIFIED_ROWS = 512  # held-out rows that judge a column as an identifier
+_MOST_IDENTIFIERS = 2  # columns from which training starts as identifiers
 _LEAST_RISE = 0.02  # of a variogram, as a share of its value at the longest lag
 
 
@@ -54,21 +62,58 @@ def find_starts(
     columns = _single_columns(plan, sample, theta)
     if columns is not None:
         thetas["single columns"] = columns
-    starts = []
-    for name, start in thetas.items():
-        theta = start
-        metric = _deviations(plan, sample) ** -1 if name == "near rows" else plan.metric(theta, sample.X.shape[1])
+
+    def trained(name: str, theta: Array, metric: Array) -> Start:
         stages = []
         for _ in range(_ROUNDS):
             evidence = groups.evidence_of(plan.kernel, *groups.around(metric, _GROUPS), log)
             optimum = maximise(name, evidence, None, theta, plan.bounds, trace, ROUGH, _ITERATIONS)
             theta = optimum.theta
             stages.append(optimum.stage)
-            metric = plan.metric(theta, sample.X.shape[1])
-        model = replace(groups.model(plan.kernel, theta, _NEIGHBOURS), exact=groups.exact)
-        starts.append(Start(theta, Candidate("start", name, scorer.score(model).score), tuple(stages)))
+            metric = plan.metric(theta, groups.columns)
+        score = scorer.score(_near(plan, groups, theta)).score
+        return Start(theta, Candidate("start", name, score), tuple(stages))
+
+    starts = []
+    for name, start in thetas.items():
+        metric = _deviations(plan, sample) ** -1 if name == "near rows" else plan.metric(start, groups.columns)
+        starts.append(trained(name, start, metric))
     best = min(starts, key=lambda each: each.candidate.score)
+    if plan.latents is not None:
+        for name, start in _identifiers(plan, sample, groups, scorer, best.theta):
+            starts.append(trained(name, start, plan.metric(start, groups.columns)))
+        best = min(starts, key=lambda each: each.candidate.score)
     return [replace(each, candidate=replace(each.candidate, chosen=each is best)) for each in starts]
+
+
+def _near(plan: Plan, groups: Groups, theta: Array) -> Neighbourhood:
+    """The model whose held-out predictions judge a start."""
+    return replace(groups.model(plan.kernel, theta, _NEIGHBOURS), exact=groups.exact)
+
+
+def _identifiers(plan: Plan, sample: Sample, groups: Groups, scorer: Scorer, theta: Array) -> list[tuple[str, Array]]:
+    """Theta with the length-scale of one column so short that only rows with the same value are near.
+
+    Columns are tried in which a row shares its value with as many others as predict it, but in which equal values are
+    rare in a group; where these are many, those with the best held-out predictions before training.
+    """
+    starts: list[tuple[float, str, Array]] = []
+    for place, columns in plan.kernel.lengthscales(groups.columns):
+        if len(columns) > 1 or columns[0] in plan.categories:
+            continue
+        if _NEIGHBOURS / groups.rows < _coincidence(sample.X[:, columns[0]]) < 1 / _NEIGHBOURS:
+            start = theta.copy()
+            start[place] = plan.bounds[place, 0]
+            score = scorer.score(_near(plan, groups, start), _IDENTIFIED_ROWS).score
+            starts.append((score, f"identifier {plan.names[place]}", start))
+    starts.sort(key=lambda each: each[0])
+    return [(name, start) for _, name, start in starts[:_MOST_IDENTIFIERS]]
+
+
+def _coincidence(values: Array) -> float:
+    """The probability that two random rows have the same value."""
+    counts = np.unique(values, return_counts=True)[1].astype(float)
+    return float((counts * (counts - 1)).sum() / max(len(values) * (len(values) - 1.0), 1.0))
 
 
 def _deviations(plan: Plan, sample: Sample) -> Array:

@@ -55,16 +55,16 @@ from gigagp.model.model_format import (
 from gigagp.model.neighbour_search import BlockTree
 from gigagp.model.neighbourhood_format import read_neighbourhood
 from gigagp.model.plain_values import Registry, count, field, from_plain, number, require
-from gigagp.model.prequential import COLUMNS as SCORES
 from gigagp.model.routing import Router
 from gigagp.model.sharing import Neighbourhoods
 from gigagp.model.trend import RegressorTrend
 from gigagp.model.trend_format import read_trend
-from gigagp.model.update_replay import with_updates
+from gigagp.model.update_replay import read_updates, with_updates
 from gigagp.partition.kdtree import block_starts
 from gigagp.tree import Tree
 
 _Plain = TypeVar("_Plain")
+_Read = TypeVar("_Read")
 _NOT_DISTANCES = "its numbers cannot be distances"
 _DEEPEST = 200  # levels of a tree
 _FARTHEST = 1e140  # a distance whose square, in any number of columns, does not overflow
@@ -84,17 +84,26 @@ def load_model(
     classes = tuple(kernels)
     regressors = tuple(each for each in classes if isinstance(each, type) and issubclass(each, RegressorMixin))
     registry = Registry(each for each in classes if each not in regressors)
+
+    def read() -> tuple[Model, dict[str, Any]]:
+        model, settings = read_model(path, registry, verify, regressors)
+        return with_updates(model, path), settings
+
+    return unchanged(path, read)
+
+
+def unchanged(path: Path, read: Callable[[], _Read]) -> _Read:
+    """What is read from a folder; once more where another process replaces the folder meanwhile."""
     for _ in range(_ATTEMPTS):
         before = _identity(path)
         try:
-            model, settings = read_model(path, registry, verify, regressors)
-            model = with_updates(model, path)
+            content = read()
         except InvalidInput:
             if _identity(path) == before:
                 raise
         else:
             if _identity(path) == before:
-                return model, settings
+                return content
         # Another model was put there during the reading. Files of both must not be mixed.
     raise InvalidInput(f"{path} is replaced repeatedly; load it when no process is saving to it")
 
@@ -165,20 +174,10 @@ def read_model(
             input_noise=None if "input_noise" not in manifest
             else _input_noise(field(manifest, "input_noise", dict), files, store, registry),
             classes=read_classes(manifest.get("classes"), store.y),
-            trend=trend, **_updates(files, manifest, rows),
+            trend=trend, **read_updates(files, manifest, rows),
             likelihood=likelihood,
             share=read_share(manifest),
         ), settings  # fmt: skip
-
-
-def _updates(files: ArrayFiles, manifest: dict[str, Any], rows: int) -> dict[str, Any]:
-    """The order of arrival of the rows and the scores of arriving ones, where the model has taken updates."""
-    found: dict[str, Any] = {}
-    if "arrivals" in files:
-        found["arrivals"] = files.read("arrivals", (rows,), "int64")
-    if "prequential" in manifest:
-        found["prequential"] = files.read("prequential", (count(manifest, "prequential", 1), SCORES), "float64")
-    return found
 
 
 def _keep_mapped(store: ExpertStore, settings: dict[str, Any], verify: bool) -> int:

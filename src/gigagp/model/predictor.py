@@ -187,7 +187,7 @@ class Predictor:
     def with_noise(self, prediction: LatentPrediction, Z: Array) -> LatentPrediction:
         """The prediction with the noise at its queries, where that depends on the inputs.
 
-        Far from all rows nothing is known about it: there it is that of a typical row.
+        Far from all rows nothing is known about it: there it is the mean of all rows.
         """
         input_noise, setting = self.model.input_noise, self.calibration.setting
         if input_noise is None:
@@ -195,7 +195,7 @@ class Predictor:
         noise = self.noise * input_noise.factors(Z)
         if setting is not None and prediction.variance is not None:
             _, rho = setting.remoteness(prediction.variance)
-            noise += rho**2 * (setting.typical - noise)
+            noise += rho**2 * (setting.average - noise)
         return replace(prediction, noise=noise)
 
     @property

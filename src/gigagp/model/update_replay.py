@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from gigagp.data import update_log
+from gigagp.data.array_files import ArrayFiles
 from gigagp.data.folders import damaged
 from gigagp.data.update_log import FORGET, ROWS, RowsRecord
 from gigagp.engines import SerialEngine
 from gigagp.model import prequential
 from gigagp.model.model import Model
 from gigagp.model.online import added, check_updates, without
+from gigagp.model.plain_values import count
 from gigagp.model.row_segments import ArrivingRows
 
 _ROWS_AT_ONCE = 1 << 20  # rows of several records that are added together
@@ -25,6 +28,18 @@ class LogPlace:
 
     folder: tuple[int, int]
     end: int
+
+
+def read_updates(files: ArrayFiles, manifest: dict[str, Any], rows: int) -> dict[str, Any]:
+    """The order of arrival of the rows and the scores of arriving ones, where the model has taken updates."""
+    found: dict[str, Any] = {}
+    if "arrivals" in files:
+        found["arrivals"] = files.read("arrivals", (rows,), "int64")
+    if "prequential" in manifest:
+        found["prequential"] = files.read(
+            "prequential", (count(manifest, "prequential", 1), prequential.COLUMNS), "float64"
+        )
+    return found
 
 
 def with_updates(model: Model, folder: Path) -> Model:

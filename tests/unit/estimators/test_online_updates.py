@@ -14,6 +14,7 @@ from gigagp import HGPRegressor
 from gigagp.errors import FolderInUse, InvalidParameter
 from gigagp.kernels import Matern32
 from gigagp.model.prequential import Prequential
+from gigagp.plotting import prequential_curve
 
 SETTINGS = {"random_state": 0, "n_jobs": 1, "kernel": "matern52", "method": "neighbourhood"}
 
@@ -196,7 +197,9 @@ def test_drift_is_detected_and_refines(base):
     changed.partial_fit(*table(700, seed=2, shift=30.0), score_rows=700)
     assert changed.prequential_.drift.detected
     assert isinstance(changed.prequential_, Prequential)
+    drawn = prequential_curve(changed).lines[0]
     arrived, losses = changed.prequential_.curve()
+    np.testing.assert_array_equal(drawn.get_xdata(), arrived)
     assert arrived[-1] == 1400
     assert losses[-1] > losses[0]
 
@@ -268,5 +271,8 @@ def test_updates_name_what_they_cannot_do(base):
     committee = HGPRegressor(random_state=0, n_jobs=1, kernel="matern52", method="committee", leaf_size=40)
     with pytest.raises(InvalidParameter, match="committee"):
         committee.fit(*table(80)).partial_fit(*table(3))
+    several = HGPRegressor(**SETTINGS).fit(table(40)[0], np.column_stack([table(40)[1], table(40)[0]]))
+    with pytest.raises(InvalidParameter, match="several targets"):
+        several.partial_fit(*table(3))
     with pytest.raises(InvalidParameter, match="pass y="):
         model.partial_fit(table(3)[0])
