@@ -93,7 +93,7 @@ class OnlineUpdates(JointPredictions):  # type: ignore[misc]
     def _check_updates(self) -> None:
         if "targets_" in self.__dict__:
             raise InvalidParameter(
-                "a model of several targets takes no updates; use target(name) to update one of them"
+                "a model of several targets takes no updates; use target(name), which is one of them"
             )
         check_is_fitted(self, "model_")
         check_updates(self.model_)

@@ -36,9 +36,8 @@ def read_updates(files: ArrayFiles, manifest: dict[str, Any], rows: int) -> dict
     if "arrivals" in files:
         found["arrivals"] = files.read("arrivals", (rows,), "int64")
     if "prequential" in manifest:
-        found["prequential"] = files.read(
-            "prequential", (count(manifest, "prequential", 1), prequential.COLUMNS), "float64"
-        )
+        shape = (count(manifest, "prequential", 1), prequential.COLUMNS)
+        found["prequential"] = files.read("prequential", shape, "float64")
     return found
 
 
