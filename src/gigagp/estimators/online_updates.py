@@ -32,7 +32,6 @@ from gigagp.model.predictor import Predictor
 from gigagp.model.prequential import Prequential
 from gigagp.model.row_segments import ArrivingRows
 from gigagp.model.saving import save_model
-from gigagp.model.target_models import TargetModels
 from gigagp.model.update_replay import LogPlace, refreshed, with_updates
 from gigagp.progress import Listener, make_listener
 
@@ -197,9 +196,11 @@ class OnlineUpdates(JointPredictions):  # type: ignore[misc]
 
     def _predictor_of(self, model: Model) -> Predictor:
         """A model with the current prediction settings."""
-        if model.online is not None and self._settings().by_committee:
-            model = self.model_ = settled(model)  # its committee was that of the fit
-        return super()._predictor_of(model)
+        predictor = super()._predictor_of(model)
+        if model.online is None or predictor.neighbourhood is not None or predictor.mixture is not None:
+            return predictor
+        self.model_ = settled(model)  # its committee was that of the fit
+        return super()._predictor_of(self.model_)
 
     def log_marginal_likelihood(self, theta: Array | None = None, eval_gradient: bool = False) -> Any:
         """The summed log marginal likelihood of the experts, as `HGPEstimator` describes it."""
@@ -214,7 +215,6 @@ class OnlineUpdates(JointPredictions):  # type: ignore[misc]
     # Models on disk
 
     _log: UpdateLog | None = None  # where updates are written; None for a model in memory
-    _folder: Path | None = None
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify: bool = True) -> Self:
@@ -267,12 +267,14 @@ class OnlineUpdates(JointPredictions):  # type: ignore[misc]
 
     def refresh(self) -> Self:
         """Read the updates that another process has written since this model was loaded."""
-        if self._folder is None:
+        check_is_fitted(self, "model_")
+        place = self.model_.log
+        if not isinstance(place, LogPlace):
             raise InvalidParameter("refresh is for models that were loaded from a folder")
-        model = refreshed(self.model_, self._folder)
+        model = refreshed(self.model_)
         if model is None:  # the folder has been replaced
-            model = load_model(self._folder)[0]
-        self._take(model)
+            model = load_model(place.path)[0]
+        self.model_ = model
         return self
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -289,24 +291,15 @@ class OnlineUpdates(JointPredictions):  # type: ignore[misc]
         self._settle()
         super().save(folder, overwrite=overwrite)
 
-    @classmethod
-    def of_model(cls, model: Model | TargetModels, parameters: dict[str, Any], folder: str | os.PathLike[str]) -> Self:
-        """The estimator of a model that was loaded from a folder, with the parameters that were saved there."""
-        estimator: Self = super().of_model(model, parameters, folder)
-        estimator._folder = Path(os.path.realpath(folder)) if os.fspath(folder) else None
-        return estimator
-
     def _logged(self, kind: int, content: Any) -> int | None:
         """Write a record if the model keeps its updates; the end of the log."""
         return None if self._log is None else self._log.append(kind, content())
 
     def _at(self, model: Model, end: int | None) -> Model:
         place = model.log
-        return (
-            replace(model, log=LogPlace(place.folder, end))
-            if end is not None and isinstance(place, LogPlace)
-            else model
-        )
+        if end is None or not isinstance(place, LogPlace):
+            return model
+        return replace(model, log=replace(place, end=end))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != "_log"}

@@ -212,17 +212,19 @@ class RowSegments:
 
     def _with_segment(self, rows: ArrivingRows, borders: Array | None = None) -> RowSegments:
         """With one more segment at the end; `borders` : of the blocks of rows that are sorted, or None to sort them."""
+        order = None
         if borders is None:
             borders = cell_starts(len(rows), max(1, round(len(rows) / BLOCK)))
             metric = self.metrics[0]
-            rows = rows.at(kd_order(rows.X * metric.astype(rows.X.dtype), borders, limits_of(metric, self.categories)))
-        lows, highs = extents(rows.X, borders)
+            order = kd_order(rows.X * metric.astype(rows.X.dtype), borders, limits_of(metric, self.categories))
+        new = self._writable(rows, _count_nodes(len(borders) - 1))
+        a, segment = new.arrays, _segment(new, len(rows), _count_nodes(len(borders) - 1))
+        _write_rows(a, rows, new.rows, order)
+        X = a.X[segment.slice]
+        lows, highs = extents(X, borders)
         tree = BlockTree.of(borders, lows, highs)
-        new = self._writable(rows, len(tree.sides))
-        a, segment = new.arrays, _segment(new, len(rows), len(tree.sides))
-        _write_rows(a, rows, new.rows)
-        columns = rows.X.shape[1]
-        a.codes[new.rows * columns : (new.rows + len(rows)) * columns] = encode(rows.X, borders, lows, highs)
+        columns = X.shape[1]
+        a.codes[new.rows * columns : (new.rows + len(rows)) * columns] = encode(X, borders, lows, highs)
         _write_starts(a, borders + new.rows, *segment.nodes)
         below = tree.first_below
         a.first_below[slice(*segment.nodes)] = np.where(below >= 0, below + new.nodes, below - FANOUT * new.nodes)
@@ -306,11 +308,25 @@ def _write_starts(arrays: _Arrays, starts: Array, first: int, end: int) -> None:
     here[len(starts) :] = starts[-1]
 
 
-def _write_rows(arrays: _Arrays, rows: ArrivingRows, at: int) -> None:
-    here = slice(at, at + len(rows))
-    arrays.X[here], arrays.y[here], arrays.arrivals[here] = rows.X, rows.y, rows.arrivals
+def _write_rows(arrays: _Arrays, rows: ArrivingRows, at: int, order: Array | None = None) -> None:
+    """Write rows behind all others, in another order if one is given."""
+    pairs = [(arrays.X, rows.X), (arrays.y, rows.y), (arrays.arrivals, rows.arrivals)]
     if arrays.row_noise is not None:
-        arrays.row_noise[here] = rows.noise_of_all
+        pairs.append((arrays.row_noise, rows.noise_of_all))
+    for out, values in pairs:
+        here = out[at : at + len(rows)]
+        if order is None:
+            here[...] = values
+        else:
+            np.take(values, order, axis=0, out=here, mode="clip")  # other modes copy first
+
+
+def _count_nodes(blocks: int) -> int:
+    """The number of nodes of a tree of so many blocks."""
+    count, total = -(-blocks // FANOUT), 0
+    while count > 1:
+        total, count = total + count, -(-count // FANOUT)
+    return total + 1
 
 
 def _copied(source: RowSegments, segment: Segment, target: RowSegments) -> RowSegments:

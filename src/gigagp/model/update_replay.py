@@ -24,8 +24,9 @@ _ROWS_AT_ONCE = 1 << 20  # rows of several records that are added together
 
 @dataclass(frozen=True)
 class LogPlace:
-    """Up to where a model has the updates of a log: device and inode of the folder, and the end of the last record."""
+    """Up to where a model has the updates of a log: its folder, device and inode, and the end of the last record."""
 
+    path: Path
     folder: tuple[int, int]
     end: int
 
@@ -44,7 +45,7 @@ def read_updates(files: ArrayFiles, manifest: dict[str, Any], rows: int) -> dict
 def with_updates(model: Model, folder: Path) -> Model:
     """The model that was read from a folder, with all updates of its log; it knows up to where."""
     model, end = replayed(model, folder)
-    return replace(model, log=LogPlace(identity(folder), end))
+    return replace(model, log=LogPlace(folder.resolve(), identity(folder), end))
 
 
 def identity(folder: Path) -> tuple[int, int]:
@@ -53,13 +54,14 @@ def identity(folder: Path) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def refreshed(model: Model, folder: Path) -> Model | None:
-    """The model with the updates that have been written since; None if the folder has been replaced."""
+def refreshed(model: Model) -> Model | None:
+    """The model with the updates that have been written since; None if its folder has been replaced."""
     place = model.log
-    if not isinstance(place, LogPlace) or identity(folder) != place.folder:
+    assert isinstance(place, LogPlace)
+    if identity(place.path) != place.folder:
         return None
-    model, end = replayed(model, folder, place.end)
-    return replace(model, log=LogPlace(place.folder, end))
+    model, end = replayed(model, place.path, place.end)
+    return replace(model, log=replace(place, end=end))
 
 
 def replayed(model: Model, folder: Path, start: int = 0) -> tuple[Model, int]:
