@@ -56,6 +56,7 @@ def command(
     noise_model: fit_options.NoiseModel = "constant",
     mean: fit_options.Mean = "constant",
     likelihood: fit_options.LikelihoodName = "auto",
+    targets: fit_options.Targets = "auto",
     restarts: fit_options.Restarts = 0,
     standardize: fit_options.Standardize = True,
     sphere: fit_options.Sphere = "auto",
@@ -79,8 +80,7 @@ def command(
         "exact_neighbours": exact_neighbours, "calibrate": calibrate, "training": training, "noise": noise_model,
         "noise_bounds": noise, "likelihood": likelihood, "mean": mean, "n_restarts": restarts, "memory": memory,
         "standardize": standardize, "sphere": sphere, "engine": engine, "n_jobs": jobs, "dtype": dtype,
-        "random_state": seed,
-    }  # fmt: skip
+        "targets": targets, "random_state": seed}  # fmt: skip
     reading = _reading(features, drop, categorical, missing, weight_column, noise_column, learn_noise)
     with _interruptible(checkpoint, str(context.obj)):
         _fit(data, target, output, task, settings, reading, store, checkpoint, test_fraction, overwrite, as_json)

@@ -85,6 +85,13 @@ LikelihoodName = Annotated[
         "bernoulli for 0 and 1 or shares; gaussian or student for other numbers; or auto."
     ),
 ]
+Targets = Annotated[
+    str,
+    typer.Option(
+        help="With several targets: separate, each as if it were alone; shared, one theta for all, in about the time "
+        "of one; auto: whichever predicts better."
+    ),
+]
 Restarts = Annotated[int, typer.Option(help="Additional starting points of the training.")]
 Standardize = Annotated[
     bool, typer.Option(help="Scale inputs and target to mean 0 and standard deviation 1 internally.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -69,10 +69,16 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
         self, X: Any, y: Any, sample_weight: Any, seed: np.random.SeedSequence, *, noise_std: Any, learn_noise: bool,
         features: Any, drop: Any, categorical: Any, missing: str | None, store: str | os.PathLike[str] | None,
         checkpoint: str | os.PathLike[str] | None, share: Share | None, progress: Listener | None,
-        labels: tuple[Label, ...] | None = None,
+        labels: tuple[Label, ...] | None = None, changed: Callable[[Rows], Rows] | None = None,
+        method: str | None = None,
     ) -> Model:  # fmt: skip
-        """The model of one target, with the arguments of `fit`."""
+        """The model of one target, with the arguments of `fit`.
+
+        changed : makes of the rows those that are fitted
+        method : instead of the setting
+        """
         fit_settings = self._settings()
+        fit_settings = fit_settings if method is None else replace(fit_settings, method=method)
         partitioner(fit_settings.partition)
         settings.kernel(fit_settings.kernel)
         settings.precision(fit_settings.dtype)
@@ -103,6 +109,7 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
                 check_options_of_sources(features, drop, share, (sample_weight, noise_std))
                 rows, encoding = array_rows(self, X, y, sample_weight, noise_std), None
                 names = tuple(map(str, self.feature_names_in_)) if hasattr(self, "feature_names_in_") else None
+            rows = rows if changed is None else changed(rows)
             saved_progress = None
             if checkpoint is not None:
                 identity, entropy = self._identity(rows, seed), int(seed.entropy)  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from gigagp.model.incomplete_rows import complete_rows
 from gigagp.model.joint import MOST_QUERIES, JointPrediction, predict_jointly
 from gigagp.model.likelihood_distribution import Distribution
 from gigagp.model.prediction_gradient import PredictionGradient, predict_gradient
+from gigagp.model.predictor import LatentDistribution
 from gigagp.model.target_distributions import TargetDistributions, joined_targets, with_gaps
 from gigagp.model.target_models import TargetModels, TargetsPredictor
 from gigagp.progress import Counter, Listener, make_listener
@@ -278,13 +279,18 @@ class NumberPredictions(NumberEvaluations):  # type: ignore[misc]
     def _columns(self, engine: Engine, levels: tuple[float, ...], latent: bool) -> Callable[[Array], list[Array]]:
         """Mean, standard deviation and quantiles, as a function of the inputs; one target after the other."""
         predictor = self._any_predictor
-        parts = predictor.parts if isinstance(predictor, TargetsPredictor) else (predictor,)
+
+        def laws_at(X: Array) -> Sequence[LatentDistribution | Distribution]:
+            if isinstance(predictor, TargetsPredictor):
+                several = predictor.latent_distributions_at if latent else predictor.distributions_at
+                return several(X, engine)
+            one = predictor.latent_distribution_at if latent else predictor.distribution_at
+            return [one(X, engine)]
 
         def columns(X: Array) -> list[Array]:
-            laws = [
-                part.latent_distribution_at(X, engine) if latent else part.distribution_at(X, engine) for part in parts
+            return [
+                each for law in laws_at(X) for each in (law.mean, law.std, *(law.quantile(level) for level in levels))
             ]
-            return [each for law in laws for each in (law.mean, law.std, *(law.quantile(level) for level in levels))]
 
         return columns
 

@@ -120,6 +120,12 @@ class HGPRegressor(RegressorMixin, OnlineUpdates):  # type: ignore[misc]
         the same variances for all experts. "student": each expert has its own scale, and the distribution of errors
         may have heavy tails. "auto": as "student" for local and "gaussian" for other partitions; `report_` says when
         the target looks like counts, labels or shares. An object is a likelihood of your own; see docs/likelihoods.md.
+    targets : {"auto", "separate", "shared"}
+        How several targets are modelled. "separate": each has its own kernel and theta, and is predicted exactly as if
+        it were alone. "shared": all have the same kernel and theta, and are predicted together from the same
+        neighbours, at about the time and memory of one. "auto": "shared", unless rows that a trial on some thousand
+        rows holds out are predicted better with separate ones; "separate" up to 2,048 rows, and where a setting
+        excludes sharing.
     n_restarts : int
         Additional starting points of the training.
     categorical : names or numbers of columns
@@ -165,7 +171,7 @@ class HGPRegressor(RegressorMixin, OnlineUpdates):  # type: ignore[misc]
         mean: Any = "constant",
         noise: str = "constant",
         noise_bounds: tuple[float, float] = (1e-6, 10.0),
-        likelihood: str | Likelihood = "auto",
+        likelihood: str | Likelihood = "auto", targets: str = "auto",
         n_restarts: int = 0,
         categorical: Any = None,
         missing: str = "error",
@@ -195,7 +201,7 @@ class HGPRegressor(RegressorMixin, OnlineUpdates):  # type: ignore[misc]
         self.mean = mean
         self.noise = noise
         self.noise_bounds = noise_bounds
-        self.likelihood = likelihood
+        self.likelihood, self.targets = likelihood, targets
         self.n_restarts = n_restarts
         self.categorical = categorical
         self.missing = missing
@@ -217,8 +223,7 @@ class HGPRegressor(RegressorMixin, OnlineUpdates):  # type: ignore[misc]
             glob), CSV or CSV.gz file; also addresses that pyarrow supports, such as s3://.
         y : array, table, str or list of str
             The targets, or the name of their column in X. A list of names, or an array or table with two dimensions,
-            are several targets: each is modelled exactly as if it were alone, and predictions have one column per
-            target.
+            are several targets, and predictions then have one column per target.
         sample_weight : array or str
             The weight w of each row, or the name of its column: the row's noise variance is divided by w, as if the
             row had been given w times, with independent noise. A row of weight zero is left out.

@@ -55,6 +55,7 @@ class FitSettings:
     random_state: Any
     verbose: Any
     likelihood: Any = "auto"
+    targets: Any = "auto"
 
     @property
     def by_committee(self) -> bool:

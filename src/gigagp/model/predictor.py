@@ -44,6 +44,10 @@ class LatentDistribution:
     std: Array
     at_deviations: Callable[[float], Array]
 
+    @classmethod
+    def gaussian(cls, mean: Array, deviation: Array) -> LatentDistribution:
+        return cls(mean, deviation, lambda z: mean + deviation * z)
+
     def quantile(self, level: float) -> Array:
         return self.at_deviations(float(ndtri(level)))
 
@@ -158,7 +162,7 @@ class Predictor:
             return LatentDistribution(law.mean, law.mean_std, law.mean_quantile)
         mean, deviation = self.predict(X, engine, latent=True)
         assert deviation is not None
-        return LatentDistribution(mean, deviation, lambda z: mean + deviation * z)
+        return LatentDistribution.gaussian(mean, deviation)
 
     def scaled(self, X: Array) -> Array:
         """Queries in the model's units."""

@@ -14,9 +14,11 @@ from gigagp.data.sources.encoding import Encoding
 from gigagp.data.sources.share import Share
 from gigagp.engines import Engine
 from gigagp.errors import InvalidParameter
+from gigagp.model.likelihood_distribution import Distribution
 from gigagp.model.model import Model
 from gigagp.model.predictor import LatentDistribution, Predictor
 from gigagp.model.target_distributions import TargetDistributions
+from gigagp.model.target_neighbourhood import TargetNeighbourhoods
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +28,7 @@ class TargetModels:
     models: tuple[Model, ...]  # one per target
     names: tuple[str, ...]
     named: bool  # False where the targets were columns of an array, whose names are y0, y1, ...
+    shared: TargetNeighbourhoods | None = None  # what predicts targets that share a theta; None where each has its own
 
     @property
     def encoding(self) -> Encoding | None:
@@ -63,6 +66,7 @@ class TargetsPredictor:
 
     names: tuple[str, ...]
     parts: tuple[Predictor, ...]
+    shared: TargetNeighbourhoods | None = None
 
     def engine(self) -> AbstractContextManager[Engine]:
         """The engine, ready to work for the models."""
@@ -76,17 +80,35 @@ class TargetsPredictor:
         self, X: Array, engine: Engine, with_variance: bool = True, latent: bool = False
     ) -> tuple[Array, Array | None]:
         """Mean and standard deviation at checked queries, as `Predictor.predict`."""
-        parts = [part.predict(X, engine, with_variance, latent) for part in self.parts]
+        parts = self.predictions(X, engine, with_variance, latent)
         deviations = [deviation for _, deviation in parts if deviation is not None]
         return np.stack([mean for mean, _ in parts], axis=1), np.stack(deviations, axis=1) if deviations else None
 
+    def predictions(
+        self, X: Array, engine: Engine, with_variance: bool = True, latent: bool = False
+    ) -> list[tuple[Array, Array | None]]:
+        """Mean and standard deviation of each target."""
+        if self.shared is None or any(part.neighbourhood is None for part in self.parts):
+            return [part.predict(X, engine, with_variance, latent) for part in self.parts]
+        together = self.shared.predict(self.parts[0].scaled(X), engine, with_variance)
+        return [part.in_units(prediction, latent) for part, prediction in zip(self.parts, together, strict=True)]
+
     def distribution_at(self, X: Array, engine: Engine) -> TargetDistributions:
         """The distributions of the targets at checked queries in the user's units."""
-        return TargetDistributions(self.names, tuple(part.distribution_at(X, engine) for part in self.parts))
+        return TargetDistributions(self.names, tuple(self.distributions_at(X, engine)))
+
+    def distributions_at(self, X: Array, engine: Engine) -> list[Distribution]:
+        """The distributions of each target."""
+        if self.shared is None:
+            return [part.distribution_at(X, engine) for part in self.parts]
+        pairs = zip(self.parts, self.predictions(X, engine), strict=True)
+        return [part.distribution(mean, std) for part, (mean, std) in pairs if std is not None]
 
     def latent_distributions_at(self, X: Array, engine: Engine) -> list[LatentDistribution]:
         """The distributions of the functions without noise, one per target."""
-        return [part.latent_distribution_at(X, engine) for part in self.parts]
+        if self.shared is None:
+            return [part.latent_distribution_at(X, engine) for part in self.parts]
+        return [LatentDistribution.gaussian(m, s) for m, s in self.predictions(X, engine, latent=True) if s is not None]
 
     def queries_at_once(self, budget: int, carried: int = 0) -> int:
         """As `Predictor.queries_at_once`."""

@@ -8,12 +8,18 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 from sklearn.datasets import load_diabetes, load_linnerud
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, WhiteKernel
+from sklearn.gaussian_process.kernels import Matern as SklearnMatern
 from sklearn.metrics import r2_score
 from typer.testing import CliRunner
 
 from gigagp import HGPClassifier, HGPRegressor, load
 from gigagp.cli import app
+from gigagp.data.sources import Share
 from gigagp.errors import DamagedFile, InvalidInput, InvalidParameter
+from gigagp.estimators import target_fits
+from gigagp.kernels import Matern32
 from gigagp.report import write_report
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -31,7 +37,8 @@ def made(rows=700, seed=0):
 
 
 NAMES = ["a", "b", "c"]
-MODEL = {"neighbours": 24, "random_state": 3}
+MODEL = {"neighbours": 24, "random_state": 3, "targets": "separate"}
+SHARED = MODEL | {"targets": "shared"}
 
 
 @pytest.fixture(scope="module")
@@ -189,6 +196,19 @@ def test_wrong_targets_are_named(table):
         model.fit(X, table[NAMES], noise_std=np.ones(len(X)))
     with pytest.raises(InvalidParameter, match="this model has one"):
         HGPRegressor(**MODEL).fit(X[:40], table.a[:40]).target("a")
+    for options, why in (
+        ({"method": "committee"}, "a committee"),
+        ({"partition": "random"}, "partition"),
+        ({"mean": "linear"}, "a mean function"),
+        ({"likelihood": "poisson"}, "a likelihood"),
+        ({"kernel": "linear"}, "a kernel that is not stationary"),
+    ):
+        with pytest.raises(InvalidParameter, match=f'targets="shared" cannot be combined with {why}'):
+            HGPRegressor(targets="shared", **options).fit(X, table[NAMES])
+    with pytest.raises(InvalidInput, match="the target 'b' has a missing value at row 4"):
+        HGPRegressor(missing="drop", **SHARED).fit(X, Y.astype(float))
+    with pytest.raises(InvalidParameter, match="targets must be one of"):
+        HGPRegressor(targets="own").fit(X, table[NAMES])
     with pytest.warns(UserWarning, match="the target 'd' is constant"):
         constant = model.fit(X[:60], table[["a"]].assign(d=7.0)[:60])
     np.testing.assert_allclose(constant.predict(X[:3])[:, 1], 7.0)
@@ -210,6 +230,107 @@ def test_other_tables(table, model):
     np.testing.assert_array_equal(polars.predict(pl.from_pandas(queries)), model.predict(queries))
     one = HGPRegressor(**MODEL).fit(table[["u", "v", "w"]], table[["a"]])
     np.testing.assert_array_equal(one.predict(queries[["u", "v", "w"]]), model.predict(queries)[:, :1])
+
+
+def alike(rows=900, seed=0):
+    """Three targets of the same kind, one of them with the opposite sign."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (rows, 2))
+    Y = [np.sin(2 * X[:, 0] + s) * np.cos(X[:, 1] + s) for s in (0.0, 0.3, 3.3)]
+    return X, np.column_stack(Y) * [1, 100, 0.01] + np.array([1, 100, 0.01]) * 0.1 * rng.standard_normal((rows, 3))
+
+
+@pytest.fixture(scope="module")
+def shared():
+    return HGPRegressor(**SHARED).fit(*alike())
+
+
+def test_targets_that_share_theta_are_predicted_together(shared):
+    Z, T = alike(300, seed=1)
+    assert shared.targets_.shared is not None
+    mean, std = shared.predict(Z, return_std=True)
+    assert (np.sqrt(np.mean((mean - T) ** 2, axis=0)) < 0.26 * T.std(axis=0)).all()  # the noise is 0.22
+    assert (np.abs(np.mean(np.abs(mean - T) < 1.96 * std, axis=0) - 0.95) < 0.05).all()
+    law = shared.predict_distribution(Z)
+    for j in range(3):
+        one = shared.target(j)
+        np.testing.assert_array_equal(one.theta_, shared.target(0).theta_)
+        np.testing.assert_allclose(np.stack(one.predict(Z, return_std=True)), [mean[:, j], std[:, j]], rtol=1e-9)
+        np.testing.assert_allclose(one.predict(Z), shared.predict(Z)[:, j], rtol=1e-9)
+        np.testing.assert_allclose(one.predict(Z, True, True)[1], shared.predict(Z, True, True)[1][:, j], rtol=1e-9)
+        np.testing.assert_allclose(one.predict_quantiles(Z, 0.9)[:, 0], law.quantile(0.9)[:, j], rtol=1e-9)
+
+
+def test_shared_theta_is_the_gp_on_the_neighbours(shared):
+    """Against scikit-learn, at the same theta, where all rows are neighbours."""
+    X, Y = alike(60)
+    few = HGPRegressor(Matern32(), neighbours=60, targets="shared", calibrate=False, random_state=0).fit(X, Y)
+    variance, *scales, noise = np.exp(few.target(0).theta_)
+    kernel = ConstantKernel(variance) * SklearnMatern(scales, nu=1.5) + WhiteKernel(noise)
+    inside = (X - X.mean(axis=0)) / X.std(axis=0)
+    Z = alike(20, seed=2)[0]
+    exact = GaussianProcessRegressor(kernel, optimizer=None).fit(inside, (Y - Y.mean(axis=0)) / Y.std(axis=0))
+    mean, std = exact.predict((Z - X.mean(axis=0)) / X.std(axis=0), return_std=True)
+    got, deviation = few.predict(Z, return_std=True)
+    np.testing.assert_allclose(got, mean * Y.std(axis=0) + Y.mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(deviation, np.reshape(std, (len(Z), -1)) * Y.std(axis=0), rtol=1e-6)
+
+
+def test_signs_do_not_let_targets_cancel():
+    X, Y = alike(400)
+    opposite = np.column_stack([Y[:, 0], -Y[:, 0]])
+    model = HGPRegressor(**SHARED).fit(X, opposite)
+    one = HGPRegressor(**MODEL).fit(X, Y[:, 0])
+    np.testing.assert_allclose(model.predict(X[:50])[:, 0], -model.predict(X[:50])[:, 1], rtol=1e-9, atol=1e-9)
+    assert np.corrcoef(model.predict(X)[:, 0], one.predict(X))[0, 1] > 0.99
+
+
+def test_shared_models_are_saved_with_their_inputs_once(shared, tmp_path):
+    Z, _ = alike(40, seed=3)
+    shared.save(tmp_path / "m")
+    first, second = (tmp_path / "m" / place / "X.npy" for place in "01")
+    assert first.samefile(second)
+    loaded = load(tmp_path / "m")
+    assert loaded.targets_.shared is not None
+    np.testing.assert_array_equal(loaded.predict(Z, return_std=True), shared.predict(Z, return_std=True))
+    np.testing.assert_array_equal(
+        load(tmp_path / "m" / "1").predict(Z, return_std=True), shared.target(1).predict(Z, return_std=True)
+    )
+
+
+@pytest.mark.parametrize(
+    "options", [{"engine": "serial"}, {"memory": 60_000}, pytest.param({"dtype": "float32"}, marks=pytest.mark.slow)]
+)
+def test_shared_theta_with_other_engines_and_storage(shared, options, small_sizes, tmp_path):
+    X, Y = alike()
+    Z, T = alike(40, seed=4)
+    np.save(tmp_path / "X.npy", X)
+    model = HGPRegressor(**SHARED, **options).fit(tmp_path / "X.npy", Y)
+    mean, std = model.predict(Z, return_std=True)
+    if "memory" in options:
+        assert model.targets_.models[0].store.mapped
+        in_memory = HGPRegressor(**SHARED).fit(X, Y)
+        np.testing.assert_array_equal(in_memory.predict(Z, return_std=True), [mean, std])
+    elif "engine" in options:
+        assert np.sqrt(np.mean((mean - T) ** 2 / T.var(axis=0))) < 0.35
+    else:
+        assert np.abs((mean - shared.predict(Z)) / std).max() < 1.0
+
+
+def test_auto_shares_theta_unless_separate_ones_predict_better(monkeypatch):
+    monkeypatch.setattr(target_fits, "MOST_SEPARATE", 100)
+    X, Y = alike(500)
+    model = HGPRegressor(neighbours=24, random_state=0).fit(X, Y[:, :2])
+    choices = {each.name: each for each in model.target(0).report_.choices if each.what == "targets"}
+    assert choices["shared"].chosen == (model.targets_.shared is not None)
+    different = np.column_stack([np.sin(12 * X[:, 0]), X[:, 1] ** 2]) + 0.01 * Y[:, :2] / Y[:, :2].std(axis=0)
+    apart = HGPRegressor(neighbours=24, random_state=0).fit(X, different)
+    assert apart.targets_.shared is None
+    alone = HGPRegressor(neighbours=24, random_state=0).fit(X, different[:, 1])
+    np.testing.assert_array_equal(apart.predict(X[:50])[:, 1], alone.predict(X[:50]))
+    table = pd.DataFrame({"u": X[:, 0], "v": X[:, 1], "a": Y[:, 0], "b": Y[:, 1]})[:300]
+    held = HGPRegressor(neighbours=24, random_state=0).fit(table, ["a", "b"], share=Share(0.8))
+    assert held.held_out_ == Share(0.8).others
 
 
 def test_command_line(tmp_path, no_pictures):
