@@ -58,22 +58,17 @@ def hostile(rng):
     """A request that no client should send."""
     good = {"rows": [{"x0": 1.0, "x1": 2.0}]}
     text = json.dumps(good)
-    kind = rng.randrange(8)
-    if kind == 0:
-        return text[: rng.randrange(len(text))].encode()
-    if kind == 1:
-        return bytes(rng.randrange(256) for _ in range(rng.randrange(200)))
-    if kind == 2:
-        return json.dumps({"rows": [{"x0": rng.choice([None, "1", [], {}, True]), "x1": 1}]}).encode()
-    if kind == 3:
-        return json.dumps({"rows": [{"x0": 1, "x1": 2}] * rng.randrange(101, 200)}).encode()
-    if kind == 4:
-        return b"[" * rng.randrange(1, 5000)
-    if kind == 5:
-        return json.dumps({**good, "quantiles": [rng.choice([0, 1, -1, 2, "x", None])]}).encode()
-    if kind == 6:
-        return json.dumps({"rows": [{"x0": 1, "x1": 2, "x" * rng.randrange(1, 500): 0}]}).encode()
-    return b"x" * rng.randrange(100_001, 200_000)
+    makers = [
+        lambda: text[: rng.randrange(len(text))].encode(),
+        lambda: bytes(rng.randrange(256) for _ in range(rng.randrange(200))),
+        lambda: json.dumps({"rows": [{"x0": rng.choice([None, "1", [], {}, True]), "x1": 1}]}).encode(),
+        lambda: json.dumps({"rows": [{"x0": 1, "x1": 2}] * rng.randrange(101, 200)}).encode(),
+        lambda: b"[" * rng.randrange(1, 5000),
+        lambda: json.dumps({**good, "quantiles": [rng.choice([0, 1, -1, 2, "x", None])]}).encode(),
+        lambda: json.dumps({"rows": [{"x0": 1, "x1": 2, "x" * rng.randrange(1, 500): 0}]}).encode(),
+        lambda: b"x" * rng.randrange(100_001, 200_000),
+    ]
+    return rng.choice(makers)()
 
 
 def test_a_thousand_hostile_requests_and_a_graceful_stop(service):
