@@ -59,7 +59,7 @@ def hostile(rng):
     good = {"rows": [{"x0": 1.0, "x1": 2.0}]}
     text = json.dumps(good)
     makers = [
-        lambda: text[: rng.randrange(len(text))].encode(),
+        lambda: bytes(text[: rng.randrange(len(text))], "ascii"),
         lambda: bytes(rng.randrange(256) for _ in range(rng.randrange(200))),
         lambda: json.dumps({"rows": [{"x0": rng.choice([None, "1", [], {}, True]), "x1": 1}]}).encode(),
         lambda: json.dumps({"rows": [{"x0": 1, "x1": 2}] * rng.randrange(101, 200)}).encode(),

@@ -6,7 +6,7 @@ import hmac
 import io
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -24,6 +24,7 @@ from gigagp.serving.page import page
 from gigagp.version import __version__
 
 _PATHS = ("/predict", "/update", "/schema", "/health", "/metrics", "/")
+_SHORT_BODY = 4096  # bytes
 _PROBLEM = "application/problem+json"
 
 
@@ -82,12 +83,15 @@ def make_app(model: Any, *, limits: Limits | None = None, token: str | None = No
 
     app = FastAPI(title="gigagp", version=__version__, lifespan=lifespan, openapi_url=None)
     app.state.service = service
-    _add_middleware(app, service, token)
+    app.add_middleware(_Around, service=service, token=token)
+    _add_handlers(app)
 
     @app.post("/predict")
     async def predict(request: Request) -> Response:
         body, kind = await _body(request, limits), request.headers.get("content-type", "")
         accept = request.headers.get("accept", "")
+        if len(body) <= _SHORT_BODY:  # another thread would take longer to answer
+            return service.predict(kind, body, accept)
         return await run_in_threadpool(service.predict, kind, body, accept)
 
     @app.post("/update")
@@ -114,19 +118,36 @@ def make_app(model: Any, *, limits: Limits | None = None, token: str | None = No
     return app
 
 
-def _add_middleware(app: FastAPI, service: Service, token: str | None) -> None:
-    """Errors as problem details, the token, and metrics."""
+class _Around:
+    """The token and the metrics, around all requests. (The middleware of Starlette takes longer than a prediction.)"""
 
-    @app.middleware("http")
-    async def around(request: Request, call: Callable[[Request], Any]) -> Response:
-        start, path = time.perf_counter(), request.url.path
+    def __init__(self, app: Any, service: Service, token: str | None) -> None:
+        self._app, self._service, self._token = app, service, token
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start, path, status = time.perf_counter(), scope["path"], 500
+
+        async def watch(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
         try:
-            _check_token(request, token)
-            response: Response = await call(request)
-        except Problem as problem:
-            response = _response(problem)
-        service.metrics.add(path if path in _PATHS else "other", response.status_code, time.perf_counter() - start)
-        return response
+            if _is_authorised(scope, self._token):
+                await self._app(scope, receive, watch)
+            else:
+                await _response(_NOT_AUTHORISED)(scope, receive, watch)
+        finally:
+            known = path if path in _PATHS else "other"
+            self._service.metrics.add(known, status, time.perf_counter() - start)
+
+
+def _add_handlers(app: FastAPI) -> None:
+    """Errors as problem details."""
 
     @app.exception_handler(Problem)
     async def problem(request: Request, error: Problem) -> Response:
@@ -143,12 +164,14 @@ def _add_middleware(app: FastAPI, service: Service, token: str | None) -> None:
         return _response(Problem(500, "Internal error", "the model could not answer; see the log of the service"))
 
 
-def _check_token(request: Request, token: str | None) -> None:
-    if token is None or request.url.path == "/health":
-        return
-    given = request.headers.get("authorization", "")
-    if not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
-        raise Problem(401, "Not authorised", "send the header Authorization: Bearer and the token of the service")
+_NOT_AUTHORISED = Problem(401, "Not authorised", "send the header Authorization: Bearer and the token of the service")
+
+
+def _is_authorised(scope: Any, token: str | None) -> bool:
+    if token is None or scope["path"] == "/health":
+        return True
+    given = dict(scope["headers"]).get(b"authorization", b"")
+    return hmac.compare_digest(given, f"Bearer {token}".encode())
 
 
 def _response(problem: Problem) -> Response:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ class Query:
     options: dict[str, Any]
 
 
+@lru_cache(maxsize=1)
 def features_of(model: Model) -> tuple[Feature, ...]:
     """The columns that a request must have."""
     return model.reading.features
