@@ -17,14 +17,14 @@ from gigagp.data.scaling import BLOCK, Scaling
 from gigagp.data.scan import Sample, Scan, scan
 from gigagp.data.sources import Encoding, Rows
 from gigagp.data.sources.times import UNITS
-from gigagp.data.sphere import InputScaling, check_pair, find_pair, is_flat, on_sphere, range_error
+from gigagp.data.sphere import Circle, InputScaling, check_pair, find_pair, is_flat, on_sphere, range_error
 from gigagp.data.target_checks import looks_like, possible_blocks
 from gigagp.engines import one_blas_thread, open_engine
 from gigagp.errors import InvalidInput
 from gigagp.fit import settings, stages
 from gigagp.fit.checkpoint import Checkpoint
 from gigagp.fit.plan import NoLog, Seeds
-from gigagp.fit.planning import make_plan, plan_for_latents
+from gigagp.fit.planning import circles_of, make_plan, plan_for_latents
 from gigagp.fit.settings import FitSettings
 from gigagp.fit.store_writer import DiskStorage, MemoryStorage, Storage
 from gigagp.fit.unusual_rows import MOST_ROWS
@@ -68,6 +68,12 @@ def fit_model(
     target = data.target.scaling() if options.standardize and exact else Scaling.identity(1)
     inputs, data = _input_scaling(data, options, rows, feature_names, classes is not None)
     columns = _input_columns(rows.encoding, feature_names, inputs, target)
+    circles = circles_of(options, columns, data.rows, parts)
+    if circles:
+        inputs = inputs.with_circles(
+            [Circle(place, float(period * inputs.scaling.scale[place])) for place, period in circles]
+        )
+        columns = replace(columns, circles=circles, widths=(*columns.widths, *[1.0] * (2 * len(circles))))
     plan = make_plan(options, data, parts, columns, learn_noise)
     plan = plan_for_latents(plan, options, data, None if classes is None else classes.classes, likelihood)
     sample = _scaled_sample(data.sample, inputs, target, dtype)

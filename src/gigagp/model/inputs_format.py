@@ -11,7 +11,7 @@ from gigagp.data.folders import damaged
 from gigagp.data.scaling import Scaling
 from gigagp.data.sources.encoding import Encoding
 from gigagp.data.sources.share import Share
-from gigagp.data.sphere import InputScaling, Sphere
+from gigagp.data.sphere import Circle, InputScaling, Sphere
 from gigagp.errors import InvalidInput
 from gigagp.model.calibration_format import floats
 from gigagp.model.plain_values import count, field, number, require
@@ -29,6 +29,28 @@ def describe_sphere(sphere: Sphere | None) -> dict[str, Any]:
             "axes": sphere.axes.ravel().tolist(),
         }
     }
+
+
+def describe_circles(circles: tuple[Circle, ...]) -> dict[str, Any]:
+    """What a manifest says of columns that are wound onto circles; nothing where there are none."""
+    return {"circles": [[circle.column, float(circle.period)] for circle in circles]} if circles else {}
+
+
+def read_circles(manifest: dict[str, Any], columns: int) -> tuple[Circle, ...]:
+    """Columns that are wound onto circles; ValueError if they are not valid.
+
+    columns : the number of columns of the stored rows, which has two more per circle
+    """
+    content = manifest.get("circles", [])
+    require(isinstance(content, list), "its circles are not valid")
+    pairs = [each if isinstance(each, list) and len(each) == 2 else [None, None] for each in content]
+    own = columns - 2 * len(pairs)
+    valid = all(
+        type(column) is int and 0 <= column < own and isinstance(period, float) and 0 < period < np.inf
+        for column, period in pairs
+    )
+    require(valid and own > 0, "its circles are not valid")
+    return tuple(Circle(column, period) for column, period in pairs)
 
 
 def describe_share(share: Share | None) -> dict[str, Any]:
@@ -65,9 +87,11 @@ def read_sphere(manifest: dict[str, Any], columns: int) -> Sphere | None:
     return Sphere(longitude, latitude, axes, number(content, "west"))
 
 
-def read_inputs(files: ArrayFiles, sphere: Sphere | None, columns: int) -> InputScaling:
+def read_inputs(
+    files: ArrayFiles, sphere: Sphere | None, columns: int, circles: tuple[Circle, ...] = ()
+) -> InputScaling:
     """The scaling of the inputs."""
-    return InputScaling(read_scaling(files, "inputs", columns), sphere)
+    return InputScaling(read_scaling(files, "inputs", columns), sphere, circles)
 
 
 def read_scaling(files: ArrayFiles, name: str, columns: int) -> Scaling:

@@ -261,6 +261,8 @@ class Predictor:
         if self.model.inputs.sphere is not None:
             yield described((self.model.inputs.sphere.longitude, self.model.inputs.sphere.latitude))
             yield self.model.inputs.sphere.axes
+        if self.model.inputs.circles:
+            yield described(self.model.inputs.circles)
         if c.communication is not None:
             yield c.communication
         for other in () if near is None else near.others:

@@ -24,7 +24,7 @@ from gigagp.model.calibration_format import describe_calibration
 from gigagp.model.class_format import describe_classes
 from gigagp.model.fit_warnings import FitWarning
 from gigagp.model.input_noise import InputNoise
-from gigagp.model.inputs_format import describe_share, describe_sphere
+from gigagp.model.inputs_format import describe_circles, describe_share, describe_sphere
 from gigagp.model.likelihood_format import describe_likelihood
 from gigagp.model.loading import read_model
 from gigagp.model.mixture import Mixture
@@ -137,6 +137,7 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
         "communication": 0 if c.communication is None else len(c.communication),
         "kernel": to_plain("kernel", c.kernel),
         **describe_sphere(model.inputs.sphere),
+        **describe_circles(model.inputs.circles),
         **describe_share(model.share),
         "encoding": None if model.encoding is None else model.encoding.to_dict(),
         "feature_names": None if model.feature_names is None else list(model.feature_names),
@@ -163,7 +164,7 @@ def _version(model: Model) -> int:
     """The oldest version of the format that has everything that this model consists of."""
     levels = model.encoding is not None and bool(model.encoding.category_places)
     averages = model.neighbourhood is not None and bool(model.neighbourhood.others)
-    if levels or averages or model.trend is not None:
+    if levels or averages or model.trend is not None or model.inputs.circles:
         return VERSION
     return (
         EQUAL_NOISE_VERSION if model.committee.store.row_noise is None and model.latents is None else ROW_NOISE_VERSION
