@@ -37,7 +37,7 @@ from gigagp.model.factor_cache import FactorCache
 from gigagp.model.fit_report import FitReport
 from gigagp.model.fit_warnings import OutlyingRows
 from gigagp.model.model import CommitteeDefaults, Model
-from gigagp.partition import partitioner
+from gigagp.partition import Partitioner, partitioner
 from gigagp.progress import Counter, Listener, silent
 
 
@@ -68,12 +68,7 @@ def fit_model(
     target = data.target.scaling() if options.standardize and exact else Scaling.identity(1)
     inputs, data = _input_scaling(data, options, rows, feature_names, classes is not None)
     columns = _input_columns(rows.encoding, feature_names, inputs, target)
-    circles = circles_of(options, columns, data.rows, parts)
-    if circles:
-        inputs = inputs.with_circles(
-            [Circle(place, float(period * inputs.scaling.scale[place])) for place, period in circles]
-        )
-        columns = replace(columns, circles=circles, widths=(*columns.widths, *[1.0] * (2 * len(circles))))
+    inputs, columns = _with_circles(options, inputs, columns, data.rows, parts)
     plan = make_plan(options, data, parts, columns, learn_noise)
     plan = plan_for_latents(plan, options, data, None if classes is None else classes.classes, likelihood)
     sample = _scaled_sample(data.sample, inputs, target, dtype)
@@ -135,6 +130,18 @@ def _input_columns(
     widths[: inputs.columns] /= [UNITS[kind][1] if kind in UNITS else 1.0 for kind in kinds]
     widths[list(levels)] = LEVEL_WIDTH
     return InputColumns(names, places, tuple(widths.tolist()), float(target.scale[0]), together, levels)
+
+
+def _with_circles(
+    options: FitSettings, inputs: InputScaling, columns: InputColumns, rows: int, parts: Partitioner
+) -> tuple[InputScaling, InputColumns]:
+    """The scaling and the columns with the circles that the metric of a periodic kernel needs."""
+    circles = circles_of(options, columns, rows, parts)
+    if not circles:
+        return inputs, columns
+    scale = inputs.scaling.scale
+    wound = inputs.with_circles([Circle(place, float(period * scale[place])) for place, period in circles])
+    return wound, replace(columns, circles=circles, widths=(*columns.widths, *[1.0] * (2 * len(circles))))
 
 
 def _places(encoding: Encoding) -> list[tuple[int, ...]]:
