@@ -157,8 +157,8 @@ class InputScaling:
         """Derivatives by the user's columns at rows X, from those by the model's columns, (n, columns)."""
         scaled = gradient / self.scaling.scale
         out = np.array(scaled[:, : self.columns])
-        for place, circle in zip(self._places_of_circles, self.circles, strict=True):
-            out[:, circle.column] += (scaled[:, place] * circle.derivatives(X)).sum(axis=1)
+        for own, circle in zip(self._places_of_circles, self.circles, strict=True):
+            out[:, circle.column] += (scaled[:, own] * circle.derivatives(X)).sum(axis=1)
         if self.sphere is None:
             return out
         by_coordinates = scaled[:, list(self.together)]

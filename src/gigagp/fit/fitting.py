@@ -23,7 +23,7 @@ from gigagp.engines import one_blas_thread, open_engine
 from gigagp.errors import InvalidInput
 from gigagp.fit import settings, stages
 from gigagp.fit.checkpoint import Checkpoint
-from gigagp.fit.plan import NoLog, Seeds
+from gigagp.fit.plan import NoLog, Plan, Seeds
 from gigagp.fit.planning import circles_of, make_plan, plan_for_latents
 from gigagp.fit.settings import FitSettings
 from gigagp.fit.store_writer import DiskStorage, MemoryStorage, Storage
@@ -69,8 +69,7 @@ def fit_model(
     inputs, data = _input_scaling(data, options, rows, feature_names, classes is not None)
     columns = _input_columns(rows.encoding, feature_names, inputs, target)
     inputs, columns = _with_circles(options, inputs, columns, data.rows, parts)
-    plan = make_plan(options, data, parts, columns, learn_noise)
-    plan = plan_for_latents(plan, options, data, None if classes is None else classes.classes, likelihood)
+    plan = _plan(options, data, parts, columns, learn_noise, classes)
     sample = _scaled_sample(data.sample, inputs, target, dtype)
     streamed = StreamedRows(counted, data.rows, inputs, target, dtype, Counter("store", data.rows, tell), outliers)
     scaled: ScaledRows = streamed
@@ -130,6 +129,15 @@ def _input_columns(
     widths[: inputs.columns] /= [UNITS[kind][1] if kind in UNITS else 1.0 for kind in kinds]
     widths[list(levels)] = LEVEL_WIDTH
     return InputColumns(names, places, tuple(widths.tolist()), float(target.scale[0]), together, levels)
+
+
+def _plan(
+    options: FitSettings, data: Scan, parts: Partitioner, columns: InputColumns, learn_noise: bool,
+    classes: ClassModel | None,
+) -> Plan:  # fmt: skip
+    plan = make_plan(options, data, parts, columns, learn_noise)
+    likelihood = settings.likelihood(options.likelihood)
+    return plan_for_latents(plan, options, data, None if classes is None else classes.classes, likelihood)
 
 
 def _with_circles(

@@ -42,15 +42,15 @@ def read_circles(manifest: dict[str, Any], columns: int) -> tuple[Circle, ...]:
     columns : the number of columns of the stored rows, which has two more per circle
     """
     content = manifest.get("circles", [])
-    require(isinstance(content, list), "its circles are not valid")
-    pairs = [each if isinstance(each, list) and len(each) == 2 else [None, None] for each in content]
+    pairs: list[Any] = content if isinstance(content, list) else [None]
     own = columns - 2 * len(pairs)
     valid = all(
-        type(column) is int and 0 <= column < own and isinstance(period, float) and 0 < period < np.inf
-        for column, period in pairs
-    )
+        isinstance(each, list) and len(each) == 2 and type(each[0]) is int and 0 <= each[0] < own
+        and isinstance(each[1], float) and 0 < each[1] < np.inf
+        for each in pairs
+    )  # fmt: skip
     require(valid and own > 0, "its circles are not valid")
-    return tuple(Circle(column, period) for column, period in pairs)
+    return tuple(Circle(int(column), float(period)) for column, period in pairs)
 
 
 def describe_share(share: Share | None) -> dict[str, Any]:

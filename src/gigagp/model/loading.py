@@ -135,8 +135,7 @@ def read_model(
         settings = {name: from_plain(each, registry) for name, each in field(manifest, "settings", dict).items()}
         check_settings(settings)
         kernel = _kernel(manifest, columns, registry)
-        sphere = read_sphere(manifest, columns)
-        circles = read_circles(manifest, columns)
+        sphere, circles = read_sphere(manifest, columns), read_circles(manifest, columns)
         encoding, names = read_columns(manifest, columns - (sphere is not None) - 2 * len(circles))
         theta = _theta(files, kernel)
         store = read_rows(files, rows, columns, dtype, verify)
