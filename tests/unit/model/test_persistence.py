@@ -72,7 +72,10 @@ WAYS = {
     "other settings": {"memory": "1GB", "n_jobs": 1, "training": "progressive", "n_restarts": 1, "verbose": 0},
 }  # fmt: skip
 every_way = pytest.mark.parametrize("way", WAYS)
-SOME_WAYS = ("default", "neighbours", "communication", "composed", "one leaf", "other settings")
+SOME_WAYS = (
+    "default", "neighbours", "communication", "composed", "one leaf", "other settings", "float32 as a type",
+    "stratified, shared", "npae", "paper's PoE", "settings of NumPy",
+)  # fmt: skip
 some_ways = pytest.mark.parametrize(
     "way", [pytest.param(way, marks=() if way in SOME_WAYS else pytest.mark.slow) for way in WAYS]
 )
@@ -135,7 +138,7 @@ def assert_same(one, other, X):
         np.testing.assert_equal(a, b)
 
 
-@every_way
+@some_ways
 def test_a_loaded_model_is_the_same_to_the_bit(way, model_of, data, tmp_path):
     model = model_of(way)
     model.save(tmp_path / "model")
