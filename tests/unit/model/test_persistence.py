@@ -71,7 +71,6 @@ WAYS = {
     "settings of NumPy": {"leaf_size": np.int64(60), "noise_bounds": np.array([1e-5, 1.0]), "n_jobs": np.int32(1)},
     "other settings": {"memory": "1GB", "n_jobs": 1, "training": "progressive", "n_restarts": 1, "verbose": 0},
 }  # fmt: skip
-every_way = pytest.mark.parametrize("way", WAYS)
 SOME_WAYS = (
     "default", "neighbours", "communication", "composed", "one leaf", "other settings", "float32 as a type",
     "stratified, shared", "npae", "paper's PoE", "settings of NumPy",
