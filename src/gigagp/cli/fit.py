@@ -59,6 +59,7 @@ def command(
     restarts: fit_options.Restarts = 0,
     standardize: fit_options.Standardize = True,
     sphere: fit_options.Sphere = "auto",
+    warp: fit_options.Warp = "auto",
     engine: options.Engine = "threads",
     jobs: options.Jobs = None,
     dtype: fit_options.Dtype = "float64",
@@ -79,7 +80,7 @@ def command(
         "exact_neighbours": exact_neighbours, "calibrate": calibrate, "training": training, "noise": noise_model,
         "noise_bounds": noise, "likelihood": likelihood, "mean": mean, "n_restarts": restarts, "memory": memory,
         "standardize": standardize, "sphere": sphere, "engine": engine, "n_jobs": jobs, "dtype": dtype,
-        "random_state": seed,
+        "random_state": seed, "warp": warp,
     }  # fmt: skip
     reading = _reading(features, drop, categorical, missing, weight_column, noise_column, learn_noise)
     with _interruptible(checkpoint, str(context.obj)):
@@ -148,6 +149,7 @@ def _estimator(data: str, target: str, task: str, settings: dict[str, Any]) -> A
     from gigagp.estimators.regressor import HGPRegressor
 
     choose("--task", task, dict.fromkeys(("auto", "regress", "classify")))
+    settings["warp"] = choose("--warp", settings["warp"], {"auto": "auto", "yes": True, "no": False})
     if task == "auto":
         source = open_source(data)
         kind = source.columns[source.find(target, "target")].kind
@@ -160,6 +162,8 @@ def _estimator(data: str, target: str, task: str, settings: dict[str, Any]) -> A
                 "(--task classify)", UserWarning, stacklevel=1,
             )  # fmt: skip
     if task == "regress":
+        if settings.pop("warp") != "auto":
+            raise InvalidParameter("--warp is for classes; --task regress does not have it")
         return HGPRegressor(**settings)
     defaults = HGPRegressor().get_params(deep=False)
     own = HGPClassifier().get_params(deep=False)

@@ -19,6 +19,7 @@ from gigagp.data.sources import Encoding, Rows
 from gigagp.data.sources.times import UNITS
 from gigagp.data.sphere import InputScaling, check_pair, find_pair, is_flat, on_sphere, range_error
 from gigagp.data.target_checks import looks_like, possible_blocks
+from gigagp.data.warping import learnt_warps
 from gigagp.engines import one_blas_thread, open_engine
 from gigagp.errors import InvalidInput
 from gigagp.fit import settings, stages
@@ -67,6 +68,8 @@ def fit_model(
     data = without(data, outliers)
     target = data.target.scaling() if options.standardize and exact else Scaling.identity(1)
     inputs, data = _input_scaling(data, options, rows, feature_names, classes is not None)
+    if settings.warp(options):
+        inputs = _warped(inputs, data.sample, rows.encoding)
     columns = _input_columns(rows.encoding, feature_names, inputs, target)
     plan = make_plan(options, data, parts, columns, learn_noise)
     plan = plan_for_latents(plan, options, data, None if classes is None else classes.classes, likelihood)
@@ -175,6 +178,14 @@ def _input_scaling(
             return InputScaling(inputs), data
     scaling, moments = on_sphere(inputs, data.inputs, data.sample.X, longitude, latitude, standardize)
     return scaling, replace(data, inputs=moments)
+
+
+def _warped(inputs: InputScaling, sample: Sample, encoding: Encoding) -> InputScaling:
+    """The scaling with normal scores of all columns of numbers, except places on a sphere."""
+    kinds = [feature.kind for feature in encoding.features for _ in feature.names]
+    other = {*inputs.together, *encoding.category_places}
+    columns = [column for column, kind in enumerate(kinds) if kind == "number" and column not in other]
+    return replace(inputs, warps=learnt_warps(sample.X, inputs.scaling.centre, inputs.scaling.scale, columns))
 
 
 def _with_outliers(report: FitReport, outliers: Outliers, count: int, unusual: list[int]) -> FitReport:
