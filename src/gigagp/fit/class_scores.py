@@ -16,6 +16,9 @@ from gigagp.model.neighbourhood import Neighbourhood
 _DOUBLING_GAIN = 0.001  # relative gain of the log loss for which the number of neighbours is doubled
 _QUERIES = 0.1  # of the number of rows: queries that a table may have
 _PREDICTION_WORK = 2e11  # multiplications that these may take: some 15 seconds on two cores
+# k parameters of the link that are learnt from n labels change probabilities by about sqrt(k p (1 - p) / n), which
+# exceeds .01 with four parameters and 2,000 labels. Gains of more neighbours are hardly visible in so few, either.
+_EFFORT = 4.0  # times as many held-out rows as for numbers calibrate the model and compare numbers of neighbours
 _MORE_WORK = 4.0  # times as much work as for numbers: a label says little, so that scores need more rows
 
 
@@ -25,10 +28,11 @@ class ClassScoring:
 
     classes: Classes
     doubling_gain: float = _DOUBLING_GAIN
-    # k parameters of the link that are learnt from n labels change probabilities by about sqrt(k p (1 - p) / n), which
-    # exceeds .01 with four parameters and 2,000 labels. Gains of more neighbours are hardly visible in fewer, either.
-    effort: float = 4.0
     regular_gains: bool = True  # losses of single rows vary so much that gains are hardly visible on their own
+
+    @property
+    def effort(self) -> float:
+        return _EFFORT
 
     def work(self, model: Neighbourhood) -> float:
         return laplace_neighbourhood.work(model, self.classes) / _MORE_WORK

