@@ -33,6 +33,7 @@ NEIGHBOURS = 64
 QUERIES = 20_000
 CHECKED = 500  # queries whose neighbours are compared with SciPy's
 ONE_ROW_CALLS = 300
+CHOICES = ("choice of", "average of")  # stages of a fit
 LOADED_MODELS = 5  # processes that load a model and predict one row
 
 
@@ -45,7 +46,7 @@ def cost(n: int, repeats: int) -> dict[str, Any]:
     default = HGPRegressor(random_state=0, n_jobs=2)
     default_fit = seconds(lambda: default.fit(X[:n], y[:n]))
     spent = default.report_.seconds
-    choosing = sum(value for stage, value in spent.items() if stage.startswith("choice of")) / default_fit
+    choosing = sum(value for stage, value in spent.items() if stage.startswith(CHOICES)) / default_fit
     X = y = np.empty(0)
     model.predict(Z[:1], return_std=True)
     with_variance = [seconds(lambda: model.predict(Z, return_std=True)) / QUERIES for _ in range(repeats)]

@@ -44,9 +44,15 @@ NEEDS = {
 }
 
 
+SLOW_CHECKS = ("HGPClassifier(leaf_size=60,random_state=0)-check_classifiers_train(readonly_memmap",)  # of scikit-learn
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """A test that needs something special is slow, and is skipped where that is not installed."""
+    for item in items:
+        if any(check in item.name for check in SLOW_CHECKS):
+            item.add_marker(pytest.mark.slow)
     absent = {need for need, (_, installed) in NEEDS.items() if not installed()}
     for item in items:
         for need in NEEDS.keys() & {mark.name for mark in item.iter_markers()}:

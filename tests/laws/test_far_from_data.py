@@ -58,6 +58,21 @@ def test_noise_that_depends_on_the_inputs_does_not_change_the_deviation_far_away
         assert std[0] == pytest.approx(y.std(), rel=0.05)
 
 
+@pytest.mark.parametrize(
+    ("columns", "way", "spread"), [(1, "neighbourhood", 1.0), (3, "committee", 0.3), (6, "neighbourhood", 0.6)]
+)
+def test_far_away_the_variance_is_the_targets_without_the_known_noise(columns, way, spread):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (900, columns))
+    known = 0.3 * np.exp(spread * rng.standard_normal(len(X)) - spread**2)  # the mean of the squares is .09
+    f = np.sin(3 * X[:, 0]) + 0.05 * rng.standard_normal(len(X))
+    model = HGPRegressor(method=way, leaf_size=90, random_state=0)
+    model.fit(X, f + known * rng.standard_normal(len(X)), noise_std=known)
+    for side in (-1.0, 1.0):
+        _, std = model.predict(side * np.full((1, columns), 1e6), return_std=True)
+        assert std[0] == pytest.approx(f.std(), rel=0.05)
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("target", [quiet, mixed])
 def test_the_way_there_is_continuous(way, target):

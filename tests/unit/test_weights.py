@@ -1,6 +1,7 @@
 """Weights and known noise of rows through `fit`: what they mean, and that every way to fit respects them."""
 
 import warnings
+from itertools import cycle
 
 import numpy as np
 import pandas as pd
@@ -176,8 +177,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("memory", [None, 12_000], ids=["in memory", "on disk"])
+@pytest.mark.parametrize(("form", "memory"), [*zip(FORMS, cycle([None, 12_000]))], ids=str)
 def test_columns_of_tables_and_files_give_the_same_bits(form, memory, tmp_path, small_sizes):
     X, y, deviations = rows(700)
     weights = np.random.default_rng(1).integers(0, 3, len(y)).astype(float)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gigagp.cli import options
 from gigagp.cli.display import display
 from gigagp.cli.predict import for_numbers, loaded
@@ -40,8 +42,20 @@ def command(
     with display() as progress:
         noise = for_numbers(fitted, {"sample_weight": weight_column, "noise_std": noise_column})
         share = options.held_out_rows(fitted, held_out)
-        evaluation = fitted.evaluate(data, target, **noise, missing=missing, share=share, progress=progress)
+        truth = options.target(target)
+        evaluation = fitted.evaluate(data, truth, **noise, missing=missing, share=share, progress=progress)
+    about = {"model": model, "data": data, "held_out": held_out}
+    if not isinstance(evaluation, dict):
+        emit(as_json, {**about, **descriptions.scores(evaluation)}, _text(evaluation, held_out))
+        return
+    texts = [f"{name}: {_text(each, held_out)}" for name, each in evaluation.items()]
+    targets = {name: descriptions.scores(each) for name, each in evaluation.items()}
+    emit(as_json, {**about, "targets": targets}, "\n".join(texts))
+
+
+def _text(evaluation: Any, held_out: bool) -> str:
+    from gigagp.cli import descriptions
+
     dropped = f", {evaluation.dropped:,} with missing values dropped" if evaluation.dropped else ""
     whose = " that the fit held out" if held_out else ""
-    text = f"{evaluation.rows:,} rows{whose}{dropped}\n{descriptions.scores_text(evaluation)}"
-    emit(as_json, {"model": model, "data": data, "held_out": held_out, **descriptions.scores(evaluation)}, text)
+    return f"{evaluation.rows:,} rows{whose}{dropped}\n{descriptions.scores_text(evaluation)}"

@@ -56,6 +56,7 @@ def command(
     noise_model: fit_options.NoiseModel = "constant",
     mean: fit_options.Mean = "constant",
     likelihood: fit_options.LikelihoodName = "auto",
+    targets: fit_options.Targets = "auto",
     restarts: fit_options.Restarts = 0,
     standardize: fit_options.Standardize = True,
     sphere: fit_options.Sphere = "auto",
@@ -80,7 +81,7 @@ def command(
         "exact_neighbours": exact_neighbours, "calibrate": calibrate, "training": training, "noise": noise_model,
         "noise_bounds": noise, "likelihood": likelihood, "mean": mean, "n_restarts": restarts, "memory": memory,
         "standardize": standardize, "sphere": sphere, "engine": engine, "n_jobs": jobs, "dtype": dtype,
-        "random_state": seed, "warp": warp,
+        "targets": targets, "random_state": seed, "warp": warp,
     }  # fmt: skip
     reading = _reading(features, drop, categorical, missing, weight_column, noise_column, learn_noise)
     with _interruptible(checkpoint, str(context.obj)):
@@ -107,13 +108,14 @@ def _reading(
 
 
 def _fit(
-    data: str, target: str, output: str, task: str, settings: dict[str, Any], reading: dict[str, Any],
+    data: str, targets: list[str], output: str, task: str, settings: dict[str, Any], reading: dict[str, Any],
     store: str | None, checkpoint: str | None, test_fraction: float | None, overwrite: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Fit, save, score the held-out rows and print the result."""
     from gigagp.data.sources import Share
     from gigagp.model.saving import check_destination
 
+    target = options.target(targets) or ""
     check_destination(output, overwrite)
     test_rows = None if test_fraction is None else Share(test_fraction, settings["random_state"])
     parsers = {
@@ -142,13 +144,17 @@ def _fit(
     _report(model, output, checkpoint, scores, as_json)
 
 
-def _estimator(data: str, target: str, task: str, settings: dict[str, Any]) -> Any:
+def _estimator(data: str, target: str | list[str], task: str, settings: dict[str, Any]) -> Any:
     """A regressor or a classifier; "auto" guesses from the type of the target's column, and says so."""
     from gigagp.data.sources.opening import open_source
     from gigagp.estimators.classifier import HGPClassifier
     from gigagp.estimators.regressor import HGPRegressor
 
     choose("--task", task, dict.fromkeys(("auto", "regress", "classify")))
+    if isinstance(target, list) and task == "classify":
+        raise InvalidParameter(f"--task classify predicts one target; got {', '.join(target)}")
+    if isinstance(target, list):
+        task = "regress"
     settings["warp"] = choose("--warp", settings["warp"], {"auto": "auto", "yes": True, "no": False})
     if task == "auto":
         source = open_source(data)
@@ -214,11 +220,26 @@ def _what_is_left(checkpoint: str | None, typed: str) -> str:
 
 
 def _report(model: Any, output: str, checkpoint: str | None, scores: Any, as_json: bool) -> None:
+    """Print what was fitted; of several targets one after the other."""
+    finished = [] if checkpoint is None else [f"{checkpoint} is no longer needed and may be deleted"]
+    targets = getattr(model, "target_names_", None)
+    if targets is None:
+        data, lines = _described(model, output, scores)
+        emit(as_json, {**data, "checkpoint": checkpoint}, "\n".join([*lines, *finished]))
+        return
+    parts = {name: _described(model.target(name), f"{output}, {name}", scores and scores[name]) for name in targets}
+    content = {"model": output, "targets": {name: data for name, (data, _) in parts.items()}}
+    lines = [line for _, own in parts.values() for line in own]
+    emit(as_json, {**content, "checkpoint": checkpoint}, "\n".join([*lines, *finished]))
+
+
+def _described(model: Any, name: str, scores: Any) -> tuple[dict[str, Any], list[str]]:
+    """A model of one target as plain values, and as lines of text."""
     from gigagp.cli import descriptions
 
     report = model.report_
     data = {
-        "model": output,
+        "model": name,
         "rows": report.rows,
         "dropped": report.dropped,
         "copies": report.copies,
@@ -233,16 +254,13 @@ def _report(model: Any, output: str, checkpoint: str | None, scores: Any, as_jso
         "warnings": descriptions.warnings_of(model),
         "looks_like": report.looks_like or None,
         "held_out": None if scores is None else descriptions.scores(scores),
-        "checkpoint": checkpoint,
     }
     dropped = f" ({report.dropped:,} dropped)" if report.dropped else ""
     dropped += f" (and {report.copies:,} copies of them)" if report.copies else ""
     spent = sum(report.seconds.values())
-    lines = [f"{output}: {report.rows:,} rows{dropped}, {report.leaves:,} experts, {spent:.1f} s"]
+    lines = [f"{name}: {report.rows:,} rows{dropped}, {report.leaves:,} experts, {spent:.1f} s"]
     if report.suggestion:
         lines.append(report.suggestion)
     if scores is not None:
         lines += [f"{scores.rows:,} held-out rows:", descriptions.scores_text(scores)]
-    if checkpoint is not None:
-        lines.append(f"{checkpoint} is no longer needed and may be deleted")
-    emit(as_json, data, "\n".join(lines))
+    return data, lines

@@ -10,7 +10,10 @@ KERNELS = (
     "squared-exponential", "matern12", "matern32", "matern52", "rational-quadratic", "periodic", "linear", "constant",
 )  # fmt: skip
 
-Target = Annotated[str, typer.Option("--target", "-t", help="Column to predict.", show_default=False)]
+Target = Annotated[
+    list[str],
+    typer.Option("--target", "-t", help="Column to predict; several columns: a,b or repeated.", show_default=False),
+]
 Output = Annotated[str, typer.Option("--output", "-o", help="Folder for the model.", show_default=False)]
 Task = Annotated[
     str,
@@ -80,6 +83,13 @@ LikelihoodName = Annotated[
     typer.Option(
         help="Distribution of the target: poisson or negative_binomial for counts, gamma for positive numbers, "
         "bernoulli for 0 and 1 or shares; gaussian or student for other numbers; or auto."
+    ),
+]
+Targets = Annotated[
+    str,
+    typer.Option(
+        help="With several targets: separate, each as if it were alone; shared, one theta for all, in about the time "
+        "of one; auto: whichever predicts better."
     ),
 ]
 Restarts = Annotated[int, typer.Option(help="Additional starting points of the training.")]

@@ -93,8 +93,9 @@ def _draw(grid: Any, output: Path) -> str | None:
     from gigagp.plotting.grids import grid_map
 
     path = output.with_suffix(".png")
-    figure = Figure(figsize=(7.6, 8.0), layout="constrained")
-    for ax, variable in zip(figure.subplots(2), ("mean", "std"), strict=True):
+    drawn = [name for name in map(str, grid.data_vars) if name in ("mean", "std") or name.endswith(("_mean", "_std"))]
+    figure = Figure(figsize=(7.6, 4.0 * len(drawn)), layout="constrained")
+    for ax, variable in zip(figure.subplots(len(drawn)), drawn, strict=True):
         grid_map(grid, variable, ax)
     figure.savefig(path, dpi=150)
     return str(path)

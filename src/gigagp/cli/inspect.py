@@ -19,10 +19,22 @@ def command(model: options.Model, as_json: options.Json = False, debug: options.
 
     Shows the tree, the parameters in the units of your columns, timing, settings and warnings.
     """
-    from gigagp.cli import descriptions
     from gigagp.estimators.loading import load
 
     fitted = load(model, verify=False)
+    targets = getattr(fitted, "target_names_", None)
+    if targets is None:
+        emit(as_json, *_described(fitted, model))
+        return
+    parts = {name: _described(fitted.target(name), model) for name in targets}
+    content = {"model": model, "targets": {name: data for name, (data, _) in parts.items()}}
+    emit(as_json, content, "\n\n".join(text for _, text in parts.values()))
+
+
+def _described(fitted: Any, model: str) -> tuple[dict[str, Any], str]:
+    """A model of one target as plain values, and as text."""
+    from gigagp.cli import descriptions
+
     report, tree = fitted.report_, fitted.tree_
     settings = {name: _plain(value) for name, value in fitted.get_params(deep=False).items()}
     data: dict[str, Any] = {
@@ -45,7 +57,7 @@ def command(model: options.Model, as_json: options.Json = False, debug: options.
         "settings": settings,
         "warnings": descriptions.warnings_of(fitted),
     }
-    emit(as_json, data, _text(data, descriptions.parameters_text(fitted)))
+    return data, _text(data, descriptions.parameters_text(fitted))
 
 
 def _plain(value: Any) -> Any:

@@ -21,7 +21,12 @@ MissingOfFit = Annotated[
 ]
 Data = Annotated[str, typer.Argument(help="Parquet (file, folder, glob), CSV, CSV.gz or .npy.", show_default=False)]
 Truth = Annotated[
-    str | None, typer.Option("--target", "-t", help="Column with the true targets. [default: as in the fit]")
+    list[str] | None,
+    typer.Option(
+        "--target",
+        "-t",
+        help="Column with the true targets; several columns: a,b or repeated. [default: as in the fit]",
+    ),
 ]
 WeightColumn = Annotated[
     str | None,
@@ -68,6 +73,12 @@ def example(*lines: str) -> str:
 def names(texts: list[str] | None) -> list[str]:
     """Column names, separated by commas or in repeated options; a name in quotes may contain a comma."""
     return [name for text in texts or [] for name in next(csv.reader([text], skipinitialspace=True), [])]
+
+
+def target(texts: list[str] | None) -> str | list[str] | None:
+    """The name of one target, or the names of several; None where none is given."""
+    columns = names(texts)
+    return None if not columns else columns[0] if len(columns) == 1 else columns
 
 
 def numbers(name: str, text: str | None) -> list[float]:

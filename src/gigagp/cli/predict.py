@@ -37,8 +37,9 @@ def command(
 ) -> None:
     """Predict the rows of a file, and write the predictions to a Parquet or CSV file.
 
-    The output has the columns of --keep, then mean and std, and one column per quantile, such as q0.05. For classes it
-    has the most probable label and one probability per class, such as p_yes.
+    The output has the columns of --keep, then mean and std, and one column per quantile, such as q0.05. Of several
+    targets these begin with the name of the target, such as height_mean. For classes it has the most probable label
+    and one probability per class, such as p_yes.
     """
     levels = options.numbers("quantiles", quantiles)
     fitted = loaded(model, engine, jobs, memory)

@@ -25,6 +25,7 @@ class ScaledRows(Protocol):
     columns: int
     dtype: np.dtype[Any]
     noisy: bool  # whether rows differ in noise; targets then have the row noise beside them
+    others: int  # the number of other targets that are carried along
 
     def blocks(self) -> Iterator[tuple[int, Array, Targets]]:
         """(number of the first row, inputs, targets) of consecutive blocks of bounded size."""
@@ -33,8 +34,9 @@ class ScaledRows(Protocol):
 class ArrayRows:
     """Scaled rows in memory."""
 
-    def __init__(self, X: Array, y: Targets) -> None:
-        self.X, self.y, self.noisy = X, y, y.ndim > 1
+    def __init__(self, X: Array, y: Targets, others: int = 0) -> None:
+        self.X, self.y, self.others = X, y, others
+        self.noisy = y.ndim > 1 and y.shape[1] > 1 + others
         (self.rows, self.columns), self.dtype = X.shape, X.dtype
 
     def blocks(self) -> Iterator[tuple[int, Array, Targets]]:
@@ -54,6 +56,7 @@ class StreamedRows:
         self._outliers = outliers
         self.rows, self.columns, self.dtype = rows, len(inputs.scaling.scale), dtype
         self.noisy = source.noise is not None or len(outliers) > 0
+        self.others = getattr(source, "others", 0)
 
     def blocks(self) -> Iterator[tuple[int, Array, Targets]]:
         for block in self._source.blocks(BLOCK):
@@ -61,16 +64,19 @@ class StreamedRows:
             targets = join_targets(block.y, block.row_noise)
             targets = self._outliers.mark(targets, block.first_row + np.arange(len(targets)))
             y = scaled_targets(targets, self._target, self.dtype)
+            if block.others is not None:  # standardised already
+                y = np.column_stack([y, block.others.astype(self.dtype)])
             yield block.first_row, self._inputs.apply(block.X, self.dtype), y
             self._say(block.first_row + len(y))
 
     def in_memory(self) -> ArrayRows:
         """Read all rows into memory."""
         X = np.empty((self.rows, self.columns), self.dtype)
-        y = np.empty((self.rows, 1 + COLUMNS) if self.noisy else self.rows, self.dtype)
+        numbers = (1 + COLUMNS if self.noisy else 1) + self.others
+        y = np.empty((self.rows, numbers) if numbers > 1 else self.rows, self.dtype)
         for first, inputs, targets in self.blocks():
             X[first : first + len(inputs)], y[first : first + len(targets)] = inputs, targets
-        return ArrayRows(X, y)
+        return ArrayRows(X, y, self.others)
 
 
 class StoredRows:
@@ -80,12 +86,12 @@ class StoredRows:
         self._store = store
         (self.rows, self.columns), self.dtype = store.X.shape, store.X.dtype
         self.noisy = store.row_noise is not None
+        self.others = 0 if store.others is None else store.others.shape[1]
 
     def blocks(self) -> Iterator[tuple[int, Array, Targets]]:
         for start in range(0, self.rows, BLOCK):
             rows = slice(start, start + BLOCK)
-            X, y = self._store.gather(rows)
-            yield start, X, join_targets(y, self._store.noise_of(rows))
+            yield start, self._store.gather(rows)[0], self._store.targets_of(rows)
 
 
 def scaled_targets(targets: Targets, scaling: Scaling, dtype: np.dtype[Any]) -> Targets:

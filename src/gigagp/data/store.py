@@ -27,6 +27,7 @@ FORMAT = "gigagp-store"
 VERSION = 2  # of a store with row noise; other stores are as in version 1
 DTYPES = ("float32", "float64")
 ROW_NOISE = "row_noise"  # name of the file with the row noise, which only stores with such noise have
+OTHERS = "others"  # name of the file with several targets, which only stores of fits with a common theta have
 _MANIFEST = "manifest.json"
 _RELEASE = 256 << 20  # bytes of mapped pages after which they are released
 _BLOCK = 1 << 24  # bytes of rows per block
@@ -35,7 +36,7 @@ _WINDOW = 1 << 21  # bytes that the system may map around each position that is 
 
 
 # Targets on their way into a store: one number per row or, where rows differ in noise, three: the target, the factor of
-# the noise and the added variance.
+# the noise and the added variance. Further columns may follow: other targets, which are only carried along.
 Targets = Array
 
 
@@ -74,12 +75,16 @@ class ExpertStore:
     """Scaled inputs and targets in storage order, read-only. Experts share rows by index; rows are never copied.
 
     row_noise : factor of the noise and added variance of each row (`linalg.row_noise`); None where all noise is equal
+    others : other targets of the rows, which are only carried along
     """
 
     def __init__(
-        self, X: Array, y: Array, row_noise: Array | None = None, keeper: Any = None, release: int = _RELEASE
-    ) -> None:
+        self, X: Array, y: Array, row_noise: Array | None = None, keeper: Any = None, release: int = _RELEASE,
+        others: Array | None = None,
+    ) -> None:  # fmt: skip
         arrays = [a for a in (X, y, row_noise) if a is not None]
+        self._given = X, row_noise  # as they came: mapped, if they are files
+        self.others = others
         self._maps = [m for a in arrays if isinstance(m := getattr(a, "_mmap", None), mmap.mmap)]
         self.files = tuple(MappedFile.of(a) for a in arrays if isinstance(a, np.memmap))
         self.X, self.y = frozen(np.asarray(X)), frozen(np.asarray(y))
@@ -91,8 +96,15 @@ class ExpertStore:
         return ExpertStore, (self.X, self.y, self.row_noise)  # read-only again after unpickling
 
     @classmethod
-    def in_memory(cls, X: Array, targets: Targets, order: Array) -> ExpertStore:
-        return cls(np.ascontiguousarray(X[order]), *split_targets(targets[order]))
+    def in_memory(cls, X: Array, targets: Targets, order: Array, others: int = 0) -> ExpertStore:
+        """The rows in this order; `others` is the number of other targets."""
+        own, carried = split_others(targets[order], others)
+        return cls(np.ascontiguousarray(X[order]), *split_targets(own), others=carried)
+
+    def with_target(self, y: Array) -> ExpertStore:
+        """The same rows with another target."""
+        X, row_noise = self._given
+        return ExpertStore(X, y, row_noise, self.keeper, self._limit)
 
     @property
     def mapped(self) -> bool:
@@ -134,7 +146,7 @@ class ExpertStore:
 
     def targets_of(self, rows: slice | Array) -> Array:
         """Targets of some rows and, where rows differ in noise, their row noise: see `Targets`."""
-        return join_targets(self.y[rows], self.noise_of(rows))
+        return join_targets(self.y[rows], self.noise_of(rows), None if self.others is None else self.others[rows])
 
     def blocks(self) -> Iterator[tuple[Array, Array]]:
         """Inputs and `Targets` of all rows, some MB at a time; of mapped ones no more than that is in memory."""
@@ -162,8 +174,17 @@ class ExpertStore:
             mapped.madvise(mmap.MADV_DONTNEED)
 
 
-def join_targets(y: Array, row_noise: Array | None) -> Targets:
-    return y if row_noise is None else np.column_stack([y, row_noise])
+def join_targets(y: Array, row_noise: Array | None, others: Array | None = None) -> Targets:
+    parts = [part for part in (row_noise, others) if part is not None]
+    return np.column_stack([y, *parts]) if parts else y
+
+
+def split_others(targets: Targets, others: int) -> tuple[Targets, Array | None]:
+    """The targets without the other ones, and those."""
+    if others == 0:
+        return targets, None
+    own = targets[:, :-others]
+    return own[:, 0] if own.shape[1] == 1 else own, np.ascontiguousarray(targets[:, -others:])
 
 
 def split_targets(targets: Targets) -> tuple[Array, Array | None]:
@@ -182,12 +203,16 @@ def frozen(array: Array) -> Array:
 class MemoryWriter:
     """Takes rows in storage order and keeps them in memory."""
 
-    def __init__(self, rows: int, columns: int, dtype: np.dtype[Any], noisy: bool = False) -> None:
+    def __init__(self, rows: int, columns: int, dtype: np.dtype[Any], noisy: bool = False, others: int = 0) -> None:
         self._X, self._y, self._filled = np.empty((rows, columns), dtype), np.empty(rows, dtype), 0
         self._row_noise = np.empty((rows, COLUMNS), dtype) if noisy else None
+        self._others = np.empty((rows, others), dtype) if others else None
 
     def append(self, X: Array, targets: Targets) -> None:
+        targets, others = split_others(targets, 0 if self._others is None else self._others.shape[1])
         end, (y, row_noise) = self._filled + len(X), split_targets(targets)
+        if self._others is not None:
+            self._others[self._filled : end] = others
         self._X[self._filled : end], self._y[self._filled : end] = X, y
         if self._row_noise is not None:
             self._row_noise[self._filled : end] = row_noise
@@ -195,31 +220,41 @@ class MemoryWriter:
 
     def finish(self) -> ExpertStore:
         assert self._filled == len(self._y)
-        return ExpertStore(self._X, self._y, self._row_noise)
+        return ExpertStore(self._X, self._y, self._row_noise, others=self._others)
 
 
 class FolderWriter:
-    """Takes rows in storage order and writes them to a folder. `noisy`: whether rows differ in noise."""
+    """Takes rows in storage order and writes them to a folder.
 
-    def __init__(self, folder: Path, rows: int, columns: int, dtype: np.dtype[Any], noisy: bool = False) -> None:
-        self._folder = folder
+    noisy : whether rows differ in noise
+    others : the number of other targets
+    """
+
+    def __init__(
+        self, folder: Path, rows: int, columns: int, dtype: np.dtype[Any], noisy: bool = False, others: int = 0
+    ) -> None:
+        self._folder, self._others = folder, others
         self._files = [
             ArrayFile(folder / "X.npy", (rows, columns), dtype),
             ArrayFile(folder / "y.npy", (rows,), dtype),
         ]
         if noisy:
             self._files.append(ArrayFile(folder / f"{ROW_NOISE}.npy", (rows, COLUMNS), dtype))
+        if others:
+            self._files.append(ArrayFile(folder / f"{OTHERS}.npy", (rows, others), dtype))
 
     def append(self, X: Array, targets: Targets) -> None:
-        parts = [X, *(part for part in split_targets(targets) if part is not None)]
+        own, others = split_others(targets, self._others)
+        parts = [X, *(part for part in (*split_targets(own), others) if part is not None)]
         for file, part in zip(self._files, parts, strict=True):
             file.append(part)
 
     def finish(self, cells: RowLists, source: str) -> None:
         """Complete the store with its cells and its manifest; `source` is the fingerprint of the data."""
         rows, columns = self._files[0].shape
-        version = VERSION if len(self._files) > 2 else 1
+        version = VERSION if len(self._files) > 2 else 1  # also of stores with other targets
         content = {"rows": rows, "columns": columns, "dtype": self._files[0].dtype.name, "source": source}
+        content |= {"others": self._others} if self._others else {}
         content |= {"cells": len(cells), "files": self.close() | write_lists(self._folder, "cells", cells)}
         folders.write_manifest(self._folder / _MANIFEST, {"format": FORMAT, "version": version, **content})
 
@@ -245,13 +280,16 @@ def write_rows(folder: Path, store: ExpertStore) -> dict[str, Any]:
         return writer.close()
 
 
-def read_rows(files: ArrayFiles, rows: int, columns: int, dtype: str, verify: bool, keeper: Any = None) -> ExpertStore:
+def read_rows(
+    files: ArrayFiles, rows: int, columns: int, dtype: str, verify: bool, keeper: Any = None, others: int = 0
+) -> ExpertStore:
     """A store of the rows that lie in a folder, mapped into memory."""
     X, y = files.map("X", (rows, columns), dtype, verify), files.map("y", (rows,), dtype, verify)
     row_noise = files.map(ROW_NOISE, (rows, COLUMNS), dtype, verify) if ROW_NOISE in files else None
     if verify and row_noise is not None and row_noise.min() < 0:
         raise folders.damaged(files.path(ROW_NOISE), "it has negative numbers")
-    return ExpertStore(X, y, row_noise, keeper)
+    carried = files.map(OTHERS, (rows, others), dtype, verify) if others else None
+    return ExpertStore(X, y, row_noise, keeper, others=carried)
 
 
 def open_store(folder: Path, verify: bool = True, keeper: Any = None) -> tuple[ExpertStore, RowLists]:
@@ -260,6 +298,9 @@ def open_store(folder: Path, verify: bool = True, keeper: Any = None) -> tuple[E
     rows, columns, cells, dtype = (manifest.get(key) for key in ("rows", "columns", "cells", "dtype"))
     if not all(type(n) is int and n > 0 for n in (rows, columns, cells)) or dtype not in DTYPES:
         raise folders.damaged(folder / _MANIFEST, "it has no valid counts or type of numbers")
+    others = manifest.get("others", 0)
+    if type(others) is not int or others < 0:
+        raise folders.damaged(folder / _MANIFEST, "it has no valid number of targets")
     files = ArrayFiles(folder, manifest.get("files"))
-    store = read_rows(files, rows, columns, dtype, verify, keeper)  # type: ignore[arg-type]
+    store = read_rows(files, rows, columns, dtype, verify, keeper, others)  # type: ignore[arg-type]
     return store, files.lists("cells", cells, rows, verify)  # type: ignore[arg-type]

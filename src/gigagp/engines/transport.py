@@ -70,7 +70,7 @@ class Depot:
 
     def files(self, store: ExpertStore) -> tuple[MappedFile, ...]:
         """The files of a store's rows, so that any worker can map them."""
-        if store.files:
+        if len(store.files) == len(_arrays(store)):
             return store.files
         folder = self.send(store)
         if folder not in self._files:  # their state is kept: a file that changes later is refused

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -30,10 +30,11 @@ from gigagp.fit.training import summed_evidence
 from gigagp.fit.trends import check_mean, fit_with_mean
 from gigagp.model.class_model import ClassModel, Label
 from gigagp.model.fingerprint import described
-from gigagp.model.loading import load_model
 from gigagp.model.model import Model
 from gigagp.model.predictor import Predictor
 from gigagp.model.saving import save_model
+from gigagp.model.target_folders import load_targets, save_targets
+from gigagp.model.target_models import TargetModels
 from gigagp.model.trend import Trend
 from gigagp.partition import partitioner
 from gigagp.progress import Listener, make_listener
@@ -54,14 +55,36 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
 
         labels : where targets are classes, the labels of the numbers in y; () to read them from the target's column
         """
+        with self._unharmed():
+            model = self._fitted_model(
+                X, y, sample_weight, settings.seed(self.random_state), noise_std=noise_std, learn_noise=learn_noise,
+                features=features, drop=drop, categorical=categorical, missing=missing, store=store,
+                checkpoint=checkpoint, share=share, progress=progress, labels=labels,
+            )  # fmt: skip
+            self._take(model)
+        warn_user(model.report, model.units)
+        return self
+
+    def _fitted_model(
+        self, X: Any, y: Any, sample_weight: Any, seed: np.random.SeedSequence, *, noise_std: Any, learn_noise: bool,
+        features: Any, drop: Any, categorical: Any, missing: str | None, store: str | os.PathLike[str] | None,
+        checkpoint: str | os.PathLike[str] | None, share: Share | None, progress: Listener | None,
+        labels: tuple[Label, ...] | None = None, changed: Callable[[Rows], Rows] | None = None,
+        method: str | None = None,
+    ) -> Model:  # fmt: skip
+        """The model of one target, with the arguments of `fit`.
+
+        changed : makes of the rows those that are fitted
+        method : instead of the setting
+        """
         fit_settings = self._settings()
+        fit_settings = fit_settings if method is None else replace(fit_settings, method=method)
         partitioner(fit_settings.partition)
         settings.kernel(fit_settings.kernel)
         settings.precision(fit_settings.dtype)
         check_mean(fit_settings.mean)
         memory.budget(fit_settings.memory)
         check_workers(fit_settings.n_jobs)
-        seed = settings.seed(fit_settings.random_state)
         learn_noise = settings.switch("learn_noise", learn_noise)
         if not learn_noise and noise_std is None:
             raise InvalidParameter("learn_noise=False needs noise_std=, the known noise of each row")
@@ -72,7 +95,7 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
         tell = make_listener(self.verbose, progress)
         categories = settings.column_names("categorical", self.categorical, categorical)
         gaps = settings.missing(self.missing if missing is None else missing)
-        with self._unharmed(), ExitStack() as open_files:
+        with ExitStack() as open_files:
             if is_source(X, y) or categories or gaps != "error":
                 if not isinstance(y, str | os.PathLike):
                     check_beside(y)
@@ -86,6 +109,7 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
                 check_options_of_sources(features, drop, share, (sample_weight, noise_std))
                 rows, encoding = array_rows(self, X, y, sample_weight, noise_std), None
                 names = tuple(map(str, self.feature_names_in_)) if hasattr(self, "feature_names_in_") else None
+            rows = rows if changed is None else changed(rows)
             saved_progress = None
             if checkpoint is not None:
                 identity, entropy = self._identity(rows, seed), int(seed.entropy)  # type: ignore[arg-type]
@@ -104,9 +128,7 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
                 return replace(model, trend=trend)
 
             model = fit_with_mean(rows, fit_settings, fit_rows, self._predictor_of, int(seed.generate_state(1)[0]))
-            self._take(replace(model, share=share))
-        warn_user(model.report, model.units)
-        return self
+            return replace(model, share=share)
 
     def _settings(self) -> FitSettings:
         return FitSettings(**self.get_params(deep=False))
@@ -115,9 +137,14 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
         """The classes of the rows, for estimators whose targets are classes."""
         raise NotImplementedError
 
-    def _take(self, model: Model) -> None:
+    def _take(self, model: Model | TargetModels) -> None:
         """Set the fitted attributes from a model."""
-        self.model_ = model
+        for name in ("model_", "targets_"):
+            self.__dict__.pop(name, None)
+        if isinstance(model, TargetModels):
+            self.targets_ = model
+        else:
+            self.model_ = model
         self.n_features_in_ = model.columns
         self.__dict__.pop("feature_names_in_", None)
         if model.feature_names is not None:
@@ -145,8 +172,8 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
     @property
     def predictor_(self) -> Predictor:
         """The fitted model with the current prediction settings, some of which may be changed after the fit."""
-        check_is_fitted(self, "model_")
-        return self._predictor_of(self.model_)
+        check_is_fitted(self)
+        return self._predictor_of(self._of_one("predictor_"))
 
     def _predictor_of(self, model: Model) -> Predictor:
         """A model with the current prediction settings."""
@@ -181,8 +208,8 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
             Whether the gradient is returned too.
 
         """
-        check_is_fitted(self, "model_")
-        model, predictor = self.model_, self.predictor_
+        check_is_fitted(self)
+        model, predictor = self._of_one("log_marginal_likelihood"), self.predictor_
         theta = model.theta if theta is None else np.asarray(theta, dtype=float)
         if theta.shape != model.theta.shape:
             raise InvalidParameter(f"theta must have {len(model.theta)} log-parameters; got shape {theta.shape}")
@@ -203,8 +230,11 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
             Whether an existing model may be replaced.
 
         """
-        check_is_fitted(self, "model_")
-        save_model(self.model_, self.get_params(deep=False), folder, overwrite)
+        fitted, parameters = self._fitted, self.get_params(deep=False)
+        if isinstance(fitted, TargetModels):
+            save_targets(fitted, parameters, folder, overwrite)
+        else:
+            save_model(fitted, parameters, folder, overwrite)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify: bool = True) -> Self:
@@ -220,13 +250,14 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
             False to load faster, without comparing the rows with their checksums.
 
         """
-        return cls.of_model(*load_model(folder, kernels=kernels, verify=verify), folder)
+        return cls.of_model(*load_targets(folder, kernels=kernels, verify=verify), folder)
 
     @classmethod
-    def of_model(cls, model: Model, parameters: dict[str, Any], folder: str | os.PathLike[str]) -> Self:
+    def of_model(cls, model: Model | TargetModels, parameters: dict[str, Any], folder: str | os.PathLike[str]) -> Self:
         """The estimator of a model that was loaded from a folder, with the parameters that were saved there."""
-        if (model.classes is not None) != issubclass(cls, ClassifierMixin):
-            other = "HGPRegressor" if model.classes is None else "HGPClassifier"
+        of_classes = isinstance(model, Model) and model.classes is not None
+        if of_classes != issubclass(cls, ClassifierMixin):
+            other = "HGPClassifier" if of_classes else "HGPRegressor"
             raise InvalidInput(f"the model in {folder} is a {other}; load it with {other}.load or gigagp.load")
         unknown = ", ".join(sorted(set(parameters) - set(cls._get_param_names())))
         if unknown:

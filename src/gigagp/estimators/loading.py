@@ -8,7 +8,8 @@ from typing import Any
 
 from gigagp.estimators.classifier import HGPClassifier
 from gigagp.estimators.regressor import HGPRegressor
-from gigagp.model.loading import load_model
+from gigagp.model.model import Model
+from gigagp.model.target_folders import load_targets
 
 
 def load(folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify: bool = True) -> Any:
@@ -24,6 +25,6 @@ def load(folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify
         False to load faster, without comparing the rows with their checksums.
 
     """
-    model, parameters = load_model(folder, kernels=kernels, verify=verify)
-    kind = HGPRegressor if model.classes is None else HGPClassifier
+    model, parameters = load_targets(folder, kernels=kernels, verify=verify)
+    kind = HGPClassifier if isinstance(model, Model) and model.classes is not None else HGPRegressor
     return kind.of_model(model, parameters, folder)

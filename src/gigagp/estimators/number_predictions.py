@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from gigagp import memory
 from gigagp.arrays import Array
-from gigagp.data.sources import Share, open_rows
+from gigagp.data.sources import open_rows
 from gigagp.data.validation import check_columns, check_finite
 from gigagp.engines import Engine
 from gigagp.errors import InvalidParameter
-from gigagp.estimators.base import HGPEstimator
 from gigagp.estimators.input_rows import reads_queries
+from gigagp.estimators.number_evaluations import NumberEvaluations
 from gigagp.fit import settings
-from gigagp.model.evaluation import BlockListener, DistributionListener, Evaluation, evaluate
 from gigagp.model.fingerprint import fingerprint
 from gigagp.model.incomplete_rows import complete_rows
 from gigagp.model.joint import MOST_QUERIES, JointPrediction, predict_jointly
-from gigagp.model.likelihood_distribution import Distribution, joined
+from gigagp.model.likelihood_distribution import Distribution
 from gigagp.model.prediction_gradient import PredictionGradient, predict_gradient
+from gigagp.model.predictor import LatentDistribution
+from gigagp.model.target_distributions import TargetDistributions, joined_targets, with_gaps
+from gigagp.model.target_models import TargetModels, TargetsPredictor
 from gigagp.progress import Counter, Listener, make_listener
 
 if TYPE_CHECKING:
     from gigagp.model.prediction_files import PredictionReport
 
 _GRADIENTS_AT_ONCE = 8192  # queries whose gradients are computed together
-_BYTES_PER_SCORED_ROW = 128  # memory that scoring needs per row
 
 
-class NumberPredictions(HGPEstimator):  # type: ignore[misc]
+class NumberPredictions(NumberEvaluations):  # type: ignore[misc]
     """The methods of a fitted regressor."""
 
     def predict(
@@ -62,7 +63,8 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
         Returns
         -------
         mean, (mean, std) or (mean, covariance) : array, or two
-            One value per query; of covariances one row and one column per query.
+            One value per query; of covariances one row and one column per query. Where the model has several targets,
+            one row per query and one column per target.
 
         """
         if return_cov:
@@ -75,27 +77,34 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
         mean, deviation = self._predict(X, return_std, latent, missing)
         return (mean, deviation) if return_std else mean
 
-    def predict_distribution(self, X: Any) -> Distribution:
+    def predict_distribution(self, X: Any, *, missing: str = "error") -> Distribution | TargetDistributions:
         """The predictive distribution of y at each query.
 
         Parameters
         ----------
         X : array, table or path
             Queries, with the columns of the fit.
+        missing : {"error", "drop"}
+            As in `predict`; mean, std and everything else is NaN for queries that the model cannot answer.
 
         Returns
         -------
         distribution : PredictiveDistribution, or LikelihoodDistribution where `likelihood` is not Gaussian
-            With mean, std, quantile(q), interval(level), pdf(y), cdf(y), crps(y) and sample(n, random_state).
+            TargetDistributions where the model has several targets. With mean, std, quantile(q), interval(level),
+            pdf(y), cdf(y), crps(y) and sample(n, random_state).
 
         """
-        predictor = self.predictor_
+        predictor, fitted, gaps = self._any_predictor, self._fitted, settings.missing_queries(missing)
         with predictor.engine() as engine:
-            if reads_queries(X, self.model_.encoding):
+            if reads_queries(X, fitted.encoding) or gaps == "keep":
                 at_once = predictor.queries_at_once(memory.budget(self.memory))
-                blocks = open_rows(X, encoding=self.model_.reading).blocks(at_once)
-                return joined([predictor.distribution_at(block.X, engine) for block in blocks])
+                blocks = open_rows(X, encoding=fitted.reading, missing=gaps).blocks(at_once)
+                return joined_targets([self._distribution_at(block.X, engine) for block in blocks])
             return predictor.distribution_at(self._checked(X), engine)
+
+    def _distribution_at(self, X: Array, engine: Engine) -> Distribution | TargetDistributions:
+        """The distributions at queries of which some may have missing values; these are NaN there."""
+        return with_gaps(X, lambda Z: self._any_predictor.distribution_at(Z, engine))
 
     def predict_gradient(self, X: Any, latent: bool = False) -> PredictionGradient:
         """Predictions and their derivatives with respect to the inputs, in the user's units.
@@ -161,25 +170,26 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
         Returns
         -------
         quantiles : array
-            One row per query, one column per quantile.
+            One row per query, one column per quantile; where the model has several targets, of shape (queries, targets,
+            quantiles).
 
         """
         levels, gaps = settings.levels("q", q), settings.missing_queries(missing)
         if gaps == "error":
             return self.predict_distribution(X).quantile(levels)
-        predictor = self.predictor_
+        predictor = self._any_predictor
         with predictor.engine() as engine:
             at_once = predictor.queries_at_once(memory.budget(self.memory))
-            blocks = open_rows(X, encoding=self.model_.reading, missing=gaps).blocks(at_once)
+            blocks = open_rows(X, encoding=self._fitted.reading, missing=gaps).blocks(at_once)
             answer = complete_rows(lambda Z: [predictor.distribution_at(Z, engine).quantile(levels)])
             return np.concatenate([answer(block.X)[0] for block in blocks])
 
     def _predict(self, X: Any, with_variance: bool, latent: bool, missing: str) -> tuple[Array, Array | None]:
         """Mean and standard deviation in the user's units."""
-        predictor, gaps = self.predictor_, settings.missing_queries(missing)
-        if reads_queries(X, self.model_.encoding) or gaps == "keep":
+        predictor, fitted, gaps = self._any_predictor, self._fitted, settings.missing_queries(missing)
+        if reads_queries(X, fitted.encoding) or gaps == "keep":
             at_once = predictor.queries_at_once(memory.budget(self.memory))
-            blocks = open_rows(X, encoding=self.model_.reading, missing=gaps).blocks(at_once)
+            blocks = open_rows(X, encoding=fitted.reading, missing=gaps).blocks(at_once)
             with predictor.engine() as engine:
                 answer = complete_rows(lambda Z: predictor.predict(Z, engine, with_variance, latent))
                 parts = [answer(block.X) for block in blocks]
@@ -201,8 +211,9 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
     ) -> PredictionReport:  # fmt: skip
         """Predict data of any size and write the predictions to one Parquet or CSV file.
 
-        Its columns are mean, std and one per quantile, such as q0.05. The file appears only when it is complete. After
-        an interruption the same call continues and gives the same file.
+        Its columns are mean, std and one per quantile, such as q0.05; where the model has several targets, they begin
+        with the name of the target, such as height_mean, height_std and height_q0.05. The file appears only when it is
+        complete. After an interruption the same call continues and gives the same file.
 
         Parameters
         ----------
@@ -228,31 +239,42 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
         """
         from gigagp.model import prediction_files  # noqa: PLC0415 pyarrow takes time to load
 
-        check_is_fitted(self, "model_")
+        predictor = self._any_predictor
         levels = tuple(settings.levels("quantiles", quantiles).tolist())
-        gaps = settings.missing_queries(missing)
+        gaps, names = settings.missing_queries(missing), self._column_names(levels)
         rows = open_rows(
-            data, encoding=self.model_.reading, keep=keep, missing=gaps, typed=prediction_files.has_types(output)
+            data, encoding=self._fitted.reading, keep=keep, missing=gaps, typed=prediction_files.has_types(output)
         )
-        predictor = self.predictor_
-        carried = prediction_files.bytes_of_kept(rows) + 32 * (2 + len(levels))
+        carried = prediction_files.bytes_of_kept(rows) + 32 * len(names)
         with predictor.engine() as engine:
             columns = self._columns(engine, levels, bool(latent))
             task = prediction_files.Task(
-                rows, complete_rows(columns), ("mean", "std", *(f"q{q!r}" for q in levels)),
+                rows, complete_rows(columns), names,
                 {"quantiles": levels, "latent": bool(latent)}, fingerprint(predictor.state()),
                 predictor.queries_at_once(memory.budget(self.memory), carried), make_listener(self.verbose, progress),
             )  # fmt: skip
             return prediction_files.predict_file(task, data, output, overwrite)
 
+    def _column_names(self, levels: tuple[float, ...]) -> tuple[str, ...]:
+        """Names of the columns that `_columns` predicts."""
+        fitted, own = self._fitted, ("mean", "std", *(f"q{q!r}" for q in levels))
+        return tuple(f"{t}_{n}" for t in fitted.names for n in own) if isinstance(fitted, TargetModels) else own
+
     def _columns(self, engine: Engine, levels: tuple[float, ...], latent: bool) -> Callable[[Array], list[Array]]:
-        """Mean, standard deviation and quantiles, as a function of the inputs."""
-        predictor = self.predictor_
-        answer = predictor.latent_distribution_at if latent else predictor.distribution_at
+        """Mean, standard deviation and quantiles, as a function of the inputs; one target after the other."""
+        predictor = self._any_predictor
+
+        def laws_at(X: Array) -> Sequence[LatentDistribution | Distribution]:
+            if isinstance(predictor, TargetsPredictor):
+                several = predictor.latent_distributions_at if latent else predictor.distributions_at
+                return several(X, engine)
+            one = predictor.latent_distribution_at if latent else predictor.distribution_at
+            return [one(X, engine)]
 
         def columns(X: Array) -> list[Array]:
-            law = answer(X, engine)
-            return [law.mean, law.std, *(law.quantile(level) for level in levels)]
+            return [
+                each for law in laws_at(X) for each in (law.mean, law.std, *(law.quantile(level) for level in levels))
+            ]
 
         return columns
 
@@ -289,13 +311,16 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
         """
         from gigagp.model import grid_files, grids  # noqa: PLC0415 pyarrow takes time to load
 
-        check_is_fitted(self, "model_")
+        fitted, predictor = self._fitted, self._any_predictor
+        models = fitted.models if isinstance(fitted, TargetModels) else (fitted,)
         levels, latent = tuple(settings.levels("quantiles", quantiles).tolist()), settings.switch("latent", latent)
-        grid, predictor, target = grids.make_grid(self.model_, columns, step), self.predictor_, self.units_.target
-        names = ("mean", "std", *(f"q{q!r}" for q in levels))
-        of_what = f"the function behind {target}" if latent else target
-        texts = (f"predicted {target}", f"standard deviation of {of_what}")
-        variables = grid_files.Variables(names, (*texts, *(f"{q:.4g} quantile of {of_what}" for q in levels)))
+        grid, names = grids.make_grid(models[0], columns, step), self._column_names(levels)
+        texts: list[str] = []
+        for target in (model.units.target for model in models):
+            of_what = f"the function behind {target}" if latent else target
+            texts += [f"predicted {target}", f"standard deviation of {of_what}"]
+            texts += [f"{q:.4g} quantile of {of_what}" for q in levels]
+        variables = grid_files.Variables(names, tuple(texts))
         budget = memory.budget(self.memory)
         final = None if output is None else grid_files.check_output(grid, variables, output, overwrite)
         if final is None:
@@ -308,66 +333,3 @@ class NumberPredictions(HGPEstimator):  # type: ignore[misc]
             if final is None:
                 return grid_files.dataset(grid, variables, blocks)
             return grid_files.write(grid, variables, blocks, final)
-
-    def evaluate(
-        self, data: Any, target: Any = None, *, sample_weight: Any = None, noise_std: Any = None,
-        missing: str = "error", share: Share | None = None, progress: Listener | None = None,
-        each: BlockListener | None = None,
-    ) -> Evaluation:  # fmt: skip
-        """RMSE, NLPD, CRPS and coverage on data of any size whose target is known, in bounded memory.
-
-        Parameters
-        ----------
-        data : array, table or path
-            As in `fit`.
-        target : array or str
-            The targets, or the name of their column. Default the column the model was fitted to.
-        sample_weight, noise_std : array or str
-            As in `fit`: each target has the noise of its row, by default that of a row of weight one.
-        missing : {"error", "drop"}
-            "drop" ignores rows with missing values that the model cannot answer, and counts them.
-        share : Share
-            The rows of a file or table to use; `held_out_` are those that the fit held out of the same data.
-        progress : function
-            Called with a gigagp.progress.Event for each block of rows.
-        each : function
-            Called with X, y, predicted mean and std of each block of rows.
-
-        """
-        listener: DistributionListener | None = None
-        if each is not None:
-
-            def listener(X: Array, y: Array, law: Distribution) -> None:
-                each(X, y, law.mean, law.std)
-
-        return self.evaluate_each(
-            data, target, listener, sample_weight=sample_weight, noise_std=noise_std, missing=missing, share=share,
-            progress=progress,
-        )  # fmt: skip
-
-    def evaluate_each(
-        self, data: Any, target: Any, each: DistributionListener | None, *, sample_weight: Any = None,
-        noise_std: Any = None, missing: str = "error", share: Share | None = None, progress: Listener | None = None,
-    ) -> Evaluation:  # fmt: skip
-        """As `evaluate`, but `each` is called with X, y and the predictive distributions of each block of rows."""
-        check_is_fitted(self, "model_")
-        target = self.model_.target_name if target is None else target
-        if target is None:
-            raise InvalidParameter(
-                "pass target=: the model was fitted to arrays, so the name of the target column is not known"
-            )
-        rows = open_rows(
-            data, target, encoding=self.model_.reading, missing=missing, share=share, weights=sample_weight,
-            deviations=noise_std,
-        )  # fmt: skip
-        predictor, own = self.predictor_, self.model_.likelihood
-        if own is not None and noise_std is not None:
-            raise InvalidParameter("noise_std is for targets with Gaussian noise; this model has another likelihood")
-        with predictor.engine() as engine:
-            at_once = predictor.queries_at_once(memory.budget(self.memory), _BYTES_PER_SCORED_ROW)
-
-            def predict(X: Array, row_noise: Array | None = None) -> Distribution:
-                return predictor.distribution_at(X, engine, row_noise)
-
-            tell = make_listener(self.verbose, progress)
-            return evaluate(rows, predict, at_once, tell, each, None if own is None else own.likelihood)

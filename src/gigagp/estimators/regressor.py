@@ -11,6 +11,7 @@ from gigagp.combine import CombinationRule
 from gigagp.data.sources import Share
 from gigagp.engines import Place
 from gigagp.estimators.joint_predictions import JointPredictions
+from gigagp.estimators.target_columns import target_columns
 from gigagp.kernels import Kernel
 from gigagp.likelihoods import Likelihood
 from gigagp.partition import Partitioner
@@ -119,6 +120,12 @@ class HGPRegressor(RegressorMixin, JointPredictions):  # type: ignore[misc]
         the same variances for all experts. "student": each expert has its own scale, and the distribution of errors
         may have heavy tails. "auto": as "student" for local and "gaussian" for other partitions; `report_` says when
         the target looks like counts, labels or shares. An object is a likelihood of your own; see docs/likelihoods.md.
+    targets : {"auto", "separate", "shared"}
+        How several targets are modelled. "separate": each has its own kernel and theta, and is predicted exactly as if
+        it were alone. "shared": all have the same kernel and theta, and are predicted together from the same
+        neighbours, at about the time and memory of one. "auto": "shared", unless rows that a trial on some thousand
+        rows holds out are predicted better with separate ones; "separate" up to 2,048 rows, and where a setting
+        excludes sharing.
     n_restarts : int
         Additional starting points of the training.
     categorical : names or numbers of columns
@@ -164,7 +171,7 @@ class HGPRegressor(RegressorMixin, JointPredictions):  # type: ignore[misc]
         mean: Any = "constant",
         noise: str = "constant",
         noise_bounds: tuple[float, float] = (1e-6, 10.0),
-        likelihood: str | Likelihood = "auto",
+        likelihood: str | Likelihood = "auto", targets: str = "auto",
         n_restarts: int = 0,
         categorical: Any = None,
         missing: str = "error",
@@ -194,7 +201,7 @@ class HGPRegressor(RegressorMixin, JointPredictions):  # type: ignore[misc]
         self.mean = mean
         self.noise = noise
         self.noise_bounds = noise_bounds
-        self.likelihood = likelihood
+        self.likelihood, self.targets = likelihood, targets
         self.n_restarts = n_restarts
         self.categorical = categorical
         self.missing = missing
@@ -214,8 +221,9 @@ class HGPRegressor(RegressorMixin, JointPredictions):  # type: ignore[misc]
         X : array, table or path
             Inputs: an array, a table of pandas, polars or pyarrow, or the path of a .npy, Parquet (file, folder or
             glob), CSV or CSV.gz file; also addresses that pyarrow supports, such as s3://.
-        y : array or str
-            The targets, or the name of their column in X.
+        y : array, table, str or list of str
+            The targets, or the name of their column in X. A list of names, or an array or table with two dimensions,
+            are several targets, and predictions then have one column per target.
         sample_weight : array or str
             The weight w of each row, or the name of its column: the row's noise variance is divided by w, as if the
             row had been given w times, with independent noise. A row of weight zero is left out.
@@ -238,8 +246,17 @@ class HGPRegressor(RegressorMixin, JointPredictions):  # type: ignore[misc]
             Called with a gigagp.progress.Event for each block of rows and each evaluation of the evidence.
 
         """
-        return self._fit(
-            X, y, sample_weight, noise_std=noise_std, learn_noise=learn_noise, features=features, drop=drop,
-            categorical=categorical, missing=missing, store=store, checkpoint=checkpoint, share=share,
-            progress=progress,
-        )  # fmt: skip
+        options = {
+            "noise_std": noise_std, "learn_noise": learn_noise, "features": features, "drop": drop,
+            "categorical": categorical, "missing": missing, "store": store, "checkpoint": checkpoint, "share": share,
+            "progress": progress,
+        }  # fmt: skip
+        targets = target_columns(X, y, self.missing if missing is None else missing)
+        if targets is not None:
+            return self._fit_targets(X, targets, sample_weight, options)
+        return self._fit(X, y, sample_weight, **options)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags

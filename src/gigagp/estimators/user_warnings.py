@@ -13,16 +13,20 @@ from gigagp.model.units import Units
 _WARNINGS_SHOWN = 5  # warnings of a fit that the Python warning quotes
 
 
-def warn_user(report: FitReport, units: Units) -> None:
-    """Issue Python warnings, which point at the line that called `fit`."""
+def warn_user(report: FitReport, units: Units, of_several: bool = False) -> None:
+    """Issue Python warnings, which point at the line that called `fit`.
+
+    of_several : whether the target is one of several, which the warning then names
+    """
+    who = f"target {units.target!r}: " if of_several else ""
     if report.warnings:
         more = len(report.warnings) - _WARNINGS_SHOWN
         tail = f"; and {more} more in report_.warnings" if more > 0 else ""
         sentences = [warning.sentence(units) for warning in report.warnings[:_WARNINGS_SHOWN]]
-        warnings.warn("; ".join(sentences) + tail, ConvergenceWarning, stacklevel=callers_level())
+        warnings.warn(who + "; ".join(sentences) + tail, ConvergenceWarning, stacklevel=callers_level())
     if report.stages and not report.converged:
         warnings.warn(
-            f"training did not converge after {report.iterations} iterations: {report.message}; "
+            f"{who}training did not converge after {report.iterations} iterations: {report.message}; "
             "see report_, and try n_restarts=2 or other start values in the kernel",
             ConvergenceWarning, stacklevel=callers_level(),
         )  # fmt: skip

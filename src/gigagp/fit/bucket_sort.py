@@ -38,6 +38,7 @@ class FileBuckets(Buckets):
 
     def __init__(self, data: ScaledRows, assign: Assign, count: int, folder: Path, memory: int, engine: Engine) -> None:
         self._folder, self._columns, self._dtype, self._noisy = folder, data.columns, data.dtype, data.noisy
+        self._others = data.others
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         self.sizes = np.zeros(count, np.int64)
@@ -71,7 +72,7 @@ class FileBuckets(Buckets):
 
     @property
     def _target_columns(self) -> int:
-        return 1 + COLUMNS if self._noisy else 1
+        return (1 + COLUMNS if self._noisy else 1) + self._others
 
     def take(self, bucket: int) -> tuple[Array, Targets]:
         path = self._path(bucket)
@@ -80,7 +81,7 @@ class FileBuckets(Buckets):
             both = np.fromfile(path, self._dtype).reshape(-1, both.shape[1])
             path.unlink()
         X, targets = np.ascontiguousarray(both[:, : self._columns]), np.ascontiguousarray(both[:, self._columns :])
-        return X, targets if self._noisy else targets[:, 0]
+        return X, targets if self._target_columns > 1 else targets[:, 0]
 
     def _path(self, bucket: int) -> Path:
         return self._folder / f"{bucket:06d}.rows"

@@ -56,7 +56,8 @@ class CellCutter:
 
     def _cut(self, plan: Plan, groups: Groups, theta: Array) -> Groups:
         store = groups.stored.store
-        data = StoredRows(store) if store.mapped else ArrayRows(store.X, store.targets_of(slice(None)))
+        others = 0 if store.others is None else store.others.shape[1]
+        data = StoredRows(store) if store.mapped else ArrayRows(store.X, store.targets_of(slice(None)), others)
         self.storage = self.storage.second()
         stored = store_rows(plan, data, theta, self.sample, self.engine, self.seeds, self.storage)
         return replace(groups, stored=stored)

@@ -79,11 +79,15 @@ class CommitteeScorer:
         return score is None or self.scorer.gain_over(score, model).may_exceed(NEGLIGIBLE_GAIN)
 
     def _rows(self, committee: Committee, k: int) -> Array:
-        """Rows at as many places as the work allows; if these are all cells, anywhere: all experts predict then."""
-        points = float(committee.experts.sizes.mean())
-        affordable = int(_COMMITTEE_WORK / ((k + 2) * (points**3 / 3 + points**2 * _MOST_ROWS_PER_PLACE)))
+        """Rows at as many places as the work allows; anywhere, if these places would need as many experts as there are.
+
+        Rows that are near each other in the middle of a cell are predicted better than others: on kin40k (split 4, a
+        trial, 50 cells) their errors were 15% smaller in predicted deviations than those of random rows and of queries.
+        """
+        points, experts = float(committee.experts.sizes.mean()), k + 2  # that the rows of a place need, about
+        affordable = int(_COMMITTEE_WORK / (experts * (points**3 / 3 + points**2 * _MOST_ROWS_PER_PLACE)))
         places = min(len(self.order), max(_FEWEST_PLACES, min(_MOST_PLACES, affordable)))
-        if places == len(self.order):
+        if places * experts >= len(self.order):
             total = len(committee.store.y)
             return np.random.default_rng(self.seed).permutation(total)[:_COMMITTEE_ROWS]
         together = int(np.clip(_COMMITTEE_ROWS // places, _FEWEST_ROWS_PER_PLACE, _MOST_ROWS_PER_PLACE))

@@ -61,7 +61,7 @@ def fit_model(
     dtype, budget = settings.precision(options.dtype), memory.budget(options.memory)
     parts = partitioner(options.partition)
     counted: CountedRows = rows if classes is None else combined(rows)
-    data = _scanned(counted, parts.local and exact, seeds, checkpoint, tell, likelihood)
+    data = _scanned(counted, parts.local and exact and rows.others == 0, seeds, checkpoint, tell, likelihood)
     counted = DistinctRows(rows, data.rows) if data.copies else counted
     known = rows.noise is not None and rows.noise.deviations is not None
     outliers = find_outliers(data) if exact and not known else NONE
@@ -229,7 +229,7 @@ def _scanned(
 
 def _bytes_in_memory(data: ScaledRows) -> int:
     """Bytes that a fit in memory needs: the scaled rows, the same rows sorted, and row numbers."""
-    columns = data.columns + (1 + COLUMNS if data.noisy else 1)
+    columns = data.columns + (1 + COLUMNS if data.noisy else 1) + data.others
     return data.rows * (2 * columns * data.dtype.itemsize + 32)
 
 

@@ -184,11 +184,16 @@ class Scorer:
 
     def calibrate(self, model: Neighbourhood, previous: HeldOutScore | None = None) -> HeldOutScore:
         """Held-out predictions of many rows, for the chosen model; previous predictions are not repeated."""
+        rows = self.for_calibration(model)
+        if previous is not None:
+            return self.extend(model, previous, len(rows))
+        return self.score_rows(model, rows)
+
+    def for_calibration(self, model: Neighbourhood) -> Array:
+        """The rows whose held-out predictions calibrate a model."""
         effort = self.scoring.effort
         count = int(max(_LEAST_CALIBRATION_ROWS, effort * min(_WORK / self.scoring.work(model), _MOST_ROWS)))
-        if previous is not None:
-            return self.extend(model, previous, count)
-        return self.score_rows(model, self.order[:count])
+        return self.order[:count]
 
     def score(self, model: Neighbourhood, rows: int = _TRIAL_ROWS) -> HeldOutScore:
         """Held-out predictions of this number of rows, or of as many as the work allows."""

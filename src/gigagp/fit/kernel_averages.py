@@ -91,7 +91,7 @@ def _held_out(model: Neighbourhood, scorer: Scorer, rows: Array) -> LatentPredic
 
 
 def _promising(chosen: list[Trial], trials: Sequence[Trial], groups: Groups, scorer: Scorer) -> Trial | None:
-    """The trial whose predictions gain most if they are averaged with those of the chosen ones; None where none may."""
+    """The trial whose predictions gain most if averaged with those of the chosen ones; None where none gains."""
 
     def together(some: list[Trial]) -> HeldOutScore:
         count = min(len(trial.score.rows) for trial in trials)
@@ -102,4 +102,4 @@ def _promising(chosen: list[Trial], trials: Sequence[Trial], groups: Groups, sco
     before = together(chosen)
     gains = {i: Gain.of(together([*chosen, each]), before) for i, each in enumerate(trials) if each not in chosen}
     best = max(gains, key=lambda i: gains[i].value, default=None)
-    return trials[best] if best is not None and gains[best].may_exceed(_LEAST_GAIN) else None
+    return trials[best] if best is not None and gains[best].exceeds(_LEAST_GAIN) else None

@@ -21,7 +21,7 @@ _GROUPS = 16  # of neighbouring rows, to train candidates on
 _ITERATIONS = 20  # of L-BFGS
 _FEW_ITERATIONS = 6  # of L-BFGS in large tables: the order of the families rarely changes after that
 _FIRST_ROWS = 512  # held-out rows that judge every family
-_ROWS = 2048  # held-out rows that judge those that are nearly as good as the best
+_ROWS = 2048  # held-out rows, at most, that judge those that are nearly as good as the best
 _MORE_NEIGHBOURS = 256  # that are compared with few
 _MUCH_BETTER = 0.1  # relative gain of more neighbours from which families are judged again
 _MANY_NEIGHBOURS = 512  # by which they are then judged
@@ -55,13 +55,13 @@ def try_kernels(
     """Train the families briefly on the same groups and score them on the same rows; the chosen one is marked.
 
     They are compared by the differences of their losses row by row, for which few rows suffice; those that are nearly
-    as good as the best predict more rows. A kernel that is rougher than one that is already too rough is not tried.
-    Where many neighbours predict much better than few, families are judged by many.
+    as good as the best predict twice as many, and so on. A kernel that is rougher than one that is already too rough is
+    not tried. Where many neighbours predict much better than few, families are judged by many.
     """
-    store, cells = groups.around(plan.metric(theta, groups.columns), _GROUPS)
     neighbours = plan.neighbours or DEFAULT_NEIGHBOURS
     brief = groups.rows > _LARGE_TABLE or plan.latents is not None  # Laplace's approximation takes several times longer
     iterations = _FEW_ITERATIONS if brief else _ITERATIONS
+    store, cells = groups.around(plan.metric(theta, groups.columns), _GROUPS)
 
     def model(family: Kernel, theta: Array) -> Neighbourhood:
         return groups.model(family, theta, neighbours)
@@ -75,8 +75,8 @@ def try_kernels(
         score = scorer.score(model(kernel, optimum.theta), _FIRST_ROWS)
         return Trial(kernel, optimum.theta, score, Candidate("kernel", name, score.score), (optimum.stage,), neighbours)
 
-    def with_more_rows(trial: Trial) -> Trial:
-        score = scorer.extend(model(trial.kernel, trial.theta), trial.score, _ROWS)
+    def with_more_rows(trial: Trial, count: int) -> Trial:
+        score = scorer.extend(model(trial.kernel, trial.theta), trial.score, count)
         return replace(trial, score=score, candidate=replace(trial.candidate, score=score.score))
 
     trials: list[Trial] = []
@@ -92,15 +92,27 @@ def try_kernels(
     if plan.neighbours is None and not brief:
         trials = _with_more_neighbours(trials, best, groups, scorer)
         best = min(trials, key=lambda trial: trial.candidate.score)
-    close = [trial for trial in trials if _is_close(trial, best)]
-    if len(close) > 1 and best.neighbours == neighbours:
-        extended = [with_more_rows(trial) for trial in close]
+    close, count = [trial for trial in trials if _is_close(trial, best)], 2 * _FIRST_ROWS
+    while len(close) > 1 and best.neighbours == neighbours and count <= _ROWS:
+        extended = [with_more_rows(trial, count) for trial in close]
         trials = [extended[close.index(trial)] if trial in close else trial for trial in trials]
-        close = extended
+        best = min(extended, key=lambda trial: trial.candidate.score)
+        close, count = [trial for trial in extended if _is_close(trial, best)], 2 * count
     least = min(trial.candidate.score for trial in close)
     unit = trials[0].score.unit or least
     chosen = next(trial for trial in close if trial.candidate.score <= least + _INDISTINGUISHABLE * unit)
-    return [replace(trial, candidate=replace(trial.candidate, chosen=trial is chosen)) for trial in trials]
+    return [
+        replace(trial, candidate=replace(trial.candidate, score=_on_all_rows(trial, best), chosen=trial is chosen))
+        for trial in trials
+    ]
+
+
+def _on_all_rows(trial: Trial, best: Trial) -> float:
+    """The score of a trial that has predicted fewer rows than the best one, from what it loses on these rows."""
+    if trial.neighbours != best.neighbours or len(trial.score.rows) == len(best.score.rows):
+        return trial.candidate.score
+    unit = best.score.unit or best.score.score
+    return best.candidate.score - Gain.of(trial.score, best.score).value * unit
 
 
 def _with_more_neighbours(trials: list[Trial], best: Trial, groups: Groups, scorer: Scorer) -> list[Trial]:

@@ -56,6 +56,7 @@ class FitSettings:
     verbose: Any
     likelihood: Any = "auto"
     warp: Any = False
+    targets: Any = "auto"
 
     @property
     def by_committee(self) -> bool:

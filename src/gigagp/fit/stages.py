@@ -243,7 +243,8 @@ def _fit_many_rows(
     committee_with = committees(plan, groups.stored, groups.extents, theta)
     near = partial(groups.model, plan.kernel, theta, plan.neighbours or DEFAULT_NEIGHBOURS)
     choice = _choose(plan, groups.stored, near, committee_with, rows, scorer, record, seeds.choice)
-    if len(trials) > 1 and plan.latents is None and plan.noise == "constant" and choice.neighbourhood is not None:
+    cost_is_open = plan.neighbours is None  # whoever sets the number of neighbours has decided what a query costs
+    if len(trials) > 1 and cost_is_open and plan.latents is None and plan.noise == "constant" and choice.neighbourhood:
         with record.stage("average of kernels"):
 
             def train(kernel: Kernel, theta: Array) -> Array:

@@ -61,7 +61,7 @@ class MemoryStorage:
         return MemoryBuckets(data, assign, count)
 
     def write(self, data: ScaledRows, cells: RowLists, parts: Parts) -> ExpertStore:
-        writer = MemoryWriter(data.rows, data.columns, data.dtype, data.noisy)
+        writer = MemoryWriter(data.rows, data.columns, data.dtype, data.noisy, data.others)
         parts(writer.append)
         return writer.finish()
 
@@ -97,13 +97,14 @@ class DiskStorage:
             return FileBuckets(data, assign, count, self._buckets, self._memory // 4, engine)
 
     def _bytes(self, data: ScaledRows) -> int:
-        return int(1.05 * data.rows * (data.columns + (3 if data.noisy else 1)) * data.dtype.itemsize)
+        numbers = data.columns + (3 if data.noisy else 1) + data.others
+        return int(1.05 * data.rows * numbers * data.dtype.itemsize)
 
     def write(self, data: ScaledRows, cells: RowLists, parts: Parts) -> ExpertStore:
         with (
             folders.disk_errors("writing the expert store", self._store.parent),
             folders.writing(self._store) as folder,
-            FolderWriter(folder, data.rows, data.columns, data.dtype, data.noisy) as writer,
+            FolderWriter(folder, data.rows, data.columns, data.dtype, data.noisy, data.others) as writer,
         ):
             count = Counter("sort", data.rows, self._tell)
 
@@ -186,7 +187,7 @@ class DataSorter(RowSorter):
             partition = partitioner.split_categories(X * self.metric, shape, rng, self.limits)
         else:
             partition = partitioner.split(X, shape, rng)
-        store = ExpertStore.in_memory(X, y, partition.order)
+        store = ExpertStore.in_memory(X, y, partition.order, self.data.others)
         return StoredPartition(store, partition.cells, partition.experts, partition.tree)
 
 

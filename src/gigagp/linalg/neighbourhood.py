@@ -70,6 +70,16 @@ def gather(X: Array, y: Array, rows: Array, count: int, scales: Array, x: Array,
             x[d, i] = 0
 
 
+@compiled
+def gather_targets(Y: Array, rows: Array, count: int, targets: Array) -> None:
+    """targets (targets, m) := the targets of the first `count` rows, from Y (targets, rows)."""
+    for t in range(len(Y)):
+        for i in range(count):
+            targets[t, i] = Y[t, rows[i]]
+        for i in range(count, targets.shape[1]):
+            targets[t, i] = 0
+
+
 @compiled_strict
 def gather_noise(noise: float, row_noise: Array, rows: Array, count: int, noises: Array) -> float:
     """noises := the noise variances of the first `count` rows; returns their harmonic mean.
@@ -197,6 +207,68 @@ def weight_of_few(inner: Array, noise: float, result: Array) -> float:
     first = (inner[VARIANCE] + noise) * (inner[MISFIT] + LEAST_MISFIT) ** 2
     second = (result[VARIANCE] + noise) * (result[MISFIT] + LEAST_MISFIT) ** 2
     return second / (first + second)  # type: ignore[no-any-return]
+
+
+@compiled
+def means_only(
+    K: Array, k: Array, targets: Array, noises: Array, weights: Array, count: int, factoring: Array,
+    A: Array, T: Array, S: Array, D: Array, results: Array,
+) -> bool:  # fmt: skip
+    """`mean_only` for several targets, one row of `targets` each, with one factor. `targets` is overwritten."""
+    if not factored(K, noises, weights, count, factoring, A, T, S, D):
+        return False
+    for t in range(len(targets)):
+        y = targets[t]
+        solve_vector(A, y, len(weights))
+        mean = 0.0
+        for i in range(count):
+            mean += k[i] * y[i]
+        results[t, MEAN] = mean
+    return True
+
+
+@compiled
+def posteriors(
+    K: Array, k: Array, targets: Array, noises: Array, weights: Array, count: int, prior: float, factoring: Array,
+    inverting: Array, A: Array, T: Array, S: Array, D: Array, alpha: Array, precision: Array, solved: Array,
+    results: Array,
+) -> bool:  # fmt: skip
+    """`posterior` for several targets, one row of `targets` each, with one factor and one inverse of it."""
+    if not factored(K, noises, weights, count, factoring, A, T, S, D):
+        return False
+    follow(inverting, (A, T, S, D, A), len(weights))
+    for i in range(count):
+        precision[i] = 0
+    reduction, total = 0.0, 0.0
+    for i in range(count):
+        row = T[i]
+        a = 0.0
+        for j in range(i + 1):
+            a += row[j] * k[j]
+        for j in range(i + 1):
+            precision[j] += row[j] * row[j]
+        solved[i] = a
+        reduction += a * a
+        total += weights[i]
+    for t in range(len(targets)):
+        y = targets[t]
+        for i in range(count):
+            alpha[i] = 0
+        mean, misfit = 0.0, 0.0
+        for i in range(count):
+            row = T[i]
+            b = 0.0
+            for j in range(i + 1):
+                b += row[j] * y[j]
+            for j in range(i + 1):
+                alpha[j] += b * row[j]
+            mean += solved[i] * b
+        for i in range(count):
+            misfit += weights[i] * abs(alpha[i]) / np.sqrt(precision[i])
+        results[t, MEAN] = mean
+        results[t, VARIANCE] = max(prior - reduction, SMALLEST_VARIANCE * prior)
+        results[t, MISFIT] = misfit / (GAUSSIAN_ERROR * total) if count > 0 else 1.0
+    return True
 
 
 @compiled_strict

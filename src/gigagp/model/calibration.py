@@ -8,9 +8,9 @@ With v the variance of f at a query, s^2 the noise, t the variance of the target
 
 and a floor, times 1 - rho, is added. The misfit says how large the errors near the query are in predicted deviations
 (`linalg.neighbourhood`). Far from all data the variance of y is thus that of the target, whatever the noise of the
-nearest rows, and the transition is continuous. Where rows differ in noise, s^2 is the row's own in v' + s^2 and a
-typical row's elsewhere, so that what rows of one noise teach holds for queries of another. The shape of the errors is
-common to all queries (`distribution`).
+nearest rows, and the transition is continuous. Where rows differ in noise, s^2 is the row's own in v' + s^2, the mean
+of all rows in t - s^2, and a typical row's elsewhere, so that what rows of one noise teach holds for queries of
+another. The shape of the errors is common to all queries (`distribution`).
 Coefficients are estimated by maximum likelihood under a Student-t, then the shape by expectation maximisation.
 """
 
@@ -44,7 +44,8 @@ _STUDENT_STEPS = 60  # of L-BFGS, at most
 _EM_STEPS = 500  # of expectation maximisation, at most
 _START_WEIGHT = 1e-6  # of every component when its weight is learnt, at least
 _WIDEST_COMMON = 2.0**7  # deviations: wider components have the prior's weight alone
-_EM_CHANGE = 1e-6  # of a weight, at which it has converged
+_EM_CHANGE = 1e-4  # of a weight, at which it has converged
+_LEAST_PROGRESS = 1e-6  # of the mean loss by a step of L-BFGS: less cannot be told from chance with any number of rows
 _ROUNDS = 2  # of alternately learning the shape and the common factor
 _LEAST_MISFIT = 0.03  # added to a misfit before its logarithm is taken: nearby errors of zero prove little
 _LEAST_RATIO = 1e-6  # added to a ratio of variances before its logarithm is taken
@@ -67,6 +68,7 @@ class Setting:
     prior: float | None  # None for a kernel that is not stationary: it has no distance from the data
     target: float = 1.0
     row_noise: float | None = None  # noise of a typical training row; None where all rows have the same noise
+    mean_noise: float | None = None  # the mean of the rows' noise; None where all rows have the same noise
 
     @property
     def typical(self) -> float:
@@ -74,13 +76,24 @@ class Setting:
         return self.noise if self.row_noise is None else min(self.row_noise, (1 - _LEAST_SHARE) * self.target)
 
     @property
+    def average(self) -> float:
+        """The mean noise of the training rows, which is the part of the target's variance that is noise."""
+        return self.typical if self.mean_noise is None else min(self.mean_noise, (1 - _LEAST_SHARE) * self.target)
+
+    @property
     def signal(self) -> float:
         """The part of the target's variance that is not noise."""
-        return max(self.target - self.typical, _LEAST_SHARE * self.target)
+        return max(self.target - self.average, _LEAST_SHARE * self.target)
 
     def at_rows(self, noise: Array | None) -> Setting:
-        """With the typical noise of rows that have these noise variances."""
-        return self if noise is None or len(noise) == 0 else replace(self, row_noise=float(np.median(noise)))
+        """With the typical and the mean noise of rows that have these noise variances.
+
+        A row whose noise exceeds the target's variance counts as one that consists of noise alone.
+        """
+        if noise is None or len(noise) == 0:
+            return self
+        mean = float(np.minimum(noise, self.target).mean())
+        return replace(self, row_noise=float(np.median(noise)), mean_noise=mean)
 
     def remoteness(self, variance: Array) -> tuple[Array, Array]:
         """v', the variance of f with the target's as prior, and rho: zero at the data and one far from all of them."""
@@ -197,7 +210,7 @@ def _features(prediction: LatentPrediction, setting: Setting) -> tuple[Array, Ar
     ratio = np.log(v / setting.typical + _LEAST_RATIO)
     misfit = 2 * np.log(prediction.misfit + _LEAST_MISFIT)
     # Far away the variance is the target's: the noise is part of it.
-    base = v + _noise(prediction, setting) + rho * (setting.target - setting.typical - signal)
+    base = v + _noise(prediction, setting) + rho * (setting.target - setting.average - signal)
     return base, rho, np.column_stack([np.ones_like(v), misfit, ratio])
 
 
@@ -240,7 +253,7 @@ def _student(
         return float(value.mean() + penalty), gradient
 
     start = np.append(_COEFFICIENTS, [_START_FLOOR, _TAIL_MEAN])
-    options = {"maxiter": _STUDENT_STEPS}
+    options = {"maxiter": _STUDENT_STEPS, "ftol": _LEAST_PROGRESS}
     best = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=_BOUNDS, options=options).x
     return best[:3], float(scale * np.exp(best[3])) + least, float(2 + np.exp(best[4]))
 

@@ -28,7 +28,7 @@ def describe_calibration(calibration: Calibration) -> dict[str, Any]:
 
 def _describe_setting(setting: Setting) -> list[float | None]:
     values = [setting.noise, setting.prior, setting.target]
-    return values if setting.row_noise is None else [*values, setting.row_noise]
+    return [*values, *(value for value in (setting.row_noise, setting.mean_noise) if value is not None)]
 
 
 def floats(content: dict[str, Any], name: str) -> Array:
@@ -52,12 +52,12 @@ def read_calibration(content: dict[str, Any]) -> Calibration:
     values = content.get("setting")
     setting = None
     if values is not None:
-        require(isinstance(values, list) and len(values) in (3, 4), "its calibration is not valid")
+        require(isinstance(values, list) and len(values) in (3, 4, 5), "its calibration is not valid")
         noise, prior, target, *row_noise = values
         for value in (noise, target, 1.0 if prior is None else prior, *row_noise):
             require(isinstance(value, float | int) and 0 < value < np.inf, "its calibration is not valid")
         prior = None if prior is None else float(prior)
-        setting = Setting(float(noise), prior, float(target), float(row_noise[0]) if row_noise else None)
+        setting = Setting(float(noise), prior, float(target), *(float(value) for value in row_noise))
     rows = count(content, "rows")
     require((rows == 0) == (setting is None), "its calibration is not valid")
     return Calibration(coefficients, floor, Shape(weights, widths), setting, rows, number(content, "score"))

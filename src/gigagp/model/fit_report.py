@@ -91,7 +91,9 @@ class FitReport:
     @property
     def choosing(self) -> float:
         """The share of the time of the fit that was spent on choices."""
-        spent = sum(seconds for stage, seconds in self.seconds.items() if stage.startswith("choice of "))
+        spent = sum(
+            seconds for stage, seconds in self.seconds.items() if stage.startswith(("choice of ", "average of "))
+        )
         return spent / max(sum(self.seconds.values()), 1e-9)
 
     @property

@@ -63,6 +63,7 @@ from gigagp.partition.kdtree import block_starts
 from gigagp.tree import Tree
 
 _Plain = TypeVar("_Plain")
+_Read = TypeVar("_Read")
 _NOT_DISTANCES = "its numbers cannot be distances"
 _DEEPEST = 200  # levels of a tree
 _FARTHEST = 1e140  # a distance whose square, in any number of columns, does not overflow
@@ -82,16 +83,21 @@ def load_model(
     classes = tuple(kernels)
     regressors = tuple(each for each in classes if isinstance(each, type) and issubclass(each, RegressorMixin))
     registry = Registry(each for each in classes if each not in regressors)
+    return unchanged(path, lambda: read_model(path, registry, verify, regressors))
+
+
+def unchanged(path: Path, read: Callable[[], _Read]) -> _Read:
+    """What is read from a folder; once more where another process replaces the folder meanwhile."""
     for _ in range(_ATTEMPTS):
         before = _identity(path)
         try:
-            model = read_model(path, registry, verify, regressors)
+            content = read()
         except InvalidInput:
             if _identity(path) == before:
                 raise
         else:
             if _identity(path) == before:
-                return model
+                return content
         # Another model was put there during the reading. Files of both must not be mixed.
     raise InvalidInput(f"{path} is replaced repeatedly; load it when no process is saving to it")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from gigagp import memory
 from gigagp.combine import CombinationRule
+from gigagp.data import folders
 from gigagp.data.store import ROW_NOISE
 from gigagp.errors import InvalidParameter
 from gigagp.kernels import Kernel
@@ -22,6 +23,8 @@ COLUMNS_VERSION = 7  # of the format that is written for categories, averages of
 ROW_NOISE_VERSION = 6  # of the format that is written where rows differ in noise or targets are not Gaussian
 EQUAL_NOISE_VERSION = 5  # of the format that is written for all other models: it has neither
 OLDEST_VERSION = 4  # of the format that can be read: it differs from version 5 in having no mixtures
+TARGETS_FORMAT = "gigagp-targets"  # of a folder with one model per target
+TARGETS_VERSION = 1
 MANIFEST = "manifest.json"
 BLOCK_CODES = "block_codes"  # codes of the rows in these blocks (`linalg.row_codes`); models may lack them
 ARRAYS = (
@@ -58,3 +61,15 @@ def check_settings(settings: dict[str, Any]) -> None:
     if any(isinstance(each, tuple(_OBJECTS.values())) for each in others):
         raise InvalidParameter("a setting that must be a plain value is an object")
     memory.budget(settings.get("memory"))
+
+
+def foreign_names(folder: Path) -> list[str]:
+    """Names in a folder that a saved model, of one target or of several, would not have; [] for a model."""
+    names = {path.name for path in folder.iterdir()}
+    if folders.is_of_kind(folder / MANIFEST, TARGETS_FORMAT):
+        parts = [name for name in names - {MANIFEST} if name.isdecimal() and (folder / name).is_dir()]
+        others = [f"{name}/{other}" for name in parts for other in foreign_names(folder / name)]
+        return sorted(names - {MANIFEST, *parts}) + others
+    if names <= FILE_NAMES and not folders.is_of_kind(folder / MANIFEST, FORMAT):
+        return [MANIFEST]
+    return sorted(names - FILE_NAMES)

@@ -234,7 +234,8 @@ def row_noise_of(model: Neighbourhood) -> Array:
     return read_only(for_compiled(model.store.row_noise, model.store.X.dtype))
 
 
-def _operations(p: int) -> tuple[Array, Array]:
+def operations(p: int) -> tuple[Array, Array]:
+    """The operations that factor the matrix of p neighbours, and those that invert the factor."""
     return factoring(p), schedule.inverting_factor(p, cholesky.WIDTH)
 
 
@@ -248,8 +249,8 @@ def _with_profile(
     results = np.empty((len(Z), neighbourhood.RESULTS))
     _predict_all(  # type: ignore[call-arg]
         *profile[:5], model.noise, with_variance, *search_arguments(model), model.store.y, row_noise_of(model),
-        read_only(Z), read_only(held_out), model.limit, *_operations(p), model.inner_count,
-        *_operations(model.inner_count or p), *buffers, results,
+        read_only(Z), read_only(held_out), model.limit, *operations(p), model.inner_count,
+        *operations(model.inner_count or p), *buffers, results,
     )  # fmt: skip
     return results
 
@@ -349,12 +350,12 @@ def _search_many(
 def _with_any_kernel(model: Neighbourhood, Z: Array, held_out: Array, with_variance: bool, work: Workspace) -> Array:
     """For composed kernels and kernels that users have written: Python calls the kernel once per query."""
     p, theta = model.count, model.theta[:-1]
-    factoring, inverting = _operations(p)
+    factoring, inverting = operations(p)
     K, A, T, S, D = leaf.buffers(p, np.dtype(float), work)
     squares, rows, weights = np.empty(p + 1), np.empty(p + 1, np.int64), np.ones(p)
     results = np.empty((len(Z), neighbourhood.RESULTS))
     inner, few = model.inner_count, np.empty(neighbourhood.RESULTS)
-    inner_operations, inner_weights = _operations(inner or p), np.ones(inner)
+    inner_operations, inner_weights = operations(inner or p), np.ones(inner)
     search, row_noise, noises = search_arguments(model), row_noise_of(model), np.empty(p)
     for q, z in enumerate(Z.astype(float)):
         point = z * model.router.metric

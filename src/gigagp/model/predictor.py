@@ -45,6 +45,10 @@ class LatentDistribution:
     std: Array
     at_deviations: Callable[[float], Array]
 
+    @classmethod
+    def gaussian(cls, mean: Array, deviation: Array) -> LatentDistribution:
+        return cls(mean, deviation, lambda z: mean + deviation * z)
+
     def quantile(self, level: float) -> Array:
         return self.at_deviations(float(ndtri(level)))
 
@@ -152,7 +156,7 @@ class Predictor:
             return LatentDistribution(law.mean, law.mean_std, law.mean_quantile)
         mean, deviation = self.predict(X, engine, latent=True)
         assert deviation is not None
-        return LatentDistribution(mean, deviation, lambda z: mean + deviation * z)
+        return LatentDistribution.gaussian(mean, deviation)
 
     def scaled(self, X: Array) -> Array:
         """Queries in the model's units."""
@@ -188,7 +192,7 @@ class Predictor:
     def with_noise(self, prediction: LatentPrediction, Z: Array) -> LatentPrediction:
         """The prediction with the noise at its queries, where that depends on the inputs.
 
-        Far from all rows nothing is known about it: there it is that of a typical row.
+        Far from all rows nothing is known about it: there it is the mean of all rows.
         """
         input_noise, setting = self.model.input_noise, self.calibration.setting
         if input_noise is None:
@@ -196,7 +200,7 @@ class Predictor:
         noise = self.noise * input_noise.factors(Z)
         if setting is not None and prediction.variance is not None:
             _, rho = setting.remoteness(prediction.variance)
-            noise += rho**2 * (setting.typical - noise)
+            noise += rho**2 * (setting.average - noise)
         return replace(prediction, noise=noise)
 
     @property

@@ -35,13 +35,13 @@ from gigagp.model.model_format import (
     BLOCK_SIDES,
     COLUMNS_VERSION,
     EQUAL_NOISE_VERSION,
-    FILE_NAMES,
     FORMAT,
     MANIFEST,
     ROW_NOISE_VERSION,
     VERSION,
     check_settings,
     folder_path,
+    foreign_names,
 )
 from gigagp.model.neighbourhood_format import describe_neighbourhood
 from gigagp.model.plain_values import Registry, own_classes, to_number, to_plain
@@ -54,7 +54,7 @@ from gigagp.partition import IndexLists
 def check_destination(folder: str | os.PathLike[str], overwrite: bool = False) -> None:
     """Raise InvalidParameter, before any work, if `save_model` would not or could not put a model in a folder."""
     final = Path(os.path.realpath(folder_path(folder)))
-    _check_free(final, overwrite)
+    check_free(final, overwrite)
     above = next(parent for parent in final.parents if parent.exists())
     try:  # permissions alone do not show whether writing works
         os.rmdir(tempfile.mkdtemp(prefix=f".{final.name[:32]}.", dir=above))
@@ -74,7 +74,7 @@ def save_model(
     final = Path(os.path.realpath(folder_path(folder)))
     with folders.disk_errors("saving the model", final.parent):
         folders.remove_leftovers(final)
-        _check_free(final, overwrite)
+        check_free(final, overwrite)
         settings = {name: _setting(name, value) for name, value in parameters.items()}
         check_settings(settings)
         content = _content(model, settings)
@@ -86,7 +86,7 @@ def save_model(
                 read_model(partial, Registry(own), verify=False, own=_classes_of_mean(model))
             except InvalidInput as error:
                 raise InvalidParameter(f"this model could not be loaded again and is not saved: {error}") from None
-            _check_free(final, overwrite)  # writing takes a while
+            check_free(final, overwrite)  # writing takes a while
 
 
 def _classes_of_mean(model: Model) -> tuple[type, ...]:
@@ -95,19 +95,18 @@ def _classes_of_mean(model: Model) -> tuple[type, ...]:
     return (type(trend.regressor),) if isinstance(trend, RegressorTrend) else ()
 
 
-def _check_free(final: Path, overwrite: bool) -> None:
+def check_free(final: Path, overwrite: bool) -> None:
     """Raise InvalidParameter if the folder must not be written to: only a model may be replaced."""
     if not final.exists():
         return
     if not final.is_dir():
         raise InvalidParameter(f"{final} is a file; choose another folder for the model")
-    names = {path.name for path in final.iterdir()}
-    if not names:
+    if not any(final.iterdir()):
         return
-    if not (names <= FILE_NAMES and folders.is_of_kind(final / MANIFEST, FORMAT)):
-        foreign = ", ".join(sorted(names - FILE_NAMES)[:3]) or MANIFEST
+    foreign = foreign_names(final)
+    if foreign:
         raise InvalidParameter(
-            f"{final} contains something other than a gigagp model ({foreign}); choose another folder"
+            f"{final} contains something other than a gigagp model ({', '.join(foreign[:3])}); choose another folder"
         )
     if not overwrite:
         raise InvalidParameter(f"{final} contains a model; pass overwrite=True, or choose another folder")

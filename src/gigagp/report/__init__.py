@@ -65,6 +65,10 @@ def write_report(
     progress : function that is called with a gigagp.progress.Event for each block of rows
     """
     start = time.perf_counter()
+    if hasattr(model, "target_names_"):
+        raise InvalidParameter(
+            f"a page is about one target: write_report(model.target({model.target_names_[0]!r}), ...)"
+        )
     check_is_fitted(model, "report_")
     final = check_output(path, "HTML", (".html", ".htm"), overwrite)
     check_writable(final, _PAGE_BYTES, "the report")

@@ -805,6 +805,7 @@ def test_on_a_terminal_a_prediction_shows_its_pace(here, made):
     assert any(re.fullmatch(moving, line) for line in seen), seen
 
 
+@pytest.mark.slow
 def test_a_terminal_too_narrow_for_anything_is_not_spoilt(made, here):
     left, _ = shown(on_a_terminal(["fit", ARM, "--target", "distance", "-o", "m", "--partition", "random"], 20), 20)
     assert [line.split(":")[0][:10] for line in left[:3]] == ["scan", "store", "partition "]

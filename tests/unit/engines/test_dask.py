@@ -105,7 +105,7 @@ def test_meets_what_engines_promise(client):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in ("local", "all experts") else pytest.mark.slow) for name in MODELS]
+    "name", [pytest.param(name, marks=() if name == "local" else pytest.mark.slow) for name in MODELS]
 )
 def test_the_same_bits_as_serial(client, name):
     assert answers(fitted(client, name)) == expected(name)
@@ -153,7 +153,11 @@ def test_models_made_elsewhere_answer_through_a_client(client, source, tmp_path)
     check_prediction_file(model, tmp_path, quantiles=(0.1,))
 
 
-@pytest.mark.parametrize("roles", [{}, {"sample_weight": "w", "noise_std": "s"}], ids=["equal noise", "row noise"])
+@pytest.mark.parametrize(
+    "roles",
+    [pytest.param({}, marks=pytest.mark.slow), {"sample_weight": "w", "noise_std": "s"}],
+    ids=["equal noise", "row noise"],
+)
 def test_rows_of_a_parquet_file_out_of_core(client, tmp_path, small_sizes, roles):
     check_out_of_core(client, tmp_path, **roles)
 
@@ -431,15 +435,15 @@ def _count_bytes():
 
 
 def test_a_step_moves_less_than_a_megabyte(client):
-    """All that client, scheduler and workers send, while 1.8 MB of rows stay where they are."""
+    """All that client, scheduler and workers send, while .7 MB of rows stay where they are."""
     moved = []
 
     def count():
         moved.append(_count_bytes() + sum(client.run(_count_bytes).values()))
 
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((20_000, 10))
-    y = np.sin(X).sum(axis=1) + 0.1 * rng.standard_normal(20_000)
+    X = rng.standard_normal((8_000, 10))
+    y = np.sin(X).sum(axis=1) + 0.1 * rng.standard_normal(8_000)
     engine = Stepwise(client, **{f"step{i}": count for i in range(3, 9)})
     model = HGPRegressor(
         SquaredExponential(1.0, [1.0] * 10), partition="random", leaf_size=20, training="full", engine=engine,

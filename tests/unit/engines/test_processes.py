@@ -285,7 +285,6 @@ def test_a_script_without_main_guard_and_with_its_own_kernel(tmp_path, how):
 def test_no_process_and_no_folder_is_left(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = children()
-    fitted("processes", n_jobs=1).predict(data()[0])
     kernel = Indefinite(1.0, [1.0, 1.0])
     with pytest.raises(NotPositiveDefinite) as raised:  # whoever holds the error holds no folder
         HGPRegressor(kernel, partition="random", leaf_size=50, engine="processes", n_jobs=1).fit(*data())

@@ -74,7 +74,7 @@ def test_text_as_target_is_explained(data):
     frame = pd.DataFrame(X, columns=["angle", "height"])
     with pytest.raises(InvalidInput, match="y has the text 'low' at row 1, and the target must be numbers"):
         model().fit(X, ["1.5", "low", *y[2:].astype(str)])
-    with pytest.raises(InvalidInput, match="pass one name, and fit one model per target"):
+    with pytest.raises(InvalidInput, match="no features are left"):
         model().fit(frame, ["angle", "height"])
 
 
@@ -87,7 +87,8 @@ def test_text_as_target_is_explained(data):
         (np.ones(5), np.ones(5), "Expected 2D array"),
         (np.ones((5, 2)), np.ones(4), "inconsistent numbers of samples"),
         (np.ones((5, 2, 2)), np.ones(5), "dim 3"),
-        (np.ones((5, 2)), np.ones((5, 2)), "a model has one target"),
+        (np.ones((5, 2)), np.ones((5, 2, 2)), "dim 3|dimension"),
+        (np.ones((5, 2)), np.ones((5, 0)), "no columns"),
         (np.ones((5, 2)), None, "requires y"),
     ],
 )

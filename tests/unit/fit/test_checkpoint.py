@@ -40,6 +40,11 @@ in_every_place = pytest.mark.parametrize("memory", PLACES.values(), ids=PLACES)
 NAMES = ["a", "b", "c"]
 
 
+def slowly(*values):
+    """A further case of a law that has a quick one."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 class Stop(Exception):
     """The fit ends here."""
 
@@ -127,7 +132,7 @@ def stopping(owner, name, calls):
 
 @pytest.mark.parametrize(
     ("partition", "memory"),
-    [("local", PLACES["on disk"]), ("random", None), ("stratified", PLACES["on disk"])],
+    [("local", PLACES["on disk"]), slowly("random", None), slowly("stratified", PLACES["on disk"])],
 )
 def test_stopped_after_every_single_evaluation(partition, memory, rows, small_sizes, tmp_path, monkeypatch):
     """One evaluation a run, each in a process of its own as far as the model knows: none is lost, none done twice."""
@@ -161,9 +166,9 @@ def test_stopped_after_every_single_evaluation(partition, memory, rows, small_si
     "how",
     [
         {"training": "progressive", "leaf_size": 8},
-        {"n_restarts": 2},
-        {"combine": "grbcm", "method": "committee"},
         {"kernel": None, "method": "auto"},
+        slowly({"n_restarts": 2}),
+        slowly({"combine": "grbcm", "method": "committee"}),
     ],
 )
 def test_stopped_in_longer_ways_to_train(how, rows, small_sizes, tmp_path):
@@ -181,9 +186,12 @@ BLOCKS = -(-N // 256)
 @pytest.mark.parametrize(
     ("partition", "stop"),
     [
-        *(("local", stop) for stop in (0, 2, BLOCKS - 1, BLOCKS, 2 * BLOCKS - 1, 2 * BLOCKS + 1)),
-        *(("random", stop) for stop in (BLOCKS, 2 * BLOCKS - 1)),
-        *(("stratified", stop) for stop in (BLOCKS + 1, 2 * BLOCKS + 1)),
+        ("local", BLOCKS - 1),
+        ("local", 2 * BLOCKS - 1),
+        ("stratified", 2 * BLOCKS + 1),
+        *(slowly("local", stop) for stop in (0, 2, BLOCKS, 2 * BLOCKS + 1)),
+        *(slowly("random", stop) for stop in (BLOCKS, 2 * BLOCKS - 1)),
+        slowly("stratified", BLOCKS + 1),
     ],
 )
 def test_stopped_while_rows_are_read(
@@ -222,7 +230,7 @@ def check_no_store(folder):
 
 @pytest.mark.parametrize(
     ("partition", "name", "calls"),
-    [("local", "append", 0), ("random", "append", 2), ("stratified", "append", 2), ("local", "finish", 0)],
+    [("local", "append", 0), ("stratified", "append", 2), slowly("random", "append", 2), slowly("local", "finish", 0)],
 )
 def test_stopped_while_the_store_is_written(partition, name, calls, rows, small_sizes, tmp_path, uninterrupted):
     X, y, Z = rows
@@ -234,7 +242,7 @@ def test_stopped_while_the_store_is_written(partition, name, calls, rows, small_
     check_clean(tmp_path)
 
 
-@pytest.mark.parametrize("partition", SHAPES)
+@pytest.mark.parametrize("partition", ["local", slowly("random"), slowly("stratified")])
 def test_what_a_kill_leaves_behind_is_removed(partition, rows, small_sizes, tmp_path, uninterrupted):
     """Files that no exception handler could remove."""
     X, y, Z = rows

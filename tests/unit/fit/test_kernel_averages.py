@@ -8,7 +8,7 @@ from gigagp.fit import kernel_averages
 from gigagp.kernels import Matern32
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-SETTINGS = {"leaf_size": 60, "method": "neighbourhood", "neighbours": 24, "random_state": 0}
+SETTINGS = {"leaf_size": 60, "method": "neighbourhood", "random_state": 0}
 
 
 @pytest.fixture(scope="module")
@@ -70,12 +70,11 @@ def test_an_average_that_gains_little_is_not_taken(rows, monkeypatch):
     assert model.model_.neighbourhood.others == ()
 
 
-@pytest.mark.parametrize("changes", [{"kernel": Matern32()}, {"noise": "inputs"}, {"method": "committee"}])
+@pytest.mark.parametrize(
+    "changes", [{"kernel": Matern32()}, {"noise": "inputs"}, {"method": "committee"}, {"neighbours": 24}]
+)
 def test_what_the_user_has_decided_is_not_averaged(rows, always, changes):
-    settings = {**SETTINGS, **changes}
-    if "method" in changes:
-        del settings["neighbours"]
-    model = HGPRegressor(**settings).fit(*rows)
+    model = HGPRegressor(**{**SETTINGS, **changes}).fit(*rows)
     assert averages(model) == []
 
 

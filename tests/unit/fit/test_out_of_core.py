@@ -136,12 +136,17 @@ def test_the_same_bits_in_memory_and_on_disk(partition, form, rows, files, small
 @pytest.mark.parametrize(
     "settings",
     [
-        {"dtype": "float32"},
         {"kernel": None},
-        {"standardize": False},
-        {"sharing": 1.0, "n_restarts": 1},
         {"training": "progressive", "leaf_size": 8},
-        {"combine": "grbcm"},
+        *(
+            pytest.param(further, marks=pytest.mark.slow)
+            for further in (
+                {"dtype": "float32"},
+                {"standardize": False},
+                {"sharing": 1.0, "n_restarts": 1},
+                {"combine": "grbcm"},
+            )
+        ),
         {"partition": "stratified", "leaf_size": 40, "sharing": 3, "combine": "grbcm"},
         {"partition": "random", "dtype": "float32", "training": "progressive", "leaf_size": 8},
     ],

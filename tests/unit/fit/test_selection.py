@@ -22,10 +22,7 @@ from gigagp.model.fit_report import Candidate
 from gigagp.model.latent import LatentPrediction
 
 FAMILIES = {"SquaredExponential", "Matern52", "Matern32", "Matern12", "RationalQuadratic"}
-pytestmark = [
-    pytest.mark.full_choices,
-    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
 def draw(kernel, rows, noise=0.02, seed=0):
@@ -41,6 +38,7 @@ def chosen(model, what):
     return name
 
 
+@pytest.mark.full_choices
 @pytest.mark.parametrize(
     ("kernel", "rows", "allowed"),  # few rows are cross-fitted, of more the best families alone see all
     [(RBF(1.0), 400, {"SquaredExponential", "RationalQuadratic"}), (Matern(1.5, nu=0.5), 800, {"Matern12"})],
@@ -57,6 +55,7 @@ def test_smooth_and_rough_functions_are_told_apart(kernel, rows, allowed):
     assert f"{name} {score:.4f} (chosen)" in " ".join(repr(model.report_).split())
 
 
+@pytest.mark.full_choices
 @pytest.mark.slow
 def test_smooth_functions_are_answered_by_the_committee():
     X, y = robot_arm(3000, noise=0.005)
@@ -65,6 +64,7 @@ def test_smooth_functions_are_answered_by_the_committee():
     assert chosen(smooth, "neighbours") == "256"
 
 
+@pytest.mark.full_choices
 def test_rough_functions_are_answered_by_neighbours():
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 300, (3000, 1))
@@ -75,6 +75,7 @@ def test_rough_functions_are_answered_by_neighbours():
     assert {c.name for c in rough.report_.choices if c.what == "kernel"} == FAMILIES
 
 
+@pytest.mark.full_choices
 def test_kernels_rougher_than_one_that_is_too_rough_are_not_tried():
     model = HGPRegressor(method="neighbourhood", neighbours=64, random_state=0).fit(*robot_arm(2500, noise=0.001))
     tried = {c.name: c.score for c in model.report_.choices if c.what == "kernel"}
@@ -104,6 +105,7 @@ def test_what_the_user_gives_is_taken(wave):
             HGPRegressor(**bad).fit(*wave)
 
 
+@pytest.mark.full_choices
 @pytest.mark.filterwarnings("ignore:.*has no metric")
 def test_kernels_without_a_metric_are_answered_by_the_committee(wave):
     model = HGPRegressor(Linear(), leaf_size=100, random_state=0).fit(*wave)
@@ -111,6 +113,7 @@ def test_kernels_without_a_metric_are_answered_by_the_committee(wave):
     assert np.isfinite(model.predict(wave[0][:5], return_std=True)).all()
 
 
+@pytest.mark.full_choices
 def test_few_rows_are_not_enough_to_choose(wave):
     X, y = wave
     model = HGPRegressor(random_state=0, leaf_size=256).fit(X[:60], y[:60])
@@ -132,6 +135,7 @@ def test_the_choice_is_the_same_on_every_engine_and_kept_with_the_model(tmp_path
         assert np.array_equal(ours, theirs)
 
 
+@pytest.mark.full_choices
 @pytest.mark.parametrize(("rows", "most"), [(1_000_000, 2), (9_000_000, 1)])
 def test_sharing_is_bounded_by_the_work_of_all_experts(rows, most):
     class Same:
@@ -154,6 +158,7 @@ class Model:
     inner: int = 0
 
 
+@pytest.mark.full_choices
 @pytest.mark.parametrize(("neighbours", "sizes"), [(32, (16, 128)), (128, (16, 128)), (256, (32, 256))])
 @pytest.mark.parametrize("error", [0.9, 1.0])
 def test_the_nearest_answer_on_their_own_only_where_that_gains(neighbours, sizes, error):
@@ -178,6 +183,7 @@ def scored(errors, seed=0):
     return HeldOutScore(np.arange(len(y)), y, prediction, calibration, calibration.crps(prediction, y))
 
 
+@pytest.mark.full_choices
 def test_a_gain_must_be_worth_while_and_not_chance():
     small, large = scored(np.full(2000, 0.1)), scored(np.full(2000, 0.3))
     gain = Gain.of(small, large)
@@ -188,6 +194,7 @@ def test_a_gain_must_be_worth_while_and_not_chance():
     assert not Gain(0.1, 0.11).exceeds(0.005)
 
 
+@pytest.mark.full_choices
 def test_a_gain_is_clear_where_more_rows_would_not_change_the_decision():
     assert Gain(0.10, 0.02).is_clear(0.005)
     assert Gain(-0.10, 0.02).is_clear(0.005)
@@ -215,8 +222,9 @@ def test_held_out_predictions_are_the_same_at_once_and_in_parts():
         assert np.array_equal(ours, theirs)
 
 
+@pytest.mark.full_choices
 def test_two_models_are_compared_by_as_few_rows_as_the_difference_needs():
-    X, y = robot_arm(2500)
+    X, y = robot_arm(2000)
     few = HGPRegressor(Matern52(), method="neighbourhood", neighbours=4, random_state=0).fit(X, y).model_.neighbourhood
     with SerialEngine() as engine:
         scorer = Scorer.drawn(len(y), NumberScoring(1.0), engine, np.random.default_rng(0))

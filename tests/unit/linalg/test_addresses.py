@@ -5,7 +5,7 @@ sum in another order.
 """
 
 from functools import partial
-from itertools import permutations
+from itertools import islice, permutations
 
 import numba
 import numpy as np
@@ -73,7 +73,7 @@ def test_evidence_does_not_depend_on_addresses(kernel, kind):
         X = rng.standard_normal((p, columns)).astype(kind)
         y = np.sin(X.sum(axis=1)).astype(kind)
         results = set()
-        for number, order in enumerate(permutations(range(4))):
+        for number, order in enumerate(islice(permutations(range(4)), 0, None, 2)):
             X, y = placed(X, number % 16), placed(y, 5 * number % 16)
             stir(y.nbytes, order)
             evidence = expert.evidence(bound, theta, X, y, work)

@@ -72,6 +72,10 @@ WAYS = {
     "other settings": {"memory": "1GB", "n_jobs": 1, "training": "progressive", "n_restarts": 1, "verbose": 0},
 }  # fmt: skip
 every_way = pytest.mark.parametrize("way", WAYS)
+SOME_WAYS = ("default", "neighbours", "communication", "composed", "one leaf", "other settings")
+some_ways = pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=() if way in SOME_WAYS else pytest.mark.slow) for way in WAYS]
+)
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +203,7 @@ def copies(model):
     return {"pickle": pickle.loads(pickle.dumps(model)), "joblib": joblib.load(file), "copy": copy.deepcopy(model)}
 
 
-@every_way
+@some_ways
 def test_pickles_and_copies_are_the_same_to_the_bit(way, model_of, data):
     model = model_of(way)
     for again in copies(model).values():

@@ -39,11 +39,17 @@ def model(table):
 
 @pytest.fixture(scope="module")
 def pages(model, table, tmp_path_factory):
-    """With data and without."""
+    """With data and without; each is written when it is first needed."""
     folder = tmp_path_factory.mktemp("pages")
-    write_report(model, folder / "data.html", table[500:])
-    assert write_report(model, folder / "held_out.html").evaluation is None
-    return {path.stem: path.read_text() for path in folder.glob("*.html")}
+
+    class Pages(dict):
+        def __missing__(self, name):
+            report = write_report(model, folder / name, *([table[500:]] if name == "data" else []))
+            assert (report.evaluation is None) == (name != "data")
+            self[name] = (folder / name).read_text()
+            return self[name]
+
+    return Pages()
 
 
 class Page(HTMLParser):
@@ -71,7 +77,7 @@ class Page(HTMLParser):
         return " ".join(self.words)
 
 
-@pytest.mark.parametrize("name", ["data", "held_out"])
+@pytest.mark.parametrize("name", ["data", pytest.param("held_out", marks=pytest.mark.slow)])
 def test_a_page_needs_nothing_else(pages, name):
     page = Page(pages[name])
     assert all(link.startswith(("#", "data:")) for link in page.links)
@@ -81,7 +87,7 @@ def test_a_page_needs_nothing_else(pages, name):
     assert page.tags.count("svg") == page.tags.count("figure") == 12
 
 
-@pytest.mark.parametrize("name", ["data", "held_out"])
+@pytest.mark.parametrize("name", ["data", pytest.param("held_out", marks=pytest.mark.slow)])
 def test_text_from_users_is_text(pages, name):
     page = Page(pages[name])
     assert "script" not in page.tags

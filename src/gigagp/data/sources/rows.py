@@ -30,6 +30,7 @@ class Block:
     kept: Any  # pyarrow.Table of the columns that are only carried along, or None
     source_rows: Array | None = None  # numbers of the rows in the source, where some rows are left out
     weights_and_noise: Array | None = None  # weight and known standard deviation per row, where there are any
+    others: Array | None = None  # other targets that are carried along, one column each
 
     @property
     def weights(self) -> Array | None:
@@ -50,6 +51,8 @@ class Block:
 
 class Rows:
     """Features, and target if there is one, of a source. Made by `open_rows`."""
+
+    others = 0  # number of other targets that blocks have
 
     def __init__(
         self,

@@ -1,0 +1,195 @@
+"""Fits of several targets of the same inputs, and the fitted model of each."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.data.sources import Rows, Share
+from gigagp.data.sources.opening import open_source
+from gigagp.errors import InvalidParameter, callers_level, choose
+from gigagp.estimators.base import HGPEstimator
+from gigagp.estimators.target_columns import TargetColumns
+from gigagp.estimators.user_warnings import warn_user
+from gigagp.fit import settings
+from gigagp.fit.shared_targets import (
+    SharedFit,
+    SummedTargets,
+    check_targets,
+    divided,
+    read_values,
+    why_not_shared,
+)
+from gigagp.fit.target_trials import MOST_SEPARATE, TrialRows, judge, part_of
+from gigagp.model.fit_report import Candidate
+from gigagp.model.model import Model
+from gigagp.model.predictor import Predictor
+from gigagp.model.target_models import TargetModels, TargetsPredictor
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """What several targets are fitted to: the arguments of `fit`."""
+
+    X: Any
+    targets: TargetColumns
+    sample_weight: Any
+    options: dict[str, Any]
+
+    def arguments(self, place: int, trial: bool) -> dict[str, Any]:
+        """The arguments of the fit of one target: other targets are not features. A trial leaves nothing behind."""
+        own, name = dict(self.options), self.targets.names[place]
+        if self.targets.in_data:
+            others = [other for other in self.targets.names if other != name and other not in own["drop"]]
+            own["drop"] = [*own["drop"], *others]
+        return own | ({"checkpoint": None, "store": None} if trial else {})
+
+    def values(self) -> Array:
+        """The targets of all rows, one column each."""
+        if self.targets.in_data:
+            return read_values(open_source(self.X), self.targets.names)
+        return np.column_stack(self.targets.values)
+
+
+class TargetFits(HGPEstimator):  # type: ignore[misc]
+    """An estimator of one number or of several."""
+
+    def target(self, name: str | int) -> Self:
+        """The fitted model of one of several targets, as an estimator of its own.
+
+        It has all the fitted attributes, and can be saved, evaluated, reported and plotted.
+
+        Parameters
+        ----------
+        name : str or int
+            The name of the target, or its place. The targets of an array are y0, y1, ...
+
+        """
+        fitted = self._fitted
+        if not isinstance(fitted, TargetModels):
+            raise InvalidParameter("target() chooses one of several targets; this model has one")
+        one = type(self)(**self.get_params(deep=False))
+        one._take(fitted.models[fitted.place(name)])
+        return one
+
+    @property
+    def target_names_(self) -> tuple[str, ...]:
+        """The names of the targets, where these are several."""
+        fitted = self._fitted
+        if not isinstance(fitted, TargetModels):
+            raise AttributeError("the model has one target")
+        return fitted.names
+
+    @property
+    def _any_predictor(self) -> Predictor | TargetsPredictor:
+        """What answers queries: for one target, or for several."""
+        fitted = self._fitted
+        if isinstance(fitted, TargetModels):
+            return TargetsPredictor(fitted.names, tuple(map(self._predictor_of, fitted.models)), fitted.shared)
+        return self._predictor_of(fitted)
+
+    def _fit_targets(self, X: Any, targets: TargetColumns, sample_weight: Any, options: dict[str, Any]) -> Self:
+        """Fit a model to several targets, with a theta for each or with one for all.
+
+        options : the other arguments of `fit`
+        """
+        if options["noise_std"] is not None:
+            raise InvalidParameter(
+                "noise_std is the known noise of one target, in its units; fit one model per target to use it"
+            )
+        entropy = settings.seed(self.random_state).entropy
+        seed = partial(np.random.SeedSequence, entropy)
+        if targets.in_data:
+            options = {**options, "drop": settings.column_names("drop", options["drop"])}
+        task = _Task(X, targets, sample_weight, options)
+        with self._unharmed():
+            values = self._values_to_share(task)
+            models: tuple[Model, ...] = ()
+            scores: tuple[Candidate, ...] = ()
+            together = None
+            if values is not None and self.targets == "auto":
+                scores = self._trial(task, values, seed)
+                values = None if scores[1].chosen else values
+            if values is None:
+                models = tuple(self._model_of(task, place, seed()) for place in range(len(targets.names)))
+            else:
+                shared = self._shared_models(task, values, seed())
+                models, together = shared.models, shared.together
+            models = tuple(
+                replace(model, report=replace(model.report, choices=(*scores, *model.report.choices)))
+                for model in models
+            )
+            self._take(TargetModels(models, targets.names, targets.named, together))
+        for model in models:
+            warn_user(model.report, model.units, of_several=True)
+            if together is None and not model.report.stages:
+                self._warn_of_constant(model.units.target)
+        return self
+
+    def _values_to_share(self, task: _Task) -> Array | None:
+        """The targets, if they may have a common theta; None where each must have its own."""
+        mode = choose("targets", self.targets, {name: name for name in ("auto", "separate", "shared")})
+        why = why_not_shared(self._settings(), task.sample_weight is not None)
+        if mode == "shared" and why:
+            raise InvalidParameter(f'targets="shared" cannot be combined with {why}; use targets="separate"')
+        if mode == "separate" or why or len(task.targets.names) < 2:
+            return None
+        values = task.values()
+        if mode == "shared":
+            check_targets(values, task.targets.names)
+            return values
+        return None if len(values) <= MOST_SEPARATE or np.isnan(values).any() else values
+
+    def _model_of(self, task: _Task, place: int, seed: np.random.SeedSequence, part: Share | None = None) -> Model:
+        """The model of one target alone; with `part`, of a part of the rows, for a trial."""
+        name, own = task.targets.names[place], task.arguments(place, part is not None)
+        if own["checkpoint"] is not None:
+            own["checkpoint"] = Path(own["checkpoint"]) / str(place)
+        changed = None if part is None else partial(part_of, part)
+        model = self._fitted_model(task.X, task.targets.values[place], task.sample_weight, seed, changed=changed, **own)
+        return replace(model, target_name=name)
+
+    def _shared_models(
+        self, task: _Task, values: Array, seed: np.random.SeedSequence, part: Share | None = None,
+        opened: list[Rows] | None = None,
+    ) -> SharedFit:  # fmt: skip
+        """The models of all targets with one theta; `opened` takes the rows, for the trial."""
+        summed: list[SummedTargets] = []
+
+        def changed(rows: Rows) -> Rows:
+            if opened is not None:
+                opened.append(rows)
+            summed.append(SummedTargets.of(rows if part is None else part_of(part, rows), values))
+            return summed[0]
+
+        model = self._fitted_model(
+            task.X, task.targets.values[0], task.sample_weight, seed, changed=changed, method="neighbourhood",
+            **task.arguments(0, part is not None),
+        )  # fmt: skip
+        return divided(model, summed[0], task.targets.names, self._settings())
+
+    def _trial(self, task: _Task, values: Array, seed: Callable[[], np.random.SeedSequence]) -> tuple[Candidate, ...]:
+        """The scores of shared and separate thetas on rows that fits to some of the other rows have not seen."""
+        trial, names = TrialRows.of(len(values), int(seed().generate_state(1)[0])), task.targets.names
+        opened: list[Rows] = []
+        shared = self._shared_models(task, values, seed(), trial.train, opened)
+        own = [self._model_of(task, place, seed(), trial.train) for place in range(len(names))]
+        return judge(
+            opened[0], trial, values,
+            TargetsPredictor(names, tuple(map(self._predictor_of, shared.models)), shared.together),
+            TargetsPredictor(names, tuple(map(self._predictor_of, own))),
+        )  # fmt: skip
+
+    @staticmethod
+    def _warn_of_constant(name: str) -> None:
+        warnings.warn(
+            f"the target {name!r} is constant, so that every prediction of it is this constant; leave it out",
+            UserWarning, stacklevel=callers_level(),
+        )  # fmt: skip
