@@ -74,17 +74,15 @@ def command(
     debug: options.Debug = False,
 ) -> None:
     """Fit a model to a file, and save it in a folder."""
-    settings = {
-        "kernel": None if kernel == "auto" else kernel, "partition": partition, "leaf_size": leaf_size, "leaf": leaf,
-        "levels": levels, "branching": branching, "sharing": sharing, "combine": combine, "inducing": inducing,
-        "experts_per_query": experts_per_query, "experts": experts, "method": method, "neighbours": neighbours,
-        "exact_neighbours": exact_neighbours, "calibrate": calibrate, "training": training, "noise": noise_model,
-        "noise_bounds": noise, "likelihood": likelihood, "mean": mean, "n_restarts": restarts, "memory": memory,
-        "standardize": standardize, "sphere": sphere, "engine": engine, "n_jobs": jobs, "dtype": dtype,
-        "targets": targets, "random_state": seed, "warp": warp,
-    }  # fmt: skip
-    reading = _reading(features, drop, categorical, missing, weight_column, noise_column, learn_noise)
+    settings = {"kernel": None if kernel == "auto" else kernel, "partition": partition, "leaf_size": leaf_size,
+        "leaf": leaf, "levels": levels, "branching": branching, "sharing": sharing, "combine": combine,
+        "inducing": inducing, "experts_per_query": experts_per_query, "experts": experts, "method": method,
+        "neighbours": neighbours, "exact_neighbours": exact_neighbours, "calibrate": calibrate, "training": training,
+        "noise": noise_model, "noise_bounds": noise, "likelihood": likelihood, "mean": mean, "n_restarts": restarts,
+        "memory": memory, "standardize": standardize, "sphere": sphere, "engine": engine, "n_jobs": jobs,
+        "dtype": dtype, "targets": targets, "warp": warp, "random_state": seed}  # fmt: skip
     with _interruptible(checkpoint, str(context.obj)):
+        reading = _reading(features, drop, categorical, missing, weight_column, noise_column, learn_noise)
         _fit(data, target, output, task, settings, reading, store, checkpoint, test_fraction, overwrite, as_json)
 
 

@@ -68,8 +68,6 @@ def fit_model(
     data = without(data, outliers)
     target = data.target.scaling() if options.standardize and exact else Scaling.identity(1)
     inputs, data = _input_scaling(data, options, rows, feature_names, classes is not None)
-    if settings.warp(options):
-        inputs = _warped(inputs, data.sample, rows.encoding)
     columns = _input_columns(rows.encoding, feature_names, inputs, target)
     plan = make_plan(options, data, parts, columns, learn_noise)
     plan = plan_for_latents(plan, options, data, None if classes is None else classes.classes, likelihood)
@@ -150,10 +148,21 @@ def _names(encoding: Encoding, feature_names: tuple[str, ...] | None) -> tuple[s
 def _input_scaling(
     data: Scan, options: FitSettings, rows: Rows, feature_names: tuple[str, ...] | None, two_valued_by_range: bool
 ) -> tuple[InputScaling, Scan]:
+    """The scaling of the inputs, with normal scores where they are chosen, and the moments of the model's columns.
+
+    two_valued_by_range : as in `Moments.scaling`
+    """
+    warp = settings.warp(options)
+    inputs, data = _linear_scaling(data, options, rows, feature_names, two_valued_by_range)
+    return (_warped(inputs, data.sample, rows.encoding) if warp else inputs), data
+
+
+def _linear_scaling(
+    data: Scan, options: FitSettings, rows: Rows, feature_names: tuple[str, ...] | None, two_valued_by_range: bool
+) -> tuple[InputScaling, Scan]:
     """The scaling of the inputs, and the scan with the moments of the model's columns.
 
     Longitude and latitude are those that the user names, or with sphere="auto" those that have such names and values.
-    two_valued_by_range : as in `Moments.scaling`
     """
     standardize = settings.switch("standardize", options.standardize)
     inputs = data.inputs.scaling(two_valued_by_range) if standardize else Scaling.identity(rows.n_features)
