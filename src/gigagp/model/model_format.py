@@ -11,6 +11,7 @@ from gigagp import memory
 from gigagp.combine import CombinationRule
 from gigagp.data import folders
 from gigagp.data.store import ROW_NOISE
+from gigagp.data.update_log import NAME as UPDATES
 from gigagp.errors import InvalidParameter
 from gigagp.kernels import Kernel
 from gigagp.likelihoods import Likelihood
@@ -31,7 +32,7 @@ ARRAYS = (
     "X", "y", "cells_starts", "cells_rows", "experts_starts", "experts_rows", "outside", "tree", "centres", "lows",
     "highs", "block_lows", "block_highs", "metric", "communication", "theta", "inputs", "target", "evidence_trace",
     "theta_trace", "held_out_errors", BLOCK_CODES, ROW_NOISE, "noise_points", "noise_weights", "noise_theta",
-    *TREND_ARRAYS,
+    "arrivals", "prequential", *TREND_ARRAYS,
 )  # fmt: skip
 BLOCK_SIDES = (
     "block_lows",
@@ -40,7 +41,7 @@ BLOCK_SIDES = (
 _OBJECTS: dict[str, type] = {  # settings that may be objects
     "kernel": Kernel, "partition": Partitioner, "combine": CombinationRule, "likelihood": Likelihood
 }  # fmt: skip
-FILE_NAMES = {MANIFEST, *(f"{name}.npy" for name in ARRAYS)}  # of all files that a model may have
+FILE_NAMES = {MANIFEST, UPDATES, *(f"{name}.npy" for name in ARRAYS)}  # of all files that a model may have
 
 
 def folder_path(folder: str | os.PathLike[str]) -> Path:

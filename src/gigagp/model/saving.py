@@ -134,6 +134,7 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
         "mixture": _describe_mixture(model.mixture),
         **({} if model.input_noise is None else {"input_noise": _describe_input_noise(model.input_noise)}),
         "classes": describe_classes(model.classes),
+        **({} if model.prequential is None else {"prequential": len(model.prequential)}),
         **({} if model.trend is None else {"trend": describe_trend(model.trend)}),
         **({} if model.likelihood is None else {"likelihood": describe_likelihood(model.likelihood)}),
         "communication": 0 if c.communication is None else len(c.communication),
@@ -257,6 +258,10 @@ def _write_arrays(folder: Path, model: Model) -> dict[str, Any]:
         files |= write_array(folder, BLOCK_CODES, blocks.codes)
     for name, array in trend_arrays(model.trend).items():
         files |= write_array(folder, name, array)
+    if model.arrivals is not None:
+        files |= write_array(folder, "arrivals", np.asarray(model.arrivals, np.int64))
+    if model.prequential is not None:
+        files |= write_array(folder, "prequential", model.prequential)
     return files
 
 
