@@ -24,7 +24,8 @@ WITH_CODE = [page for page in PAGES if {language for language, _ in transcript.b
 # More than a few seconds each.
 LONG = {
     "README", "choosing", "classification", "clusters", "command-line", "extending", "faq", "how-it-works",
-    "joint", "kriging", "likelihoods", "optimisation", "out-of-core", "pictures", "quick-start", "report", "tables",
+    "joint", "kriging", "likelihoods", "online", "optimisation", "out-of-core", "pictures", "quick-start", "report",
+    "tables",
 }  # fmt: skip
 
 

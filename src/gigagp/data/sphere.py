@@ -17,6 +17,7 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.data.scaling import Moments, Scaling
+from gigagp.data.warping import Warp
 from gigagp.errors import InvalidInput, InvalidParameter
 
 DEGREES = 180 / np.pi  # in one radian
@@ -75,10 +76,11 @@ def _unit_vectors(longitude: Array, latitude: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class InputScaling:
-    """From the user's columns to those of the model: places on a sphere as coordinates, and all columns scaled."""
+    """From the user's columns to those of the model: normal scores, places on a sphere, and all columns scaled."""
 
     scaling: Scaling  # of the model's columns
     sphere: Sphere | None = None
+    warps: tuple[Warp, ...] = ()  # of the user's columns that are not places on the sphere
 
     @property
     def columns(self) -> int:
@@ -99,7 +101,11 @@ class InputScaling:
         return () if self.sphere is None else (self.sphere.longitude, self.sphere.latitude, self.columns)
 
     def expanded(self, X: Array) -> Array:
-        """The user's columns, with coordinates instead of longitude and latitude, before scaling."""
+        """The user's columns, warped and with coordinates instead of longitude and latitude, before scaling."""
+        if self.warps:
+            X = np.array(X, float)
+            for warp in self.warps:
+                X[:, warp.column] = warp.apply(X[:, warp.column])
         if self.sphere is None:
             return X
         wide = np.empty((len(X), X.shape[1] + 1))
@@ -114,6 +120,8 @@ class InputScaling:
     def pulled(self, X: Array, gradient: Array) -> Array:
         """Derivatives by the user's columns at rows X, from those by the model's columns, (n, columns)."""
         scaled = gradient / self.scaling.scale
+        for warp in self.warps:
+            scaled[:, warp.column] *= warp.slope(X[:, warp.column])
         if self.sphere is None:
             return scaled
         by_coordinates = scaled[:, list(self.together)]
@@ -126,6 +134,8 @@ class InputScaling:
     def restore(self, Z: Array) -> Array:
         """The inverse of `apply`."""
         X = self.scaling.restore(Z)
+        for warp in self.warps:
+            X[..., warp.column] = warp.restore(X[..., warp.column])
         if self.sphere is None:
             return X
         longitude, latitude = self.sphere.degrees(X[..., list(self.together)])

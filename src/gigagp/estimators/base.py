@@ -130,6 +130,13 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
             model = fit_with_mean(rows, fit_settings, fit_rows, self._predictor_of, int(seed.generate_state(1)[0]))
             return replace(model, share=share)
 
+    @classmethod
+    def _get_param_names(cls) -> list[str]:
+        """The names of the parameters, found once: scikit-learn inspects the constructor at every call."""
+        if "_parameter_names" not in vars(cls):
+            cls._parameter_names = tuple(super()._get_param_names())  # type: ignore[attr-defined]
+        return list(cls._parameter_names)  # type: ignore[attr-defined]
+
     def _settings(self) -> FitSettings:
         return FitSettings(**self.get_params(deep=False))
 

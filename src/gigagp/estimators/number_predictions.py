@@ -195,15 +195,31 @@ class NumberPredictions(NumberEvaluations):  # type: ignore[misc]
                 parts = [answer(block.X) for block in blocks]
             mean = np.concatenate([part for part, _ in parts])
             return mean, np.concatenate([part for _, part in parts if part is not None]) if with_variance else None
-        with predictor.engine() as engine:
-            return predictor.predict(self._checked(X), engine, with_variance, latent)
+        X = self._checked(X)
+        with predictor.engine_for(len(X)) as engine:
+            return predictor.predict(X, engine, with_variance, latent)
 
     def _checked(self, X: Any) -> Array:
         """Queries of an array or data frame, after the checks of scikit-learn."""
+        if self._needs_no_conversion(X):  # the checks take longer than the prediction of one row
+            check_finite(X, "X", None)
+            return np.asarray(X)
         check_columns(X)
         X = validate_data(self, X, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False, reset=False)
         check_finite(X, "X", getattr(self, "feature_names_in_", None))
         return np.asarray(X)
+
+    def _needs_no_conversion(self, X: Any) -> bool:
+        """Whether the checks of scikit-learn would return this array as it is, without a warning."""
+        return (
+            type(X) is np.ndarray
+            and X.dtype in (np.float64, np.float32)
+            and X.ndim == 2
+            and X.flags.c_contiguous
+            and len(X) > 0
+            and X.shape[1] == self.n_features_in_
+            and "feature_names_in_" not in self.__dict__
+        )
 
     def predict_file(
         self, data: Any, output: str | os.PathLike[str], *, quantiles: Any = (), keep: Any = (), latent: bool = False,

@@ -59,6 +59,7 @@ from gigagp.model.routing import Router
 from gigagp.model.sharing import Neighbourhoods
 from gigagp.model.trend import RegressorTrend
 from gigagp.model.trend_format import read_trend
+from gigagp.model.update_replay import read_updates, with_updates
 from gigagp.partition.kdtree import block_starts
 from gigagp.tree import Tree
 
@@ -83,7 +84,12 @@ def load_model(
     classes = tuple(kernels)
     regressors = tuple(each for each in classes if isinstance(each, type) and issubclass(each, RegressorMixin))
     registry = Registry(each for each in classes if each not in regressors)
-    return unchanged(path, lambda: read_model(path, registry, verify, regressors))
+
+    def read() -> tuple[Model, dict[str, Any]]:
+        model, settings = read_model(path, registry, verify, regressors)
+        return with_updates(model, path), settings
+
+    return unchanged(path, read)
 
 
 def unchanged(path: Path, read: Callable[[], _Read]) -> _Read:
@@ -155,7 +161,7 @@ def read_model(
             mixture=_mixture(manifest.get("mixture"), files, store, registry, settings),
             cells=cells,
             local=field(manifest, "local", bool),
-            inputs=read_inputs(files, sphere, columns),
+            inputs=read_inputs(files, manifest, sphere, columns),
             target=read_scaling(files, "target", 1),
             report=_report(
                 files, manifest.get("report"), rows, kernel, theta, cells, experts,
@@ -168,7 +174,7 @@ def read_model(
             input_noise=None if "input_noise" not in manifest
             else _input_noise(field(manifest, "input_noise", dict), files, store, registry),
             classes=read_classes(manifest.get("classes"), store.y),
-            trend=trend,
+            trend=trend, **read_updates(files, manifest, rows),
             likelihood=likelihood,
             share=read_share(manifest),
         ), settings  # fmt: skip

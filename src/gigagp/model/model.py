@@ -62,6 +62,10 @@ class Model:
     classes: ClassModel | None = None  # where targets are the numbers of classes
     likelihood: LikelihoodModel | None = None  # where targets have a likelihood that is not Gaussian
     share: Share | None = None  # of the rows of the data, if it was fitted to a share of them
+    arrivals: Array | None = None  # numbers of the rows of the store, in the order in which they arrived, where known
+    online: object | None = None  # the rows of a model that has taken updates (`model.online.Online`)
+    log: object | None = None  # up to where it has the updates of its folder's log (`model.update_replay.LogPlace`)
+    prequential: Array | None = None  # scores of arriving rows (`model.prequential`)
     trend: Trend | None = None  # the mean function, subtracted from the target before scaling; None for a constant
 
     @property

@@ -11,6 +11,7 @@ from gigagp import memory
 from gigagp.combine import CombinationRule
 from gigagp.data import folders
 from gigagp.data.store import ROW_NOISE
+from gigagp.data.update_log import NAME as UPDATES
 from gigagp.errors import InvalidParameter
 from gigagp.kernels import Kernel
 from gigagp.likelihoods import Likelihood
@@ -18,7 +19,8 @@ from gigagp.model.trend_format import ARRAYS as TREND_ARRAYS
 from gigagp.partition import Partitioner
 
 FORMAT = "gigagp-model"
-VERSION = 7  # of the format that is written for categories, averages of several kernels and mean functions
+VERSION = 8  # of the format that is written where columns are warped
+COLUMNS_VERSION = 7  # of the format that is written for categories, averages of several kernels and mean functions
 ROW_NOISE_VERSION = 6  # of the format that is written where rows differ in noise or targets are not Gaussian
 EQUAL_NOISE_VERSION = 5  # of the format that is written for all other models: it has neither
 OLDEST_VERSION = 4  # of the format that can be read: it differs from version 5 in having no mixtures
@@ -30,7 +32,7 @@ ARRAYS = (
     "X", "y", "cells_starts", "cells_rows", "experts_starts", "experts_rows", "outside", "tree", "centres", "lows",
     "highs", "block_lows", "block_highs", "metric", "communication", "theta", "inputs", "target", "evidence_trace",
     "theta_trace", "held_out_errors", BLOCK_CODES, ROW_NOISE, "noise_points", "noise_weights", "noise_theta",
-    *TREND_ARRAYS,
+    "arrivals", "prequential", *TREND_ARRAYS,
 )  # fmt: skip
 BLOCK_SIDES = (
     "block_lows",
@@ -39,7 +41,7 @@ BLOCK_SIDES = (
 _OBJECTS: dict[str, type] = {  # settings that may be objects
     "kernel": Kernel, "partition": Partitioner, "combine": CombinationRule, "likelihood": Likelihood
 }  # fmt: skip
-FILE_NAMES = {MANIFEST, *(f"{name}.npy" for name in ARRAYS)}  # of all files that a model may have
+FILE_NAMES = {MANIFEST, UPDATES, *(f"{name}.npy" for name in ARRAYS)}  # of all files that a model may have
 
 
 def folder_path(folder: str | os.PathLike[str]) -> Path:

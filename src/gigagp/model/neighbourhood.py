@@ -165,6 +165,13 @@ def _predict(
     return _latent_prediction(results, with_variance)
 
 
+def is_little(model: Neighbourhood, queries: int) -> bool:
+    """Whether so many queries are so little work that the calling thread should predict them, in compiled code."""
+    if model.kernel.profile(model.theta[:-1], model.store.X.shape[1]) is None:
+        return False
+    return all(queries * each.work <= _LITTLE_WORK for each in model.members)
+
+
 def chunks_of(model: Neighbourhood, Z: Array, work: float) -> tuple[list[Array], bool]:
     """Queries that one task of an engine predicts; and whether they are so few that the calling thread should.
 

@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +15,8 @@ from scipy.special import ndtri
 
 from gigagp.arrays import Array
 from gigagp.combine import CombinationRule
-from gigagp.engines import Engine, Place, one_blas_thread, open_engine
+from gigagp.data.warping import stacked
+from gigagp.engines import Engine, Place, SerialEngine, one_blas_thread, open_engine
 from gigagp.errors import InvalidParameter
 from gigagp.linalg.row_noise import variances
 from gigagp.model import committee_prediction, mixture, neighbourhood
@@ -95,6 +96,13 @@ class Predictor:
                 writable = beside is not None and os.access(beside, os.W_OK)
                 engine.use_folder(beside if beside is not None and writable else Path(tempfile.gettempdir()))
             yield engine
+
+    def engine_for(self, queries: int) -> AbstractContextManager[Engine]:
+        """The engine for so many queries: none has to be opened for those that the calling thread answers itself."""
+        near, local = self.neighbourhood, self.place in ("threads", "serial")
+        if near is not None and self.model.likelihood is None and local and neighbourhood.is_little(near, queries):
+            return nullcontext(SerialEngine())
+        return self.engine()
 
     def predict(
         self, X: Array, engine: Engine, with_variance: bool = True, latent: bool = False,
@@ -258,6 +266,8 @@ class Predictor:
             yield from (c.router.boxes.lows, c.router.boxes.highs)
         for scaling in (self.model.inputs.scaling, self.model.target):
             yield from (scaling.centre, scaling.scale)
+        if self.model.inputs.warps:
+            yield stacked(self.model.inputs.warps)
         if self.model.inputs.sphere is not None:
             yield described((self.model.inputs.sphere.longitude, self.model.inputs.sphere.latitude))
             yield self.model.inputs.sphere.axes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -53,6 +54,12 @@ class Router:
         boxes = (self.boxes.lows * change, self.boxes.highs * change) if self.by_cells else None
         blocks = None if self.blocks is None else self.blocks.scaled(change)
         return Router(self.centres * change, metric, boxes, blocks, self.categories)
+
+    def with_blocks(self, blocks: BlockTree) -> Router:
+        """The same router to experts, with other boxes around blocks of rows."""
+        other = copy.copy(self)
+        other.blocks = blocks
+        return other
 
     @cached_property
     def index(self) -> cKDTree:

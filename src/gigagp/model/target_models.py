@@ -72,6 +72,10 @@ class TargetsPredictor:
         """The engine, ready to work for the models."""
         return self.parts[0].engine()
 
+    def engine_for(self, queries: int) -> AbstractContextManager[Engine]:
+        """The engine, however many queries there are."""
+        return self.engine()
+
     def predict(
         self, X: Array, engine: Engine, with_variance: bool = True, latent: bool = False
     ) -> tuple[Array, Array | None]:

@@ -13,6 +13,7 @@ from gigagp.plotting.influence import influence, influences, levels
 from gigagp.plotting.learning import LearningPoint, learning_curve, learning_points
 from gigagp.plotting.noise import noise_along
 from gigagp.plotting.predictive import band, predictive_band, predictive_map
+from gigagp.plotting.prequential import prequential_curve
 from gigagp.plotting.relevance import relevance
 from gigagp.plotting.residuals import predicted_against_true, residual_map, residuals_along
 
@@ -36,6 +37,7 @@ __all__ = [
     "predicted_against_true",
     "predictive_band",
     "predictive_map",
+    "prequential_curve",
     "relevance",
     "residual_map",
     "residuals_along",

@@ -639,8 +639,8 @@ def test_folders_of_others_and_of_the_future_are_refused(saved, tmp_path):
             InvalidInput, match=r"is not a gigagp-model folder: it has no manifest.json; choose another"
         ):
             gigagp.load(missing)
-    rewrite(saved, version=8)
-    with pytest.raises(InvalidInput, match=r"written by a newer gigagp \(version 8 .* knows 7\): upgrade"):
+    rewrite(saved, version=9)
+    with pytest.raises(InvalidInput, match=r"written by a newer gigagp \(version 9 .* knows 8\): upgrade"):
         gigagp.load(saved)
     rewrite(saved, version=3)
     with pytest.raises(

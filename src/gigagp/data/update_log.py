@@ -1,0 +1,189 @@
+"""The log of a saved model's updates: records that are appended and, once acknowledged, never lost.
+
+The file begins with `MAGIC`. A record is a header (mark, kind, length of the content, checksum of kind, length, place
+and content) and its content. `append` returns when the record is on the disk (fsync). A process that is killed while it
+writes leaves a record that is too short or has a wrong checksum at the end of the file: readers do not see it, and the
+next writer overwrites it. A wrong record that others follow is damage, and an error.
+
+One process writes at a time: the writer holds a lock beside the folder, which the system releases when its owner ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.data.folders import damaged, disk_errors, sync
+from gigagp.errors import FolderInUse
+
+NAME = "updates.log"
+MAGIC = b"gigagp updates 1\n"
+ROWS, FORGET = 1, 2  # kinds of records
+_MARK = b"GGPR"
+_HEADER = struct.Struct("<4sIQ16s")  # mark, kind, length, checksum
+_ROWS_HEADER = struct.Struct("<QIHH")  # rows, columns, bytes per number, numbers of the score
+_LARGEST = 1 << 40  # bytes of a record: more is damage
+_NOISE_COLUMNS = 2  # of the row noise
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """One update, and where the next record begins."""
+
+    kind: int
+    content: bytes
+    end: int
+
+
+@dataclass(frozen=True, eq=False)
+class RowsRecord:
+    """Scaled rows that arrived: inputs, targets, row noise, numbers of arrival, and their score."""
+
+    X: Array
+    y: Array
+    row_noise: Array | None
+    arrivals: Array
+    score: Array
+
+    def to_bytes(self) -> bytes:
+        n, columns = self.X.shape
+        noisy = 0 if self.row_noise is None else _NOISE_COLUMNS
+        head = _ROWS_HEADER.pack(n, columns + (noisy << 24), self.X.itemsize, len(self.score))
+        arrays = [self.X, self.y, *([] if self.row_noise is None else [self.row_noise]), self.arrivals, self.score]
+        return head + b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+
+    @classmethod
+    def of(cls, content: bytes) -> RowsRecord:
+        """From the content of a record; ValueError if it is not one of rows."""
+        if len(content) < _ROWS_HEADER.size:
+            raise ValueError("a record of rows is too short")
+        n, packed, size, scores = _ROWS_HEADER.unpack_from(content)
+        columns, noisy = packed & 0xFFFFFF, packed >> 24
+        if size not in (4, 8) or noisy not in (0, _NOISE_COLUMNS):
+            raise ValueError("a record of rows is not valid")
+        dtype, at, parts = np.dtype(f"<f{size}"), _ROWS_HEADER.size, []
+        for kind, count in ((dtype, n * columns), (dtype, n), (dtype, n * noisy), (np.dtype("<i8"), n),
+                            (np.dtype("<f8"), scores)):  # fmt: skip
+            end = at + count * kind.itemsize
+            if end > len(content):
+                raise ValueError("a record of rows is too short")
+            parts.append(np.frombuffer(content, kind, count, at))
+            at = end
+        X, y, noise, arrivals, score = parts
+        if at != len(content) or not (np.isfinite(X).all() and np.isfinite(y).all() and (noise >= 0).all()):
+            raise ValueError("a record of rows has numbers that are not valid")
+        return cls(X.reshape(n, columns), y, noise.reshape(n, noisy) if noisy else None, arrivals, score)
+
+
+def _checksum(kind: int, place: int, content: bytes) -> bytes:
+    digest = hashlib.blake2b(struct.pack("<IQQ", kind, place, len(content)), digest_size=16)
+    digest.update(content)
+    return digest.digest()
+
+
+def read(path: Path, start: int = 0) -> Iterator[Record]:
+    """The records from a place on, which is the end of another or 0; a record that is being written is left out."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if start == 0:
+            if file.read(len(MAGIC)) != MAGIC:
+                if size < len(MAGIC):
+                    return  # its writer was killed before it was complete
+                raise damaged(path, "it is not a log of updates")
+            start = len(MAGIC)
+        file.seek(start)
+        while True:
+            header = file.read(_HEADER.size)
+            if len(header) < _HEADER.size:
+                return
+            mark, kind, length, checksum = _HEADER.unpack(header)
+            whole = mark == _MARK and length <= _LARGEST and start + _HEADER.size + length <= size
+            content = file.read(length) if whole else b""
+            if not whole or _checksum(kind, start, content) != checksum:
+                end = start + _HEADER.size + (length if whole else 0)
+                if whole and end < size and file.read(len(_MARK)) == _MARK:
+                    raise damaged(path, f"the record at byte {start} has a wrong checksum, and others follow it")
+                return
+            start += _HEADER.size + length
+            yield Record(kind, content, start)
+
+
+class UpdateLog:
+    """The log of one folder, open for writing by this process alone."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.path = folder, folder / NAME
+        self._lock, self._file = _locked(folder), -1
+        try:
+            self.reopen()
+        except BaseException:
+            self.close()
+            raise
+
+    def reopen(self) -> None:
+        """Open the log again after its folder was replaced, with the lock held all the time."""
+        with disk_errors("opening the log of updates", self.folder):
+            self.end = len(MAGIC)
+            new = not self.path.exists() or self.path.stat().st_size < len(MAGIC)
+            for record in () if new else read(self.path):
+                self.end = record.end
+            before, self._file = self._file, os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+            if before >= 0:
+                os.close(before)
+            if new:
+                os.pwrite(self._file, MAGIC, 0)
+            os.ftruncate(self._file, self.end)  # what a killed writer left
+            os.fsync(self._file)
+            sync(self.folder)
+
+    def append(self, kind: int, content: bytes) -> int:
+        """Write a record; returns when it is on the disk, with the place where the next one begins."""
+        header = _HEADER.pack(_MARK, kind, len(content), _checksum(kind, self.end, content))
+        with disk_errors("writing the log of updates", self.folder):
+            try:
+                _write(self._file, header + content, self.end)
+                os.fdatasync(self._file)
+            except BaseException:
+                os.ftruncate(self._file, self.end)
+                raise
+        self.end += len(header) + len(content)
+        return self.end
+
+    def close(self) -> None:
+        """Release the folder. May be called again."""
+        for name in ("_file", "_lock"):
+            handle = getattr(self, name)
+            if handle >= 0:
+                os.close(handle)
+                setattr(self, name, -1)
+
+
+def _write(handle: int, content: bytes, place: int) -> None:
+    view = memoryview(content)
+    while view:
+        written = os.pwrite(handle, view, place)
+        view, place = view[written:], place + written
+
+
+def _locked(folder: Path) -> int:
+    """A lock beside the folder, which may be replaced while it is in use."""
+    name = folder.parent / f".{folder.name}.writer"
+    handle = os.open(name, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise FolderInUse(
+            f"{folder} is open for updates in another process or estimator; close that one first"
+        ) from None
+    except OSError:
+        pass  # Some network disks have no locks; there the user must see to it.
+    return handle
