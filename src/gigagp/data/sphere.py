@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.data.scaling import Moments, Scaling
+from gigagp.data.warping import Warp
 from gigagp.errors import InvalidInput, InvalidParameter
 
 DEGREES = 180 / np.pi  # in one radian
@@ -97,22 +98,21 @@ class Circle:
 
 @dataclass(frozen=True, eq=False)
 class InputScaling:
-    """From the user's columns to those of the model: places on a sphere as coordinates, and all columns scaled.
+    """From the user's columns to those of the model: normal scores, places on a sphere, and all columns scaled.
 
     Circles come last, two columns each, and are not scaled.
     """
 
     scaling: Scaling  # of the model's columns
     sphere: Sphere | None = None
+    warps: tuple[Warp, ...] = ()  # of the user's columns that are not places on the sphere
     circles: tuple[Circle, ...] = ()
 
     def with_circles(self, circles: Sequence[Circle]) -> InputScaling:
         """The same scaling with circles besides."""
         new = 2 * len(circles)
-        scaling = Scaling(
-            np.append(self.scaling.centre, np.zeros(new)), np.append(self.scaling.scale, np.ones(new))
-        )  # fmt: skip
-        return InputScaling(scaling, self.sphere, tuple(circles))
+        scaling = Scaling(np.append(self.scaling.centre, np.zeros(new)), np.append(self.scaling.scale, np.ones(new)))
+        return replace(self, scaling=scaling, circles=tuple(circles))
 
     @property
     def columns(self) -> int:
@@ -133,7 +133,12 @@ class InputScaling:
         return () if self.sphere is None else (self.sphere.longitude, self.sphere.latitude, self.columns)
 
     def expanded(self, X: Array) -> Array:
-        """The user's columns, with coordinates instead of longitude and latitude, before scaling."""
+        """The user's columns, warped and with coordinates instead of longitude and latitude, before scaling."""
+        given = X
+        if self.warps:
+            X = np.array(X, float)
+            for warp in self.warps:
+                X[:, warp.column] = warp.apply(X[:, warp.column])
         if self.sphere is None and not self.circles:
             return X
         wide = np.empty((len(X), len(self.scaling.scale)))
@@ -141,7 +146,7 @@ class InputScaling:
         if self.sphere is not None:
             wide[:, list(self.together)] = self.sphere.coordinates(X)
         for place, circle in zip(self._places_of_circles, self.circles, strict=True):
-            wide[:, place] = circle.coordinates(X)
+            wide[:, place] = circle.coordinates(given)
         return wide
 
     @property
@@ -156,6 +161,8 @@ class InputScaling:
     def pulled(self, X: Array, gradient: Array) -> Array:
         """Derivatives by the user's columns at rows X, from those by the model's columns, (n, columns)."""
         scaled = gradient / self.scaling.scale
+        for warp in self.warps:
+            scaled[:, warp.column] *= warp.slope(X[:, warp.column])
         out = np.array(scaled[:, : self.columns])
         for own, circle in zip(self._places_of_circles, self.circles, strict=True):
             out[:, circle.column] += (scaled[:, own] * circle.derivatives(X)).sum(axis=1)
@@ -172,6 +179,8 @@ class InputScaling:
         X = self.scaling.restore(Z)
         if self.circles:
             X = np.ascontiguousarray(X[..., : -2 * len(self.circles)])
+        for warp in self.warps:
+            X[..., warp.column] = warp.restore(X[..., warp.column])
         if self.sphere is None:
             return X
         longitude, latitude = self.sphere.degrees(X[..., list(self.together)])

@@ -19,6 +19,7 @@ from gigagp.data.sources import Encoding, Rows
 from gigagp.data.sources.times import UNITS
 from gigagp.data.sphere import Circle, InputScaling, check_pair, find_pair, is_flat, on_sphere, range_error
 from gigagp.data.target_checks import looks_like, possible_blocks
+from gigagp.data.warping import learnt_warps
 from gigagp.engines import one_blas_thread, open_engine
 from gigagp.errors import InvalidInput
 from gigagp.fit import settings, stages
@@ -168,10 +169,21 @@ def _names(encoding: Encoding, feature_names: tuple[str, ...] | None) -> tuple[s
 def _input_scaling(
     data: Scan, options: FitSettings, rows: Rows, feature_names: tuple[str, ...] | None, two_valued_by_range: bool
 ) -> tuple[InputScaling, Scan]:
+    """The scaling of the inputs, with normal scores where they are chosen, and the moments of the model's columns.
+
+    two_valued_by_range : as in `Moments.scaling`
+    """
+    warp = settings.warp(options)
+    inputs, data = _linear_scaling(data, options, rows, feature_names, two_valued_by_range)
+    return (_warped(inputs, data.sample, rows.encoding) if warp else inputs), data
+
+
+def _linear_scaling(
+    data: Scan, options: FitSettings, rows: Rows, feature_names: tuple[str, ...] | None, two_valued_by_range: bool
+) -> tuple[InputScaling, Scan]:
     """The scaling of the inputs, and the scan with the moments of the model's columns.
 
     Longitude and latitude are those that the user names, or with sphere="auto" those that have such names and values.
-    two_valued_by_range : as in `Moments.scaling`
     """
     standardize = settings.switch("standardize", options.standardize)
     inputs = data.inputs.scaling(two_valued_by_range) if standardize else Scaling.identity(rows.n_features)
@@ -196,6 +208,14 @@ def _input_scaling(
             return InputScaling(inputs), data
     scaling, moments = on_sphere(inputs, data.inputs, data.sample.X, longitude, latitude, standardize)
     return scaling, replace(data, inputs=moments)
+
+
+def _warped(inputs: InputScaling, sample: Sample, encoding: Encoding) -> InputScaling:
+    """The scaling with normal scores of all columns of numbers, except places on a sphere."""
+    kinds = [feature.kind for feature in encoding.features for _ in feature.names]
+    other = {*inputs.together, *encoding.category_places}
+    columns = [column for column, kind in enumerate(kinds) if kind == "number" and column not in other]
+    return replace(inputs, warps=learnt_warps(sample.X, inputs.scaling.centre, inputs.scaling.scale, columns))
 
 
 def _with_outliers(report: FitReport, outliers: Outliers, count: int, unusual: list[int]) -> FitReport:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from gigagp.data.scaling import Scaling
 from gigagp.data.sources.encoding import Encoding
 from gigagp.data.sources.share import Share
 from gigagp.data.sphere import Circle, InputScaling, Sphere
+from gigagp.data.warping import unstacked
 from gigagp.errors import InvalidInput
 from gigagp.model.calibration_format import floats
 from gigagp.model.plain_values import count, field, number, require
@@ -87,11 +89,16 @@ def read_sphere(manifest: dict[str, Any], columns: int) -> Sphere | None:
     return Sphere(longitude, latitude, axes, number(content, "west"))
 
 
-def read_inputs(
-    files: ArrayFiles, sphere: Sphere | None, columns: int, circles: tuple[Circle, ...] = ()
-) -> InputScaling:
-    """The scaling of the inputs."""
-    return InputScaling(read_scaling(files, "inputs", columns), sphere, circles)
+def read_inputs(files: ArrayFiles, manifest: dict[str, Any], sphere: Sphere | None, columns: int) -> InputScaling:
+    """The scaling of the inputs, the maps of columns that are warped, and circles."""
+    scaling = InputScaling(read_scaling(files, "inputs", columns), sphere, circles=read_circles(manifest, columns))
+    if "knots" not in manifest:
+        return scaling
+    knots = files.read("warps", (3, count(manifest, "knots", 2)), "float64")
+    try:
+        return replace(scaling, warps=unstacked(knots, scaling.columns))
+    except ValueError as error:
+        raise damaged(files.path("warps"), str(error)) from None
 
 
 def read_scaling(files: ArrayFiles, name: str, columns: int) -> Scaling:

@@ -161,7 +161,7 @@ def read_model(
             mixture=_mixture(manifest.get("mixture"), files, store, registry, settings),
             cells=cells,
             local=field(manifest, "local", bool),
-            inputs=read_inputs(files, sphere, columns, circles),
+            inputs=read_inputs(files, manifest, sphere, columns),
             target=read_scaling(files, "target", 1),
             report=_report(
                 files, manifest.get("report"), rows, kernel, theta, cells, experts,
