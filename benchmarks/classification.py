@@ -2,14 +2,19 @@
 
     python benchmarks/classification.py --data ../shared/data --sets magic digits adult airline --split 1
 
-Splits from 1 on are for development; split 0 is for results that are reported. The airline data have one split: with
---split 0 the 700,000 training and 100,000 test rows, otherwise --rows random training rows and others of them as test
-rows. Category codes are encoded as one 0/1 column per category for all models.
+Splits from 1 on are for development; split 0 is for results that are reported: it is kept in
+results/classification.json, from which `classification_page.py` writes the tables of docs/classification.md. The
+airline data have one split: with --split 0 the 700,000 training and 100,000 test rows, otherwise --rows random training
+rows and others of them as test rows. HGPClassifier is told which columns are category codes; its peers are given one
+0/1 column per category.
+ECE is the expected calibration error of the second class in 15 bins (of the most probable class where there are more),
+"chance" what calibrated probabilities would have on so many rows.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,6 +35,8 @@ from sklearn.preprocessing import StandardScaler
 from class_peers import GPBoostClassifier, SVGPClassifier
 from gigagp import HGPClassifier
 from gigagp.model.class_evaluation import CalibrationBins
+from gigagp.paper.provenance import machine
+from measure import RESULTS, save
 
 CODES = ("workclass", "education", "marital", "occupation", "relationship", "race", "sex", "country", "native")
 MOST_CODES = 100  # values of a column that is a category
@@ -40,7 +47,27 @@ BOOSTING = {"max_iter": 500, "early_stopping": True, "random_state": 0}
 GPC_ROWS = 2_000  # training rows of scikit-learn's exact GP classifier
 GPBOOST_ROWS = 5_000  # training rows of GPBoost, whose time grows quickly with the number of columns
 SVGP_SECONDS = 60.0  # of training
-Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # X, y of the training rows; X, y of the test rows
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Training rows, test rows, and which columns are category codes."""
+
+    X: np.ndarray
+    y: np.ndarray
+    queries: np.ndarray
+    truth: np.ndarray
+    categories: tuple[int, ...] = ()
+
+    def with_indicators(self) -> Rows:
+        """One 0/1 column per category instead of codes."""
+
+        def wide(X: np.ndarray) -> np.ndarray:
+            codes = {j: np.unique(np.append(self.X[:, j], self.queries[:, j])) for j in self.categories}
+            columns = [X[:, j, None] == codes[j] if j in codes else X[:, j, None] for j in range(X.shape[1])]
+            return np.hstack([column.astype(float) for column in columns])
+
+        return Rows(wide(self.X), self.y, wide(self.queries), self.truth)
 
 
 def digits(split: int) -> Rows:
@@ -48,7 +75,7 @@ def digits(split: int) -> Rows:
     train, test, y_train, y_test = train_test_split(
         X, y, test_size=DIGITS_TEST_ROWS, random_state=split, stratify=y
     )  # fmt: skip
-    return train, y_train, test, y_test
+    return Rows(train, y_train, test, y_test)
 
 
 def airline(folder: Path, split: int, rows: int) -> Rows:
@@ -59,19 +86,15 @@ def airline(folder: Path, split: int, rows: int) -> Rows:
     if split:
         train = np.random.default_rng(split).permutation(train)
         test, train = train[:DEVELOPMENT_TEST_ROWS], train[DEVELOPMENT_TEST_ROWS : DEVELOPMENT_TEST_ROWS + rows]
-    return X[train], y[train], X[test], y[test]
+    return Rows(X[train], y[train], X[test], y[test])
 
 
 def table(folder: Path, name: str, split: int) -> Rows:
     data = np.load(folder / f"class_{name}.npz")
     X, y, test = data["X"].astype(float), data["y"].astype(int), data["test_mask"][:, split]
-    columns = []
-    for values, column in zip(X.T, map(str, data["feature_names"]), strict=True):
-        codes = np.unique(values)
-        category = column.lower().startswith(CODES) and not column.endswith("num") and len(codes) <= MOST_CODES
-        columns.append((values[:, None] == codes).astype(float) if category else values[:, None])
-    X = np.hstack(columns)
-    return X[~test], y[~test], X[test], y[test]
+    codes = [name.lower().startswith(CODES) and not name.endswith("num") for name in map(str, data["feature_names"])]
+    categories = tuple(j for j in np.flatnonzero(codes).tolist() if len(np.unique(X[:, j])) <= MOST_CODES)
+    return Rows(X[~test], y[~test], X[test], y[test], categories)
 
 
 @dataclass(frozen=True)
@@ -82,11 +105,12 @@ class Peer:
     make: Callable[[], Any]
     most_rows: int | None = None
     many_classes: bool = True
+    takes_categories: bool = False
 
 
 def peers() -> list[Peer]:
     found = [
-        Peer("HGPClassifier", lambda: HGPClassifier(random_state=0)),
+        Peer("HGPClassifier", lambda: HGPClassifier(random_state=0), takes_categories=True),
         Peer("HistGradientBoosting", lambda: HistGradientBoostingClassifier(**BOOSTING)),
     ]
     if find_spec("lightgbm"):
@@ -116,24 +140,45 @@ def scaled(model: Any) -> Any:
     return make_pipeline(StandardScaler(), model)
 
 
-def line(peer: Peer, rows: Rows) -> str:
-    X, y, Z, truth = rows
+def measured(peer: Peer, rows: Rows) -> dict[str, Any]:
+    """Scores on the test rows, seconds, and how many rows a model has been trained on."""
+    categories = {"categorical": list(rows.categories)} if peer.takes_categories else {}
+    rows = rows if peer.takes_categories else rows.with_indicators()
+    X, y, truth = rows.X, rows.y, rows.truth
     if peer.most_rows is not None and len(y) > peer.most_rows:
         some = np.random.default_rng(0).permutation(len(y))[: peer.most_rows]
         X, y = X[some], y[some]
     start = time.perf_counter()
-    model = peer.make().fit(X, y)
+    model = peer.make().fit(X, y, **categories)
     fitted = time.perf_counter()
-    p = model.predict_proba(Z)
+    p = model.predict_proba(rows.queries)
     predicted = time.perf_counter()
     bins = CalibrationBins()
     bins.add(p, truth)
-    auc = f"{roc_auc_score(truth, p[:, 1]):.4f}" if p.shape[1] == 2 else "     -"
-    rows_used = "" if len(y) == len(rows[1]) else f" ({len(y):,} training rows)"
+    return {
+        "model": peer.name, "log loss": float(log_loss(truth, p)),
+        "AUC": float(roc_auc_score(truth, p[:, 1])) if p.shape[1] == 2 else None,
+        "accuracy": float((p.argmax(axis=1) == truth).mean()), "ECE": bins.error, "chance": chance_error(p),
+        "fit": fitted - start, "predict": predicted - fitted, "training rows": len(y),
+    }  # fmt: skip
+
+
+def line(run: dict[str, Any], rows: int) -> str:
+    auc = "     -" if run["AUC"] is None else f"{run['AUC']:.4f}"
+    few = "" if run["training rows"] == rows else f" ({run['training rows']:,} training rows)"
     return (
-        f"{peer.name:26} {log_loss(truth, p):8.4f} {auc:>7} {(p.argmax(axis=1) == truth).mean():9.4f} {bins.error:7.4f}"
-        f" {chance_error(p):7.4f} {fitted - start:7.1f} {predicted - fitted:8.1f}{rows_used}"
+        f"{run['model']:26} {run['log loss']:8.4f} {auc:>7} {run['accuracy']:9.4f} {run['ECE']:7.4f}"
+        f" {run['chance']:7.4f} {run['fit']:7.1f} {run['predict']:8.1f}{few}"
     )
+
+
+def keep(run: dict[str, Any]) -> None:
+    """Add a run to results/classification.json; it replaces an earlier one of the same model, set and split."""
+    path, here = RESULTS / "classification.json", machine()
+    runs = json.loads(path.read_text())["runs"] if path.exists() else []
+    same = ("set", "split", "model")
+    runs = [each for each in runs if any(each[name] != run[name] for name in same)]
+    save("classification", {"runs": [*runs, {**run, "commit": here["commit"], "date": here["date"]}]})
 
 
 def main() -> None:
@@ -155,14 +200,17 @@ def main() -> None:
         except FileNotFoundError as error:
             print(f"{name}: skipped, {error.filename} is not there")
             continue
-        sizes = f"{len(rows[1]):,} training rows, {len(rows[3]):,} test rows, {rows[0].shape[1]} columns"
+        sizes = f"{len(rows.y):,} training rows, {len(rows.truth):,} test rows, {rows.X.shape[1]} columns"
         print(f"{name}, split {options.split}: {sizes}")
         head = f"{'model':26} {'log loss':>8} {'AUC':>7} {'accuracy':>9} {'ECE':>7} {'chance':>7}"
         print(f"{head} {'fit, s':>7} {'pred., s':>8}")
         for peer in peers():
             chosen = not options.only or peer.name in options.only
-            if chosen and (peer.many_classes or rows[1].max() == 1):
-                print(line(peer, rows), flush=True)
+            if chosen and (peer.many_classes or rows.y.max() == 1):
+                run = measured(peer, rows)
+                print(line(run, len(rows.y)), flush=True)
+                if options.split == 0:
+                    keep({"set": name, "split": 0, "rows": len(rows.y), "test rows": len(rows.truth), **run})
 
 
 if __name__ == "__main__":

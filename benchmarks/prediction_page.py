@@ -12,6 +12,7 @@ from typing import Any
 from measure import HERE, RESULTS
 from page_parts import origin, table, time_of
 
+LEVELS = ("0.5", "0.8", "0.95")  # of intervals
 PAGE = HERE.parent / "docs" / "prediction.md"
 HEAD = """# Prediction from neighbours, measured
 
@@ -69,7 +70,10 @@ def file_to_file(result: dict[str, Any]) -> str:
 
 def accuracy(result: dict[str, Any]) -> str:
     """Means over the splits that were measured."""
-    head = ("data", "rows", "splits", "RMSE", "NLPD", "CRPS", "50, 80, 95% intervals cover", "fit", "predict")
+    head = (
+        "data", "rows", "splits", "RMSE", "NLPD", "CRPS", "50, 80, 95% intervals cover", "largest error of coverage",
+        "fit", "predict",
+    )  # fmt: skip
     body = []
     rows = [row for row in result["rows"] if row["method"] == "ours" and "nlpd" in row]
     for name in dict.fromkeys(row["set"] for row in rows):
@@ -78,17 +82,18 @@ def accuracy(result: dict[str, Any]) -> str:
         def mean(key: str, here: list[dict[str, Any]] = here) -> float:
             return float(sum(row[key] for row in here) / len(here))
 
-        covers = (sum(row["coverage"][level] for row in here) / len(here) for level in ("0.5", "0.8", "0.95"))
+        covers = (sum(row["coverage"][level] for row in here) / len(here) for level in LEVELS)
+        largest = max(abs(row["coverage"][level] - float(level)) for row in here for level in LEVELS)
         body.append((
             name, f"{here[0]['rows']:,}", str(len(here)), f"{mean('rmse'):.4f}", f"{mean('nlpd'):.3f}",
-            f"{mean('crps'):.4f}", ", ".join(f"{100 * share:.1f}" for share in covers),
+            f"{mean('crps'):.4f}", ", ".join(f"{100 * share:.1f}" for share in covers), f"{100 * largest:.1f} points",
             time_of(mean("fit_seconds")), time_of(mean("predict_seconds")),
         ))  # fmt: skip
     commits = ", ".join(dict.fromkeys(str(row["commit"]) for row in rows))
     words = (
         f"Commits {commits}, {rows[0]['date']}. Scores are means over splits, in units of the target's standard "
-        "deviation; NLPD is that of the predictive distribution. Times were taken on a machine that was "
-        "busy with other work."
+        "deviation; NLPD is that of the predictive distribution. The largest error of coverage is that of any level on "
+        "any split. Times were taken on a machine that was busy with other work."
     )
     return "\n\n".join(["## Accuracy with defaults", words, table(head, body)])
 

@@ -12,6 +12,7 @@ from gigagp import memory
 from gigagp.data import scaled, scaling, scan
 from gigagp.engines import one_blas_thread
 from gigagp.fit import (
+    class_scores,
     committee_scores,
     fitting,
     groups,
@@ -104,6 +105,7 @@ BRIEF = {
     (rough_theta, "_LAPLACE_ROWS"): 200,
     (rough_theta, "_ITERATIONS"): 12,
     (groups, "_LARGEST_GROUP"): 100,
+    (class_scores, "_EFFORT"): 1.0,
     (held_out_scores, "_MOST_ROWS"): 400,
     (held_out_scores, "_TRIAL_ROWS"): 200,
     (held_out_scores, "_FEWEST_ROWS"): 150,

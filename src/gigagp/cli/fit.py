@@ -60,6 +60,7 @@ def command(
     restarts: fit_options.Restarts = 0,
     standardize: fit_options.Standardize = True,
     sphere: fit_options.Sphere = "auto",
+    warp: fit_options.Warp = "auto",
     engine: options.Engine = "threads",
     jobs: options.Jobs = None,
     dtype: fit_options.Dtype = "float64",
@@ -73,16 +74,15 @@ def command(
     debug: options.Debug = False,
 ) -> None:
     """Fit a model to a file, and save it in a folder."""
-    settings = {
-        "kernel": None if kernel == "auto" else kernel, "partition": partition, "leaf_size": leaf_size, "leaf": leaf,
-        "levels": levels, "branching": branching, "sharing": sharing, "combine": combine, "inducing": inducing,
-        "experts_per_query": experts_per_query, "experts": experts, "method": method, "neighbours": neighbours,
-        "exact_neighbours": exact_neighbours, "calibrate": calibrate, "training": training, "noise": noise_model,
-        "noise_bounds": noise, "likelihood": likelihood, "mean": mean, "n_restarts": restarts, "memory": memory,
-        "standardize": standardize, "sphere": sphere, "engine": engine, "n_jobs": jobs, "dtype": dtype,
-        "targets": targets, "random_state": seed}  # fmt: skip
-    reading = _reading(features, drop, categorical, missing, weight_column, noise_column, learn_noise)
+    settings = {"kernel": None if kernel == "auto" else kernel, "partition": partition, "leaf_size": leaf_size,
+        "leaf": leaf, "levels": levels, "branching": branching, "sharing": sharing, "combine": combine,
+        "inducing": inducing, "experts_per_query": experts_per_query, "experts": experts, "method": method,
+        "neighbours": neighbours, "exact_neighbours": exact_neighbours, "calibrate": calibrate, "training": training,
+        "noise": noise_model, "noise_bounds": noise, "likelihood": likelihood, "mean": mean, "n_restarts": restarts,
+        "memory": memory, "standardize": standardize, "sphere": sphere, "engine": engine, "n_jobs": jobs,
+        "dtype": dtype, "targets": targets, "warp": warp, "random_state": seed}  # fmt: skip
     with _interruptible(checkpoint, str(context.obj)):
+        reading = _reading(features, drop, categorical, missing, weight_column, noise_column, learn_noise)
         _fit(data, target, output, task, settings, reading, store, checkpoint, test_fraction, overwrite, as_json)
 
 
@@ -153,6 +153,7 @@ def _estimator(data: str, target: str | list[str], task: str, settings: dict[str
         raise InvalidParameter(f"--task classify predicts one target; got {', '.join(target)}")
     if isinstance(target, list):
         task = "regress"
+    settings["warp"] = choose("--warp", settings["warp"], {"auto": "auto", "yes": True, "no": False})
     if task == "auto":
         source = open_source(data)
         kind = source.columns[source.find(target, "target")].kind
@@ -165,6 +166,8 @@ def _estimator(data: str, target: str | list[str], task: str, settings: dict[str
                 "(--task classify)", UserWarning, stacklevel=1,
             )  # fmt: skip
     if task == "regress":
+        if settings.pop("warp") != "auto":
+            raise InvalidParameter("--warp is for classes; --task regress does not have it")
         return HGPRegressor(**settings)
     defaults = HGPRegressor().get_params(deep=False)
     own = HGPClassifier().get_params(deep=False)

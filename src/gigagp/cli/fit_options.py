@@ -96,6 +96,13 @@ Restarts = Annotated[int, typer.Option(help="Additional starting points of the t
 Standardize = Annotated[
     bool, typer.Option(help="Scale inputs and target to mean 0 and standard deviation 1 internally.")
 ]
+Warp = Annotated[
+    str,
+    typer.Option(
+        help="Classes only: yes to replace skewed or long-tailed columns by their normal scores; no; auto: yes, unless "
+        "--kernel is given."
+    ),
+]
 Sphere = Annotated[
     str,
     typer.Option(

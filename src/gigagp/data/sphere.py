@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.data.scaling import Moments, Scaling
+from gigagp.data.warping import Warp
 from gigagp.errors import InvalidInput, InvalidParameter
 
 DEGREES = 180 / np.pi  # in one radian
@@ -73,17 +74,50 @@ def _unit_vectors(longitude: Array, latitude: Array) -> Array:
     return np.column_stack([np.cos(height) * np.cos(turn), np.cos(height) * np.sin(turn), np.sin(height)])
 
 
+@dataclass(frozen=True)
+class Circle:
+    """A column wound onto a circle: two further columns of the model, cos and sin of 2 pi x / period.
+
+    Kernels do not read these columns; the metric of a periodic kernel does, so that rows are near that are near in
+    phase.
+    """
+
+    column: int  # of the user's columns
+    period: float  # in the user's units
+
+    def coordinates(self, X: Array) -> Array:
+        """cos and sin of the phase, (n, 2)."""
+        turn = 2 * np.pi * np.remainder(np.asarray(X[:, self.column], float) / self.period, 1.0)
+        return np.column_stack([np.cos(turn), np.sin(turn)])
+
+    def derivatives(self, X: Array) -> Array:
+        """Derivatives of `coordinates` by the column."""
+        cosine, sine = self.coordinates(X).T
+        return np.column_stack([-sine, cosine]) * (2 * np.pi / self.period)
+
+
 @dataclass(frozen=True, eq=False)
 class InputScaling:
-    """From the user's columns to those of the model: places on a sphere as coordinates, and all columns scaled."""
+    """From the user's columns to those of the model: normal scores, places on a sphere, and all columns scaled.
+
+    Circles come last, two columns each, and are not scaled.
+    """
 
     scaling: Scaling  # of the model's columns
     sphere: Sphere | None = None
+    warps: tuple[Warp, ...] = ()  # of the user's columns that are not places on the sphere
+    circles: tuple[Circle, ...] = ()
+
+    def with_circles(self, circles: Sequence[Circle]) -> InputScaling:
+        """The same scaling with circles besides."""
+        new = 2 * len(circles)
+        scaling = Scaling(np.append(self.scaling.centre, np.zeros(new)), np.append(self.scaling.scale, np.ones(new)))
+        return replace(self, scaling=scaling, circles=tuple(circles))
 
     @property
     def columns(self) -> int:
         """The number of the user's columns."""
-        return len(self.scaling.scale) - (self.sphere is not None)
+        return len(self.scaling.scale) - (self.sphere is not None) - 2 * len(self.circles)
 
     @property
     def widths(self) -> Array:
@@ -99,13 +133,26 @@ class InputScaling:
         return () if self.sphere is None else (self.sphere.longitude, self.sphere.latitude, self.columns)
 
     def expanded(self, X: Array) -> Array:
-        """The user's columns, with coordinates instead of longitude and latitude, before scaling."""
-        if self.sphere is None:
+        """The user's columns, warped and with coordinates instead of longitude and latitude, before scaling."""
+        given = X
+        if self.warps:
+            X = np.array(X, float)
+            for warp in self.warps:
+                X[:, warp.column] = warp.apply(X[:, warp.column])
+        if self.sphere is None and not self.circles:
             return X
-        wide = np.empty((len(X), X.shape[1] + 1))
-        wide[:, :-1] = X
-        wide[:, list(self.together)] = self.sphere.coordinates(X)
+        wide = np.empty((len(X), len(self.scaling.scale)))
+        wide[:, : self.columns] = X
+        if self.sphere is not None:
+            wide[:, list(self.together)] = self.sphere.coordinates(X)
+        for place, circle in zip(self._places_of_circles, self.circles, strict=True):
+            wide[:, place] = circle.coordinates(given)
         return wide
+
+    @property
+    def _places_of_circles(self) -> list[slice]:
+        first = len(self.scaling.scale) - 2 * len(self.circles)
+        return [slice(first + 2 * i, first + 2 * i + 2) for i in range(len(self.circles))]
 
     def apply(self, X: Array, dtype: np.dtype[Any]) -> Array:
         """The model's columns of rows in the user's units, in the given precision."""
@@ -114,10 +161,14 @@ class InputScaling:
     def pulled(self, X: Array, gradient: Array) -> Array:
         """Derivatives by the user's columns at rows X, from those by the model's columns, (n, columns)."""
         scaled = gradient / self.scaling.scale
+        for warp in self.warps:
+            scaled[:, warp.column] *= warp.slope(X[:, warp.column])
+        out = np.array(scaled[:, : self.columns])
+        for own, circle in zip(self._places_of_circles, self.circles, strict=True):
+            out[:, circle.column] += (scaled[:, own] * circle.derivatives(X)).sum(axis=1)
         if self.sphere is None:
-            return scaled
+            return out
         by_coordinates = scaled[:, list(self.together)]
-        out = np.array(scaled[:, :-1])
         by_degrees = self.sphere.derivatives(X)
         for place, slopes in zip((self.sphere.longitude, self.sphere.latitude), by_degrees, strict=True):
             out[:, place] = (by_coordinates * slopes).sum(axis=1)
@@ -126,6 +177,10 @@ class InputScaling:
     def restore(self, Z: Array) -> Array:
         """The inverse of `apply`."""
         X = self.scaling.restore(Z)
+        if self.circles:
+            X = np.ascontiguousarray(X[..., : -2 * len(self.circles)])
+        for warp in self.warps:
+            X[..., warp.column] = warp.restore(X[..., warp.column])
         if self.sphere is None:
             return X
         longitude, latitude = self.sphere.degrees(X[..., list(self.together)])

@@ -81,6 +81,11 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
         Memory budget for the data, such as "2GB"; rows that exceed it are sorted on disk.
     standardize : bool
         Scale inputs to mean 0 and standard deviation 1 internally.
+    warp : "auto" or bool
+        Replace the values of columns that are spread unevenly (skewed, or with long tails) by their normal scores, a
+        monotone map that is learnt from the training rows: whether such a column is given as it is or, say, as its
+        logarithm hardly matters then. "auto": unless you choose the kernel, whose length-scales are lengths in your
+        columns.
     sphere : "auto", pair of columns, or None
         The columns of longitude and latitude in degrees, by name or number, such as ("lon", "lat"): they are one place
         on a sphere, with one length-scale, so that distances are great circles, and 180 degrees east is 180 degrees
@@ -118,6 +123,7 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
         dtype: str = "float64",
         memory: str | int | None = None,
         standardize: bool = True,
+        warp: bool | str = "auto",
         sphere: Any = "auto",
         n_restarts: int = 0,
         categorical: Any = None,
@@ -137,6 +143,7 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
         self.dtype = dtype
         self.memory = memory
         self.standardize = standardize
+        self.warp = warp
         self.sphere = sphere
         self.n_restarts = n_restarts
         self.categorical = categorical

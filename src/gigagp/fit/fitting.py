@@ -17,14 +17,15 @@ from gigagp.data.scaling import BLOCK, Scaling
 from gigagp.data.scan import Sample, Scan, scan
 from gigagp.data.sources import Encoding, Rows
 from gigagp.data.sources.times import UNITS
-from gigagp.data.sphere import InputScaling, check_pair, find_pair, is_flat, on_sphere, range_error
+from gigagp.data.sphere import Circle, InputScaling, check_pair, find_pair, is_flat, on_sphere, range_error
 from gigagp.data.target_checks import looks_like, possible_blocks
+from gigagp.data.warping import learnt_warps
 from gigagp.engines import one_blas_thread, open_engine
 from gigagp.errors import InvalidInput
 from gigagp.fit import settings, stages
 from gigagp.fit.checkpoint import Checkpoint
-from gigagp.fit.plan import NoLog, Seeds
-from gigagp.fit.planning import make_plan, plan_for_latents
+from gigagp.fit.plan import NoLog, Plan, Seeds
+from gigagp.fit.planning import circles_of, make_plan, plan_for_latents
 from gigagp.fit.settings import FitSettings
 from gigagp.fit.store_writer import DiskStorage, MemoryStorage, Storage
 from gigagp.fit.unusual_rows import MOST_ROWS
@@ -37,7 +38,7 @@ from gigagp.model.factor_cache import FactorCache
 from gigagp.model.fit_report import FitReport
 from gigagp.model.fit_warnings import OutlyingRows
 from gigagp.model.model import CommitteeDefaults, Model
-from gigagp.partition import partitioner
+from gigagp.partition import Partitioner, partitioner
 from gigagp.progress import Counter, Listener, silent
 
 
@@ -68,8 +69,8 @@ def fit_model(
     target = data.target.scaling() if options.standardize and exact else Scaling.identity(1)
     inputs, data = _input_scaling(data, options, rows, feature_names, classes is not None)
     columns = _input_columns(rows.encoding, feature_names, inputs, target)
-    plan = make_plan(options, data, parts, columns, learn_noise)
-    plan = plan_for_latents(plan, options, data, None if classes is None else classes.classes, likelihood)
+    inputs, columns = _with_circles(options, inputs, columns, data.rows, parts)
+    plan = _plan(options, data, parts, columns, learn_noise, classes)
     sample = _scaled_sample(data.sample, inputs, target, dtype)
     streamed = StreamedRows(counted, data.rows, inputs, target, dtype, Counter("store", data.rows, tell), outliers)
     scaled: ScaledRows = streamed
@@ -131,6 +132,27 @@ def _input_columns(
     return InputColumns(names, places, tuple(widths.tolist()), float(target.scale[0]), together, levels)
 
 
+def _plan(
+    options: FitSettings, data: Scan, parts: Partitioner, columns: InputColumns, learn_noise: bool,
+    classes: ClassModel | None,
+) -> Plan:  # fmt: skip
+    plan = make_plan(options, data, parts, columns, learn_noise)
+    likelihood = settings.likelihood(options.likelihood)
+    return plan_for_latents(plan, options, data, None if classes is None else classes.classes, likelihood)
+
+
+def _with_circles(
+    options: FitSettings, inputs: InputScaling, columns: InputColumns, rows: int, parts: Partitioner
+) -> tuple[InputScaling, InputColumns]:
+    """The scaling and the columns with the circles that the metric of a periodic kernel needs."""
+    circles = circles_of(options, columns, rows, parts)
+    if not circles:
+        return inputs, columns
+    scale = inputs.scaling.scale
+    wound = inputs.with_circles([Circle(place, float(period * scale[place])) for place, period in circles])
+    return wound, replace(columns, circles=circles, widths=(*columns.widths, *[1.0] * (2 * len(circles))))
+
+
 def _places(encoding: Encoding) -> list[tuple[int, ...]]:
     """The columns of numbers that each of the user's columns has become."""
     ends = np.cumsum([len(feature.names) for feature in encoding.features]).tolist()
@@ -147,10 +169,21 @@ def _names(encoding: Encoding, feature_names: tuple[str, ...] | None) -> tuple[s
 def _input_scaling(
     data: Scan, options: FitSettings, rows: Rows, feature_names: tuple[str, ...] | None, two_valued_by_range: bool
 ) -> tuple[InputScaling, Scan]:
+    """The scaling of the inputs, with normal scores where they are chosen, and the moments of the model's columns.
+
+    two_valued_by_range : as in `Moments.scaling`
+    """
+    warp = settings.warp(options)
+    inputs, data = _linear_scaling(data, options, rows, feature_names, two_valued_by_range)
+    return (_warped(inputs, data.sample, rows.encoding) if warp else inputs), data
+
+
+def _linear_scaling(
+    data: Scan, options: FitSettings, rows: Rows, feature_names: tuple[str, ...] | None, two_valued_by_range: bool
+) -> tuple[InputScaling, Scan]:
     """The scaling of the inputs, and the scan with the moments of the model's columns.
 
     Longitude and latitude are those that the user names, or with sphere="auto" those that have such names and values.
-    two_valued_by_range : as in `Moments.scaling`
     """
     standardize = settings.switch("standardize", options.standardize)
     inputs = data.inputs.scaling(two_valued_by_range) if standardize else Scaling.identity(rows.n_features)
@@ -175,6 +208,14 @@ def _input_scaling(
             return InputScaling(inputs), data
     scaling, moments = on_sphere(inputs, data.inputs, data.sample.X, longitude, latitude, standardize)
     return scaling, replace(data, inputs=moments)
+
+
+def _warped(inputs: InputScaling, sample: Sample, encoding: Encoding) -> InputScaling:
+    """The scaling with normal scores of all columns of numbers, except places on a sphere."""
+    kinds = [feature.kind for feature in encoding.features for _ in feature.names]
+    other = {*inputs.together, *encoding.category_places}
+    columns = [column for column, kind in enumerate(kinds) if kind == "number" and column not in other]
+    return replace(inputs, warps=learnt_warps(sample.X, inputs.scaling.centre, inputs.scaling.scale, columns))
 
 
 def _with_outliers(report: FitReport, outliers: Outliers, count: int, unusual: list[int]) -> FitReport:

@@ -60,8 +60,15 @@ class Scoring(Protocol):
     def regular_gains(self) -> bool:
         """Whether what one doubling gains tells what the next one gains."""
 
+    @property
+    def effort(self) -> float:
+        """How many times as many rows as for numbers calibrate the model and compare numbers of neighbours."""
+
     def work(self, model: Neighbourhood) -> float:
         """About how many multiplications one prediction takes."""
+
+    def is_affordable(self, model: Neighbourhood) -> bool:
+        """Whether as many queries as such a table may have take a reasonable time."""
 
     def predict(self, model: Neighbourhood, X: Array, engine: Engine, rows: Array) -> Any:
         """Predictions of rows of the store, each without itself."""
@@ -80,10 +87,14 @@ class NumberScoring:
     target: float  # variance of the target, in the model's units
     doubling_gain: float = DOUBLING_GAIN
     regular_gains: bool = False
+    effort: float = 1.0
     gaussian: bool = False  # whether errors must be Gaussian
 
     def work(self, model: Neighbourhood) -> float:
         return model.work
+
+    def is_affordable(self, model: Neighbourhood) -> bool:
+        return True
 
     def predict(self, model: Neighbourhood, X: Array, engine: Engine, rows: Array) -> LatentPrediction:
         return neighbourhood.predict(model, X, engine, held_out=rows)
@@ -167,7 +178,7 @@ class Scorer:
     @classmethod
     def drawn(cls, rows: int, scoring: Scoring, engine: Engine, rng: np.random.Generator) -> Scorer:
         """With a random order of the rows, or of some of them where they are many."""
-        few = min(rows, _MOST_ROWS)
+        few = min(rows, int(scoring.effort * _MOST_ROWS))
         order = rng.permutation(rows) if rows <= 4 * few else np.unique(rng.integers(rows, size=2 * few))
         return cls(rng.permutation(order)[:few], engine, scoring)
 
@@ -180,7 +191,8 @@ class Scorer:
 
     def for_calibration(self, model: Neighbourhood) -> Array:
         """The rows whose held-out predictions calibrate a model."""
-        count = int(max(_LEAST_CALIBRATION_ROWS, min(_WORK / self.scoring.work(model), _MOST_ROWS)))
+        effort = self.scoring.effort
+        count = int(max(_LEAST_CALIBRATION_ROWS, effort * min(_WORK / self.scoring.work(model), _MOST_ROWS)))
         return self.order[:count]
 
     def score(self, model: Neighbourhood, rows: int = _TRIAL_ROWS) -> HeldOutScore:
@@ -189,7 +201,11 @@ class Scorer:
 
     def score_few(self, model: Neighbourhood) -> HeldOutScore:
         """Held-out predictions of the rows that candidates are first compared by."""
-        return self.score(model, _FEWEST_ROWS)
+        return self.score_rows(model, self.order[: self._fewest])
+
+    @property
+    def _fewest(self) -> int:
+        return int(self.scoring.effort * _FEWEST_ROWS)
 
     def _affordable(self, model: Neighbourhood) -> int:
         return int(max(_FEWEST_ROWS, min(_WORK / self.scoring.work(model), _TRIAL_ROWS)))
@@ -211,8 +227,9 @@ class Scorer:
 
         previous : predictions of the reference
         """
-        count, most = min(_FEWEST_ROWS, len(self.order)), min(self._affordable(model), len(self.order))
-        score = self.score(model, count)
+        most = min(int(self.scoring.effort * self._affordable(model)), len(self.order))
+        count = min(self._fewest, most)
+        score = self.score_rows(model, self.order[:count])
         while True:
             previous = self.extend(reference, previous, count)
             if count >= most or Gain.of(score, previous).is_clear(self.scoring.doubling_gain):

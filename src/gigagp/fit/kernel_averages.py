@@ -2,7 +2,9 @@
 
 Kernels of different smoothness, each with a theta of its own, make errors that are partly independent. The short trials
 that have chosen the family (`kernel_families`) have all predicted the same rows, so that they show at no cost which
-other family may gain; only such a family is trained. A query then costs as much as the averaged models together.
+other family may gain most; this one is trained, and its average judged by held-out rows. Short trials often do not show
+how much is to be gained, so that only in large tables, where choosing is to stay a small share of the fit, a family is
+trained only if they do. A query then costs as much as the averaged models together.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.fit.groups import Groups
 from gigagp.fit.held_out_scores import DOUBLING_GAIN, Gain, HeldOutScore, NumberScoring, Scorer
-from gigagp.fit.kernel_families import Trial
+from gigagp.fit.kernel_families import LARGE_TABLE, Trial
 from gigagp.fit.selection import DEFAULT_NEIGHBOURS, Choice
 from gigagp.kernels.base import Kernel
 from gigagp.model.fit_report import Candidate
@@ -25,7 +27,7 @@ from gigagp.model.neighbourhood import Neighbourhood, averaged, predict
 
 _MOST_MEMBERS = 3  # models that are averaged
 _LEAST_GAIN = DOUBLING_GAIN  # relative gain of the score for which a query may cost as much as another model
-_COMPARED_ROWS = 2048  # held-out rows, at most, that decide
+_COMPARED_ROWS = 4096  # held-out rows, at most, that decide
 
 Train = Callable[[Kernel, Array], Array]  # kernel, theta where training starts -> trained theta
 
@@ -91,7 +93,7 @@ def _held_out(model: Neighbourhood, scorer: Scorer, rows: Array) -> LatentPredic
 
 
 def _promising(chosen: list[Trial], trials: Sequence[Trial], groups: Groups, scorer: Scorer) -> Trial | None:
-    """The trial whose predictions gain most if averaged with those of the chosen ones; None where none gains."""
+    """The trial whose predictions gain most if averaged with those of the chosen ones; None where none is tried."""
 
     def together(some: list[Trial]) -> HeldOutScore:
         count = min(len(trial.score.rows) for trial in trials)
@@ -102,4 +104,6 @@ def _promising(chosen: list[Trial], trials: Sequence[Trial], groups: Groups, sco
     before = together(chosen)
     gains = {i: Gain.of(together([*chosen, each]), before) for i, each in enumerate(trials) if each not in chosen}
     best = max(gains, key=lambda i: gains[i].value, default=None)
-    return trials[best] if best is not None and gains[best].exceeds(_LEAST_GAIN) else None
+    if best is None or (groups.rows > LARGE_TABLE and not gains[best].exceeds(_LEAST_GAIN)):
+        return None
+    return trials[best]

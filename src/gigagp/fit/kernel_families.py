@@ -27,7 +27,7 @@ _MUCH_BETTER = 0.1  # relative gain of more neighbours from which families are j
 _MANY_NEIGHBOURS = 512  # by which they are then judged
 _ROWS_WITH_MANY = 256  # held-out rows that are predicted by so many neighbours
 _POSSIBLE_LOSS = 0.1  # relative difference of scores from few neighbours that many neighbours may reverse
-_LARGE_TABLE = 1 << 18  # rows: many rows are near each query, and choosing is to stay a small share of the fit
+LARGE_TABLE = 1 << 18  # rows: many rows are near each query, and choosing is to stay a small share of the fit
 _NEARLY_AS_GOOD = 0.01  # relative difference of scores, apart from its error
 _INDISTINGUISHABLE = 0.003  # relative difference by which a rougher kernel must be better than a smoother one
 
@@ -59,7 +59,7 @@ def try_kernels(
     not tried. Where many neighbours predict much better than few, families are judged by many.
     """
     neighbours = plan.neighbours or DEFAULT_NEIGHBOURS
-    brief = groups.rows > _LARGE_TABLE or plan.latents is not None  # Laplace's approximation takes several times longer
+    brief = groups.rows > LARGE_TABLE or plan.latents is not None  # Laplace's approximation takes several times longer
     iterations = _FEW_ITERATIONS if brief else _ITERATIONS
     store, cells = groups.around(plan.metric(theta, groups.columns), _GROUPS)
 

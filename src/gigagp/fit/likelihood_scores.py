@@ -25,9 +25,13 @@ class LikelihoodScoring:
     model: LikelihoodModel
     doubling_gain: float = _DOUBLING_GAIN
     regular_gains: bool = False
+    effort: float = 1.0
 
     def work(self, model: Neighbourhood) -> float:
         return laplace_neighbourhood.work(model, self.model.latents) / _MORE_WORK
+
+    def is_affordable(self, model: Neighbourhood) -> bool:
+        return True
 
     def predict(self, model: Neighbourhood, X: Array, engine: Engine, rows: Array) -> LatentFunctions:
         return self.model.predict(model, X, engine, rows)

@@ -16,8 +16,10 @@ from gigagp.fit import settings
 from gigagp.fit.plan import Plan
 from gigagp.fit.settings import FitSettings
 from gigagp.fit.training import Precision
-from gigagp.kernels import Kernel, SquaredExponential
+from gigagp.kernels import Kernel, OnColumns, Periodic, SquaredExponential
+from gigagp.kernels.compose import parts
 from gigagp.kernels.inputs import InputColumns
+from gigagp.kernels.periodic import periodic_columns
 from gigagp.likelihoods import Bernoulli, Classes, Likelihood
 from gigagp.linalg.row_noise import FACTOR
 from gigagp.model.likelihood_model import LikelihoodModel
@@ -98,6 +100,25 @@ def make_plan(
         categories=columns.categories,
         gaussian_errors=options.likelihood == "gaussian",
     )
+
+
+def circles_of(
+    options: FitSettings, columns: InputColumns, rows: int, partitioner: Partitioner
+) -> tuple[tuple[int, float], ...]:
+    """Columns of numbers onto whose circles the metric of a periodic kernel refers, and their periods, in model units.
+
+    None where all rows are one leaf, or where the partition is not local: distances do not matter then.
+    """
+    kernel = settings.kernel(options.kernel)
+    shape = Shape(options.levels, options.branching, options.leaf_size, options.sharing)
+    if kernel is None or not partitioner.local or _is_one_leaf(kernel, shape, rows, partitioner, options):
+        return ()
+    pairs: list[tuple[int, float]] = []
+    for part in parts(kernel.bound(columns)):
+        if isinstance(part.kernel if isinstance(part, OnColumns) else part, Periodic):
+            pairs += periodic_columns(part)
+    numbers = set(range(columns.count)) - set(columns.together) - set(columns.categories)
+    return tuple(dict.fromkeys(pair for pair in pairs if pair[0] in numbers))
 
 
 def _is_one_leaf(

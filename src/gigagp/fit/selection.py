@@ -40,6 +40,8 @@ def choose_neighbours(
         if trials and count >= 2 * len(model.store.y):
             break
         candidate = replace(model, neighbours=count)
+        if trials and not scorer.scoring.is_affordable(candidate):
+            break
         if not trials:
             trials.append((candidate, scorer.score_few(candidate)))
         else:

@@ -55,6 +55,7 @@ class FitSettings:
     random_state: Any
     verbose: Any
     likelihood: Any = "auto"
+    warp: Any = False
     targets: Any = "auto"
 
     @property
@@ -137,6 +138,20 @@ def sphere(value: Any) -> tuple[str | int, str | int] | str | None:
     raise InvalidParameter(
         f'sphere must be "auto", None, or the columns of longitude and latitude, such as ("lon", "lat"); got {value!r}'
     )
+
+
+def warp(options: FitSettings) -> bool:
+    """Whether columns of numbers become normal scores; "auto": where the kernel, whose lengths these are, is chosen."""
+    value = options.warp
+    automatic = isinstance(value, str) and value == "auto"
+    if not automatic and not isinstance(value, bool | np.bool_):
+        raise InvalidParameter(f'warp must be "auto", True or False; got {value!r}')
+    standardize = switch("standardize", options.standardize)
+    if automatic:
+        return standardize and kernel(options.kernel) is None
+    if value and not standardize:
+        raise InvalidParameter("warp=True needs standardize=True: normal scores are standardised values")
+    return bool(value)
 
 
 def levels(name: str, value: Any) -> Array:

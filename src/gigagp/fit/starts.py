@@ -40,8 +40,9 @@ _VARIOGRAM_ROWS = 1 << 16  # rows of the sample, at most, that variograms are fo
 _LEAST_VARIOGRAM_ROWS = 4096  # rows from which variograms are formed
 _LONGEST_LAG = 4  # as one over a share of the rows
 _STANDARD_ERRORS = 5.0  # number of standard errors by which a variogram must rise
-_IDENTIFIED_ROWS = 512  # held-out rows that judge a column as an identifier
-_MOST_IDENTIFIERS = 2  # columns from which training starts as identifiers
+_IDENTIFIED_ROWS = 1024  # held-out rows that judge a column as an identifier
+_MOST_IDENTIFIERS = 3  # columns, one after the other, from which training starts as identifiers
+_SHORT = 2.5  # difference to the shortest log-length-scale up to which a column already is one
 _LEAST_RISE = 0.02  # of a variogram, as a share of its value at the longest lag
 
 
@@ -79,10 +80,15 @@ def find_starts(
         metric = _deviations(plan, sample) ** -1 if name == "near rows" else plan.metric(start, groups.columns)
         starts.append(trained(name, start, metric))
     best = min(starts, key=lambda each: each.candidate.score)
-    if plan.latents is not None:
-        for name, start in _identifiers(plan, sample, groups, scorer, best.theta):
-            starts.append(trained(name, start, plan.metric(start, groups.columns)))
-        best = min(starts, key=lambda each: each.candidate.score)
+    for _ in range(0 if plan.latents is None else _MOST_IDENTIFIERS):
+        identified = _identifier(plan, sample, groups, scorer, best.theta)
+        if identified is None:
+            break
+        name, start = identified
+        starts.append(trained(name, start, plan.metric(start, groups.columns)))
+        if starts[-1].candidate.score >= best.candidate.score:
+            break
+        best = starts[-1]
     return [replace(each, candidate=replace(each.candidate, chosen=each is best)) for each in starts]
 
 
@@ -91,29 +97,27 @@ def _near(plan: Plan, groups: Groups, theta: Array) -> Neighbourhood:
     return replace(groups.model(plan.kernel, theta, _NEIGHBOURS), exact=groups.exact)
 
 
-def _identifiers(plan: Plan, sample: Sample, groups: Groups, scorer: Scorer, theta: Array) -> list[tuple[str, Array]]:
-    """Theta with the length-scale of one column so short that only rows with the same value are near.
+def _identifier(
+    plan: Plan, sample: Sample, groups: Groups, scorer: Scorer, theta: Array
+) -> tuple[str, Array] | None:  # fmt: skip
+    """Theta with the length-scale of one column so short that only rows with the same value are near; None for none.
 
-    Columns are tried in which a row shares its value with as many others as predict it, but in which equal values are
-    rare in a group; where these are many, those with the best held-out predictions before training.
+    Columns are tried in which a row shares its value with as many others as predict it, and which have so many values
+    that equal ones are rare in a group. That with the best held-out predictions before training is chosen.
     """
-    starts: list[tuple[float, str, Array]] = []
+    best: tuple[float, str, Array] | None = None
     for place, columns in plan.kernel.lengthscales(groups.columns):
-        if len(columns) > 1 or columns[0] in plan.categories:
+        shortest = plan.bounds[place, 0]
+        if len(columns) > 1 or columns[0] in plan.categories or theta[place] < shortest + _SHORT:
             continue
-        if _NEIGHBOURS / groups.rows < _coincidence(sample.X[:, columns[0]]) < 1 / _NEIGHBOURS:
-            start = theta.copy()
-            start[place] = plan.bounds[place, 0]
-            score = scorer.score(_near(plan, groups, start), _IDENTIFIED_ROWS).score
-            starts.append((score, f"identifier {plan.names[place]}", start))
-    starts.sort(key=lambda each: each[0])
-    return [(name, start) for _, name, start in starts[:_MOST_IDENTIFIERS]]
-
-
-def _coincidence(values: Array) -> float:
-    """The probability that two random rows have the same value."""
-    counts = np.unique(values, return_counts=True)[1].astype(float)
-    return float((counts * (counts - 1)).sum() / max(len(values) * (len(values) - 1.0), 1.0))
+        if not _NEIGHBOURS < len(np.unique(sample.X[:, columns[0]])) <= len(sample.X) / _NEIGHBOURS:
+            continue
+        start = theta.copy()
+        start[place] = shortest
+        score = scorer.score(_near(plan, groups, start), _IDENTIFIED_ROWS).score
+        if best is None or score < best[0]:
+            best = score, f"identifier {plan.names[place]}", start
+    return None if best is None else best[1:]
 
 
 def _deviations(plan: Plan, sample: Sample) -> Array:

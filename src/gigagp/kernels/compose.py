@@ -22,7 +22,7 @@ class _Pair(Kernel):
 
     def __init__(self, left: Kernel, right: Kernel) -> None:
         self.left, self.right = left, right
-        self.parameters = _named_apart(_parts(self))
+        self.parameters = _named_apart(parts(self))
 
     def _split(self, theta: Array) -> tuple[Array, Array]:
         at = len(self.left.theta)
@@ -154,9 +154,9 @@ class Product(_Pair):
         return np.concatenate([self.left.pullback(a, X, W * right, left), self.right.pullback(b, X, W * left, right)])
 
 
-def _parts(kernel: Kernel) -> list[Kernel]:
+def parts(kernel: Kernel) -> list[Kernel]:
     """The kernels that sums and products are made of, from left to right."""
-    return [*_parts(kernel.left), *_parts(kernel.right)] if isinstance(kernel, _Pair) else [kernel]
+    return [*parts(kernel.left), *parts(kernel.right)] if isinstance(kernel, _Pair) else [kernel]
 
 
 def _is_constant(kernel: Kernel) -> bool:

@@ -25,6 +25,15 @@ class InputColumns:
     height: float = 1.0  # size of one standardised unit of the target
     together: tuple[int, ...] = ()  # columns of X that are longitude and latitude, with a common length-scale
     categories: tuple[int, ...] = ()  # columns of X that are categories
+    circles: tuple[tuple[int, float], ...] = ()  # column of X and period, in its units: two columns each, at the end
+
+    def circle_of(self, place: int, period: float) -> tuple[int, int] | None:
+        """The columns of X that are the circle onto which a column is wound; None where there is none."""
+        first = self.count - 2 * len(self.circles)
+        for number, (column, own) in enumerate(self.circles):
+            if column == place and abs(own - period) <= 1e-9 * period:
+                return first + 2 * number, first + 2 * number + 1
+        return None
 
     @classmethod
     def plain(cls, n_features: int) -> InputColumns:
@@ -40,7 +49,7 @@ class InputColumns:
     def chosen(self, columns: Column | Sequence[Column] | None) -> tuple[int, ...]:
         """Places in X of the columns that a user names or numbers; of all columns for None."""
         if columns is None:
-            return tuple(range(self.count))
+            return tuple(range(self.count - 2 * len(self.circles)))
         each = [columns] if isinstance(columns, str | int | np.integer) else list(columns)
         numbers = [self._number_of(column) for column in each]
         own = [self.places[number] for number in numbers]

@@ -23,16 +23,24 @@ class OnColumns(Kernel):
     places : the numbers of the columns c
     n_features : the number of all columns
     scales : one per column of c, where one length-scale serves several columns of different units; None for ones
+    circles : of a periodic kernel: for each column of c the numbers of the two columns that are its circle, which its
+        metric uses; () where there are none
     """
 
     def __init__(
-        self, kernel: Kernel, places: Sequence[int], n_features: int, scales: Sequence[float] | None = None
-    ) -> None:
+        self, kernel: Kernel, places: Sequence[int], n_features: int, scales: Sequence[float] | None = None,
+        circles: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        self.circles = tuple(int(place) for place in circles)
         self.kernel, self.places, self.n_features = kernel, tuple(int(place) for place in places), int(n_features)
         self.scales = None if scales is None else tuple(float(scale) for scale in scales)
         inside = all(0 <= place < self.n_features for place in self.places)
         if not self.places or len(set(self.places)) < len(self.places) or not inside:
             raise InvalidParameter(f"places must be different numbers of {n_features} columns; got {places!r}")
+        if self.circles and not (
+            len(self.circles) == 2 * len(self.places) and all(0 <= place < self.n_features for place in self.circles)
+        ):
+            raise InvalidParameter(f"circles must be two of {n_features} columns per column; got {circles!r}")
         if self.scales is not None and not (len(self.scales) == len(self.places) and min(self.scales) > 0):
             raise InvalidParameter(f"scales must be {len(self.places)} positive numbers; got {scales!r}")
         self.parameters = tuple(
@@ -69,7 +77,11 @@ class OnColumns(Kernel):
         return out
 
     def metric(self, theta: Array) -> Array | None:
-        """That of the kernel in its columns, and zero in all others."""
+        """That of the kernel in its columns, or on their circles, and zero in all others."""
+        if self.circles:
+            on_circles = np.zeros(self.n_features)
+            on_circles[list(self.circles)] = np.repeat(np.exp(-theta[1 : 1 + len(self.places)]), 2)
+            return on_circles
         own = self.kernel.metric(theta)
         if own is None:
             return None
@@ -83,11 +95,12 @@ class OnColumns(Kernel):
 
     def with_categories(self, columns: Sequence[int], names: Sequence[str] = ()) -> Kernel:
         own = [i for i, place in enumerate(self.places) if place in columns]
-        return OnColumns(self.kernel.with_categories(own, names), self.places, self.n_features, self.scales)
+        inner = self.kernel.with_categories(own, names)
+        return OnColumns(inner, self.places, self.n_features, self.scales, self.circles)
 
     @property
     def stationary(self) -> bool:
-        return self.kernel.stationary
+        return bool(self.circles) or self.kernel.stationary
 
     @property
     def local(self) -> bool:
@@ -109,11 +122,11 @@ class OnColumns(Kernel):
     def with_parameters(self, parameters: tuple[Parameter, ...]) -> Kernel:
         own = zip(parameters, self.kernel.parameters, strict=True)
         inner = self.kernel.with_parameters(tuple(replace(p, columns=before.columns) for p, before in own))
-        return OnColumns(inner, self.places, self.n_features, self.scales)
+        return OnColumns(inner, self.places, self.n_features, self.scales, self.circles)
 
     @property
     def _content(self) -> tuple[object, ...]:
-        return self.kernel, self.places, self.n_features, self.scales
+        return self.kernel, self.places, self.n_features, self.scales, self.circles
 
     def __repr__(self) -> str:
         places = str(self.places[0]) if len(self.places) == 1 else str(list(self.places))

@@ -6,7 +6,8 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.kernels.base import Kernel
-from gigagp.kernels.inputs import Column
+from gigagp.kernels.inputs import Column, InputColumns
+from gigagp.kernels.on_columns import OnColumns
 from gigagp.kernels.parameters import NUMBER, PERIOD, VARIANCE, Bounds, parameter
 from gigagp.linalg import stationary as passes
 from gigagp.linalg.categories import NO_LIMITS
@@ -25,6 +26,15 @@ def _pull_periods(u: Array, x: Array, W: Array, K: Array, total: Array) -> None:
             for j in range(i):
                 part += W[i, j] * K[i, j] * (a - x[d, j]) * (s * u[2 * d, j] - c * u[2 * d + 1, j])
             total[d] += 2 * part
+
+
+def periodic_columns(kernel: Kernel) -> list[tuple[int, float]]:
+    """The columns of a bound periodic kernel, and the period of each, in the units of the model."""
+    inner = kernel.kernel if isinstance(kernel, OnColumns) else kernel
+    assert isinstance(inner, Periodic)
+    period = inner.parameters[2]
+    values = [period.values[owner] for owner in period.owners]
+    return list(zip(kernel.places if isinstance(kernel, OnColumns) else range(len(values)), values, strict=True))
 
 
 class Periodic(Kernel):
@@ -61,6 +71,17 @@ class Periodic(Kernel):
                 data_units=own,
             ),
         )  # fmt: skip
+
+    def bound(self, inputs: InputColumns, is_factor: bool = False) -> Kernel:
+        """As for other kernels; where the inputs have circles of its columns, with its metric on them."""
+        bound = super().bound(inputs, is_factor)
+        if not isinstance(bound, OnColumns):
+            return bound
+        pairs = [inputs.circle_of(*each) for each in periodic_columns(bound)]
+        places = [place for pair in pairs if pair is not None for place in pair]
+        if not places or None in pairs:
+            return bound
+        return OnColumns(bound.kernel, bound.places, bound.n_features, bound.scales, places)
 
     def _wound(self, theta: Array, X: Array) -> tuple[Array, Array, Array]:
         """Points on their circles scaled by 1 / lengthscale (2D, p), unscaled, and the phases (D, p)."""

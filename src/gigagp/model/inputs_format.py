@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from gigagp.data.folders import damaged
 from gigagp.data.scaling import Scaling
 from gigagp.data.sources.encoding import Encoding
 from gigagp.data.sources.share import Share
-from gigagp.data.sphere import InputScaling, Sphere
+from gigagp.data.sphere import Circle, InputScaling, Sphere
+from gigagp.data.warping import unstacked
 from gigagp.errors import InvalidInput
 from gigagp.model.calibration_format import floats
 from gigagp.model.plain_values import count, field, number, require
@@ -29,6 +31,28 @@ def describe_sphere(sphere: Sphere | None) -> dict[str, Any]:
             "axes": sphere.axes.ravel().tolist(),
         }
     }
+
+
+def describe_circles(circles: tuple[Circle, ...]) -> dict[str, Any]:
+    """What a manifest says of columns that are wound onto circles; nothing where there are none."""
+    return {"circles": [[circle.column, float(circle.period)] for circle in circles]} if circles else {}
+
+
+def read_circles(manifest: dict[str, Any], columns: int) -> tuple[Circle, ...]:
+    """Columns that are wound onto circles; ValueError if they are not valid.
+
+    columns : the number of columns of the stored rows, which has two more per circle
+    """
+    content = manifest.get("circles", [])
+    pairs: list[Any] = content if isinstance(content, list) else [None]
+    own = columns - 2 * len(pairs)
+    valid = all(
+        isinstance(each, list) and len(each) == 2 and type(each[0]) is int and 0 <= each[0] < own
+        and isinstance(each[1], float) and 0 < each[1] < np.inf
+        for each in pairs
+    )  # fmt: skip
+    require(valid and own > 0, "its circles are not valid")
+    return tuple(Circle(int(column), float(period)) for column, period in pairs)
 
 
 def describe_share(share: Share | None) -> dict[str, Any]:
@@ -65,9 +89,16 @@ def read_sphere(manifest: dict[str, Any], columns: int) -> Sphere | None:
     return Sphere(longitude, latitude, axes, number(content, "west"))
 
 
-def read_inputs(files: ArrayFiles, sphere: Sphere | None, columns: int) -> InputScaling:
-    """The scaling of the inputs."""
-    return InputScaling(read_scaling(files, "inputs", columns), sphere)
+def read_inputs(files: ArrayFiles, manifest: dict[str, Any], sphere: Sphere | None, columns: int) -> InputScaling:
+    """The scaling of the inputs, the maps of columns that are warped, and circles."""
+    scaling = InputScaling(read_scaling(files, "inputs", columns), sphere, circles=read_circles(manifest, columns))
+    if "knots" not in manifest:
+        return scaling
+    knots = files.read("warps", (3, count(manifest, "knots", 2)), "float64")
+    try:
+        return replace(scaling, warps=unstacked(knots, scaling.columns))
+    except ValueError as error:
+        raise damaged(files.path("warps"), str(error)) from None
 
 
 def read_scaling(files: ArrayFiles, name: str, columns: int) -> Scaling:

@@ -19,7 +19,8 @@ from gigagp.model.trend_format import ARRAYS as TREND_ARRAYS
 from gigagp.partition import Partitioner
 
 FORMAT = "gigagp-model"
-VERSION = 7  # of the format that is written for categories, averages of several kernels and mean functions
+VERSION = 8  # of the format that is written where columns are warped
+COLUMNS_VERSION = 7  # of the format that is written for categories, averages of several kernels and mean functions
 ROW_NOISE_VERSION = 6  # of the format that is written where rows differ in noise or targets are not Gaussian
 EQUAL_NOISE_VERSION = 5  # of the format that is written for all other models: it has neither
 OLDEST_VERSION = 4  # of the format that can be read: it differs from version 5 in having no mixtures

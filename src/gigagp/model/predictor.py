@@ -15,6 +15,7 @@ from scipy.special import ndtri
 
 from gigagp.arrays import Array
 from gigagp.combine import CombinationRule
+from gigagp.data.warping import stacked
 from gigagp.engines import Engine, Place, SerialEngine, one_blas_thread, open_engine
 from gigagp.errors import InvalidParameter
 from gigagp.linalg.row_noise import variances
@@ -265,9 +266,13 @@ class Predictor:
             yield from (c.router.boxes.lows, c.router.boxes.highs)
         for scaling in (self.model.inputs.scaling, self.model.target):
             yield from (scaling.centre, scaling.scale)
+        if self.model.inputs.warps:
+            yield stacked(self.model.inputs.warps)
         if self.model.inputs.sphere is not None:
             yield described((self.model.inputs.sphere.longitude, self.model.inputs.sphere.latitude))
             yield self.model.inputs.sphere.axes
+        if self.model.inputs.circles:
+            yield described(self.model.inputs.circles)
         if c.communication is not None:
             yield c.communication
         for other in () if near is None else near.others:

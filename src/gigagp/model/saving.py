@@ -18,13 +18,14 @@ import numpy as np
 from gigagp.data import folders
 from gigagp.data.array_files import write_array, write_lists
 from gigagp.data.store import write_rows
+from gigagp.data.warping import stacked
 from gigagp.engines import Engine, SerialEngine, is_client
 from gigagp.errors import InvalidInput, InvalidParameter
 from gigagp.model.calibration_format import describe_calibration
 from gigagp.model.class_format import describe_classes
 from gigagp.model.fit_warnings import FitWarning
 from gigagp.model.input_noise import InputNoise
-from gigagp.model.inputs_format import describe_share, describe_sphere
+from gigagp.model.inputs_format import describe_circles, describe_share, describe_sphere
 from gigagp.model.likelihood_format import describe_likelihood
 from gigagp.model.loading import read_model
 from gigagp.model.mixture import Mixture
@@ -32,6 +33,7 @@ from gigagp.model.model import Model
 from gigagp.model.model_format import (
     BLOCK_CODES,
     BLOCK_SIDES,
+    COLUMNS_VERSION,
     EQUAL_NOISE_VERSION,
     FORMAT,
     MANIFEST,
@@ -138,6 +140,8 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
         "communication": 0 if c.communication is None else len(c.communication),
         "kernel": to_plain("kernel", c.kernel),
         **describe_sphere(model.inputs.sphere),
+        **describe_circles(model.inputs.circles),
+        **({"knots": stacked(model.inputs.warps).shape[1]} if model.inputs.warps else {}),
         **describe_share(model.share),
         "encoding": None if model.encoding is None else model.encoding.to_dict(),
         "feature_names": None if model.feature_names is None else list(model.feature_names),
@@ -164,8 +168,10 @@ def _version(model: Model) -> int:
     """The oldest version of the format that has everything that this model consists of."""
     levels = model.encoding is not None and bool(model.encoding.category_places)
     averages = model.neighbourhood is not None and bool(model.neighbourhood.others)
-    if levels or averages or model.trend is not None:
+    if model.inputs.warps or model.inputs.circles:
         return VERSION
+    if levels or averages or model.trend is not None:
+        return COLUMNS_VERSION
     return (
         EQUAL_NOISE_VERSION if model.committee.store.row_noise is None and model.latents is None else ROW_NOISE_VERSION
     )
@@ -237,6 +243,7 @@ def _write_arrays(folder: Path, model: Model) -> dict[str, Any]:
         "metric": c.router.metric,
         "theta": c.theta,
         "inputs": np.stack([model.inputs.scaling.centre, model.inputs.scaling.scale]),
+        **({"warps": stacked(model.inputs.warps)} if model.inputs.warps else {}),
         "target": np.stack([model.target.centre, model.target.scale]),
         "evidence_trace": np.array(report.evidence_trace, float),
         "theta_trace": report.theta_trace,

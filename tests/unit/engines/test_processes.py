@@ -180,13 +180,16 @@ def deadly_model(folder, engine):
     return HGPRegressor(kernel, leaf_size=60, method="committee", random_state=3, engine=engine, n_jobs=2)
 
 
-def test_killed_workers_are_replaced(tmp_path):
+@pytest.mark.parametrize("moment", ["in training", pytest.param("in prediction", marks=pytest.mark.slow)])
+def test_killed_workers_are_replaced(tmp_path, moment):
     right = answers(deadly_model(tmp_path, "serial").fit(*data()))
     with ProcessesEngine(1) as engine:
-        (tmp_path / "in training").touch()
-        model = deadly_model(tmp_path, engine).fit(*data())
-        assert os.listdir(tmp_path) == []
-        (tmp_path / "in prediction").touch()
+        model = deadly_model(tmp_path, engine)
+        if moment == "in prediction":
+            model.fit(*data())
+        (tmp_path / moment).touch()
+        if moment == "in training":
+            model.fit(*data())
         assert answers(model) == right
     assert os.listdir(tmp_path) == []
 

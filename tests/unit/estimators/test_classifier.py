@@ -44,7 +44,9 @@ def table(rows, classes=2, seed=0):
 @pytest.fixture(scope="module", params=[2, 3])
 def fitted(request):
     X, y, p = table(2400, request.param)
-    return HGPClassifier(random_state=0).fit(X[:1400], y[:1400]), X[1400:], y[1400:], p[1400:]
+    neighbours = "auto" if request.param == 2 else 64  # more would take long
+    model = HGPClassifier(neighbours=neighbours, random_state=0).fit(X[:1400], y[:1400])
+    return model, X[1400:], y[1400:], p[1400:]
 
 
 def test_probabilities_are_nearly_as_good_as_the_true_ones(fitted):
@@ -145,6 +147,41 @@ def test_tables_with_text_integer_and_boolean_targets():
 def test_bad_labels(y, message):
     with pytest.raises(InvalidInput, match=message):
         HGPClassifier().fit(np.random.default_rng(0).normal(size=(30, 2)), np.array(y))
+
+
+def test_skewed_columns_become_normal_scores(tmp_path):
+    X, y, _ = table(1500)
+    skewed = np.exp(3 * X)
+    train, new = slice(0, 1000), slice(1000, None)
+
+    def fitted(inputs, warp):
+        return HGPClassifier(neighbours=64, warp=warp, random_state=0).fit(inputs[train], y[train])
+
+    def loss(model, inputs):
+        return model.evaluate(inputs[new], y[new]).log_loss
+
+    warped = fitted(skewed, "auto")
+    assert loss(warped, skewed) < loss(fitted(skewed, False), skewed) - 0.02
+    assert loss(warped, skewed) < loss(fitted(X, "auto"), X) + 0.03
+    assert len(warped.model_.inputs.warps) == 2
+    np.testing.assert_allclose(
+        warped.model_.inputs.restore(warped.model_.inputs.apply(skewed, np.dtype(float))), skewed
+    )
+    warped.save(tmp_path / "model")
+    np.testing.assert_array_equal(
+        gigagp.load(tmp_path / "model").predict_proba(skewed[new]), warped.predict_proba(skewed[new])
+    )
+    far = warped.predict_proba(np.full((1, 2), 1e9))
+    assert np.abs(far[0, 1] - np.mean(y[train] == "bee")) < 0.01
+
+
+def test_columns_are_not_warped_where_the_kernel_is_given_or_the_user_says_so():
+    X, y, _ = table(200)
+    for settings in ({"warp": False}, {"kernel": SquaredExponential()}, {"standardize": False}):
+        assert HGPClassifier(random_state=0, **settings).fit(np.exp(3 * X), y).model_.inputs.warps == ()
+    for settings in ({"warp": "yes"}, {"warp": 1}, {"warp": True, "standardize": False}):
+        with pytest.raises(InvalidParameter, match="warp"):
+            HGPClassifier(**settings).fit(X, y)
 
 
 def test_bad_settings():

@@ -178,6 +178,7 @@ model.predict_file(X, "p.parquet");
 """
 
 
+@pytest.mark.slow  # a kernel of Jupyter takes seconds to start
 def test_a_notebook_shows_lines_that_move_instead_of_one_an_evaluation(tmp_path):
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(NOTEBOOK)])
     with warnings.catch_warnings():
