@@ -45,7 +45,7 @@ def pages(model, tmp_path_factory):
 
     class Pages(dict):
         def __missing__(self, name):
-            report = write_report(fitted, folder / name, *([table] if name == "data" else []))
+            report = write_report(fitted, folder / f"{name}.html", *([table] if name == "data" else []))
             assert (report.evaluation is None) == (name != "data")
             self[name] = (folder / name).read_text()
             return self[name]
