@@ -8,6 +8,8 @@ import pytest
 from gigagp import HGPClassifier, HGPRegressor, load
 from gigagp.errors import InvalidInput, InvalidParameter
 from gigagp.kernels import Matern32
+from gigagp.model.distribution import Shape
+from gigagp.model.gap_scales import GapScales
 
 KERNEL = Matern32(lengthscale=2.0)
 pytestmark = pytest.mark.filterwarnings("ignore:.*ended at its")
@@ -46,9 +48,49 @@ def test_gaps_are_answered_with_an_uncertainty_to_match(model):
         errors = np.abs(mean - whole.y)
         assert np.sqrt(np.mean(errors**2)) < error  # of a target whose deviation is 0.8
         assert np.median(wide) > 1.2 * np.median(std)
-        assert np.mean(errors < 1.96 * wide) > 0.8  # intervals of rows with gaps are somewhat too narrow
+        assert np.mean(errors < 1.96 * wide) > 0.9
     mean = model.predict(whole.assign(kind=None))
     assert np.sqrt(np.mean((mean - whole.y) ** 2)) < 0.35
+
+
+def test_rows_with_gaps_have_factors_of_their_own(table, model, tmp_path):
+    """Held-out rows with gaps are covered as often as those without."""
+    scales = model.model_.gap_scales
+    whole, of_a, of_c, _ = scales.factors
+    assert min(of_a, of_c) > whole
+    model.save(tmp_path / "m")
+    np.testing.assert_array_equal(load(tmp_path / "m").model_.gap_scales.factors, scales.factors)
+    gaps = made(20, seed=6).assign(a=np.nan)
+    std, plain = model.predict(gaps, return_std=True)[1], model.predict_distribution(gaps).std
+    np.testing.assert_array_equal(plain, std)
+    np.testing.assert_allclose(model.predict_gradient(gaps).std, std, rtol=1e-9)
+    without = HGPRegressor(KERNEL, neighbours=48, random_state=0).fit(made(200), "y")
+    assert without.model_.gap_scales is None
+
+
+def test_factors_make_intervals_cover_what_they_should():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.random(4000), rng.random(4000) < 0.3, rng.random(4000) < 0.3]).astype(float)
+    true = np.where(X[:, 2] == 1, 3.0, np.where(X[:, 1] == 1, 1.5, 0.5))
+    z = true * rng.standard_normal(4000)
+    scales = GapScales.learnt([(1, 1.0), (2, 1.0)], X[:2000], z[:2000], Shape.gaussian())
+    np.testing.assert_allclose(scales.factors[[0, 2]], [0.5, 3.0], rtol=0.1)
+    inside = np.abs(z[2000:]) < 1.96 * scales.at(X[2000:])
+    for group in (true == 0.5, true == 3.0):
+        assert abs(inside[group[2000:]].mean() - 0.95) < 0.025
+    few = GapScales.learnt([(1, 1.0)], X[:2], z[:2], Shape.gaussian())
+    assert ((few.factors > 0.8) & (few.factors < 1.2)).all()
+
+
+def test_distributions_of_queries_that_cannot_be_answered_are_nan(model):
+    queries = made(6, seed=7).assign(b=[0.1, np.nan, 0.2, 0.3, np.nan, 0.4])
+    law = model.predict_distribution(queries, missing="drop")
+    mean, std = model.predict(queries, return_std=True, missing="drop")
+    assert np.isnan(law.mean).tolist() == [False, True, False, False, True, False]
+    np.testing.assert_array_equal([law.mean, law.std], [mean, std])
+    np.testing.assert_array_equal(law.quantile(0.9), model.predict_quantiles(queries, 0.9, missing="drop")[:, 0])
+    with pytest.raises(InvalidInput, match="column 'b'"):
+        model.predict_distribution(queries)
 
 
 def test_both_calls_and_files_are_alike(table, model, tmp_path):

@@ -37,6 +37,7 @@ from gigagp.model.class_model import ClassModel
 from gigagp.model.factor_cache import FactorCache
 from gigagp.model.fit_report import FitReport
 from gigagp.model.fit_warnings import OutlyingRows
+from gigagp.model.gap_scales import GapScales, gap_places
 from gigagp.model.model import CommitteeDefaults, Model
 from gigagp.partition import Partitioner, partitioner
 from gigagp.progress import Counter, Listener, silent
@@ -63,8 +64,7 @@ def fit_model(
     counted: CountedRows = rows if classes is None else combined(rows)
     data = _scanned(counted, parts.local and exact and rows.others == 0, seeds, checkpoint, tell, likelihood)
     counted = DistinctRows(rows, data.rows) if data.copies else counted
-    known = rows.noise is not None and rows.noise.deviations is not None
-    outliers = find_outliers(data) if exact and not known else NONE
+    outliers = NONE if not exact or _has_known_noise(rows) else find_outliers(data)
     data = without(data, outliers)
     target = data.target.scaling() if options.standardize and exact else Scaling.identity(1)
     inputs, data = _input_scaling(data, options, rows, feature_names, classes is not None)
@@ -109,6 +109,7 @@ def fit_model(
         input_noise=result.input_noise,
         classes=replace(classes, calibration=link) if classes and link else classes,
         likelihood=replace(plan.likelihood, calibration=link) if plan.likelihood else None,
+        gap_scales=_gap_scales(result, encoding, inputs) if exact else None,
     )
 
 
@@ -130,6 +131,20 @@ def _input_columns(
     widths[: inputs.columns] /= [UNITS[kind][1] if kind in UNITS else 1.0 for kind in kinds]
     widths[list(levels)] = LEVEL_WIDTH
     return InputColumns(names, places, tuple(widths.tolist()), float(target.scale[0]), together, levels)
+
+
+def _has_known_noise(rows: Rows) -> bool:
+    return rows.noise is not None and rows.noise.deviations is not None
+
+
+def _gap_scales(result: stages.FitResult, encoding: Encoding | None, inputs: InputScaling) -> GapScales | None:
+    """How much wider the predictions of rows with missing values must be; None where there are none to learn from."""
+    places, score = gap_places(encoding), result.held_out
+    if not places or score is None or not score.calibration.rows:
+        return None
+    X = inputs.restore(np.asarray(result.committee.store.gather(score.rows)[0], float))
+    z = (score.y - score.prediction.mean) / np.sqrt(score.calibration.variance(score.prediction))
+    return GapScales.learnt(places, X, z, score.calibration.shape)
 
 
 def _plan(

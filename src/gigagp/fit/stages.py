@@ -99,6 +99,7 @@ class FitResult:
     mixture: Mixture | None = None  # where rows are few, exact GPs that answer together
     input_noise: InputNoise | None = None  # where the noise depends on the inputs
     link: Any = None  # where targets are classes, or have a likelihood that is not Gaussian
+    held_out: HeldOutScore | None = None  # the predictions that the calibration was learnt from
 
 
 def fit(
@@ -143,8 +144,9 @@ def fit(
     cells = trained.groups.stored.cells
     unusual = UnusualRows.of(choice.held_out, committee.store)
     return FitResult(
-        committee, choice.neighbourhood, report, cells, unusual, trained.mixture, trained.input_noise, choice.link
-    )
+        committee, choice.neighbourhood, report, cells, unusual, trained.mixture, trained.input_noise, choice.link,
+        choice.held_out,
+    )  # fmt: skip
 
 
 def _warnings(trained: _TrainedModel, small: bool) -> list[FitWarning]:

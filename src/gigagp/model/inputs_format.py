@@ -16,6 +16,7 @@ from gigagp.data.sphere import Circle, InputScaling, Sphere
 from gigagp.data.warping import unstacked
 from gigagp.errors import InvalidInput
 from gigagp.model.calibration_format import floats
+from gigagp.model.gap_scales import GapScales, gap_places
 from gigagp.model.plain_values import count, field, number, require
 
 
@@ -53,6 +54,15 @@ def read_circles(manifest: dict[str, Any], columns: int) -> tuple[Circle, ...]:
     )  # fmt: skip
     require(valid and own > 0, "its circles are not valid")
     return tuple(Circle(int(column), float(period)) for column, period in pairs)
+
+
+def read_gap_scales(manifest: dict[str, Any], encoding: Encoding | None) -> GapScales | None:
+    """The factors of rows with missing values; None where the model has none."""
+    if "gap_factors" not in manifest:
+        return None
+    places, factors = gap_places(encoding), floats(manifest, "gap_factors")
+    require(len(factors) == len(places) + 1 and bool((factors > 0).all()), "its factors of gaps are not valid")
+    return GapScales(tuple(places), factors)
 
 
 def describe_share(share: Share | None) -> dict[str, Any]:
@@ -107,6 +117,17 @@ def read_scaling(files: ArrayFiles, name: str, columns: int) -> Scaling:
     if (scale <= 0).any():
         raise damaged(files.path(name), "its scales are not positive")
     return Scaling(centre, scale)
+
+
+def read_user_columns(
+    manifest: dict[str, Any], columns: int
+) -> tuple[Sphere | None, Encoding | None, list[str] | None]:
+    """Longitude and latitude, how columns of tables are read, and the names of the columns.
+
+    columns : the number of columns of the stored rows
+    """
+    sphere, circles = read_sphere(manifest, columns), read_circles(manifest, columns)
+    return sphere, *read_columns(manifest, columns - (sphere is not None) - 2 * len(circles))
 
 
 def read_columns(manifest: dict[str, Any], columns: int) -> tuple[Encoding | None, list[str] | None]:

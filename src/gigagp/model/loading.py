@@ -38,7 +38,7 @@ from gigagp.model.factor_cache import FactorCache
 from gigagp.model.fit_report import Candidate, FitReport, Stage
 from gigagp.model.fit_warnings import WARNINGS, FitWarning
 from gigagp.model.input_noise import InputNoise
-from gigagp.model.inputs_format import read_circles, read_columns, read_inputs, read_scaling, read_share, read_sphere
+from gigagp.model.inputs_format import read_gap_scales, read_inputs, read_scaling, read_share, read_user_columns
 from gigagp.model.likelihood_format import read_likelihood
 from gigagp.model.mixture import Member, Mixture
 from gigagp.model.model import CommitteeDefaults, Model
@@ -135,8 +135,7 @@ def read_model(
         settings = {name: from_plain(each, registry) for name, each in field(manifest, "settings", dict).items()}
         check_settings(settings)
         kernel = _kernel(manifest, columns, registry)
-        sphere, circles = read_sphere(manifest, columns), read_circles(manifest, columns)
-        encoding, names = read_columns(manifest, columns - (sphere is not None) - 2 * len(circles))
+        sphere, encoding, names = read_user_columns(manifest, columns)
         theta = _theta(files, kernel)
         store = read_rows(files, rows, columns, dtype, verify)
         cells = files.lists("cells", leaves, rows, verify)
@@ -162,6 +161,7 @@ def read_model(
             cells=cells,
             local=field(manifest, "local", bool),
             inputs=read_inputs(files, manifest, sphere, columns),
+            gap_scales=read_gap_scales(manifest, encoding),
             target=read_scaling(files, "target", 1),
             report=_report(
                 files, manifest.get("report"), rows, kernel, theta, cells, experts,

@@ -18,6 +18,7 @@ from gigagp.likelihoods import Latents
 from gigagp.model.class_model import ClassModel
 from gigagp.model.committee import Committee
 from gigagp.model.fit_report import FitReport
+from gigagp.model.gap_scales import GapScales
 from gigagp.model.input_noise import InputNoise
 from gigagp.model.likelihood_model import LikelihoodModel
 from gigagp.model.mixture import Mixture
@@ -67,6 +68,7 @@ class Model:
     log: object | None = None  # up to where it has the updates of its folder's log (`model.update_replay.LogPlace`)
     prequential: Array | None = None  # scores of arriving rows (`model.prequential`)
     trend: Trend | None = None  # the mean function, subtracted from the target before scaling; None for a constant
+    gap_scales: GapScales | None = None  # of rows with and without missing values; None where gaps are not answered
 
     @property
     def theta(self) -> Array:

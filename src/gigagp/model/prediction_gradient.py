@@ -57,6 +57,7 @@ def predict_gradient(predictor: Predictor, X: Array, engine: Engine, latent: boo
     scale = float(model.target.scale[0])
     mean = _by_inputs(predictor, X, scale * mean + float(model.target.centre[0]))
     deviation = _by_inputs(predictor, X, scale * np.sqrt(variance))
+    deviation = deviation * predictor.gap_factors(X)
     if model.trend is not None:
         of_f = _by_inputs(predictor, X, prediction.variance)
         mean, deviation = _with_trend(predictor, X, Z, of_f, mean, deviation)

@@ -122,9 +122,15 @@ class Predictor:
             scale = float(self.model.target.scale[0])
             prediction = replace(prediction, noise=variances(self.noise * scale**2, row_noise) / scale**2)
         mean, deviation = self.in_units(prediction, latent)
+        deviation = None if deviation is None else deviation * self.gap_factors(X)
         if self.model.trend is None:
             return mean, deviation
         return self._with_trend(self.model.trend, X, Z, prediction.variance, mean, deviation)
+
+    def gap_factors(self, X: Array) -> Array | float:
+        """Factors of the deviations at queries in the user's units, where some may have missing values."""
+        scales = self.model.gap_scales
+        return 1.0 if scales is None or not self.calibration.rows else scales.at(X)
 
     def _with_trend(
         self, trend: Trend, X: Array, Z: Array, variance: Array | None, mean: Array, deviation: Array | None
@@ -271,8 +277,9 @@ class Predictor:
         if self.model.inputs.sphere is not None:
             yield described((self.model.inputs.sphere.longitude, self.model.inputs.sphere.latitude))
             yield self.model.inputs.sphere.axes
-        if self.model.inputs.circles:
-            yield described(self.model.inputs.circles)
+        scales = self.model.gap_scales
+        if self.model.inputs.circles or scales is not None:
+            yield described((self.model.inputs.circles, None if scales is None else scales.factors.tolist()))
         if c.communication is not None:
             yield c.communication
         for other in () if near is None else near.others:

@@ -141,6 +141,7 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
         "kernel": to_plain("kernel", c.kernel),
         **describe_sphere(model.inputs.sphere),
         **describe_circles(model.inputs.circles),
+        **({} if model.gap_scales is None else {"gap_factors": model.gap_scales.factors.tolist()}),
         **({"knots": stacked(model.inputs.warps).shape[1]} if model.inputs.warps else {}),
         **describe_share(model.share),
         "encoding": None if model.encoding is None else model.encoding.to_dict(),

@@ -91,7 +91,9 @@ class TargetsPredictor:
         if self.shared is None or any(part.neighbourhood is None for part in self.parts):
             return [part.predict(X, engine, with_variance, latent) for part in self.parts]
         together = self.shared.predict(self.parts[0].scaled(X), engine, with_variance)
-        return [part.in_units(prediction, latent) for part, prediction in zip(self.parts, together, strict=True)]
+        factors = self.parts[0].gap_factors(X)
+        parts = [part.in_units(prediction, latent) for part, prediction in zip(self.parts, together, strict=True)]
+        return [(mean, None if deviation is None else deviation * factors) for mean, deviation in parts]
 
     def distribution_at(self, X: Array, engine: Engine) -> TargetDistributions:
         """The distributions of the targets at checked queries in the user's units."""
