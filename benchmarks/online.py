@@ -25,7 +25,6 @@ from measure import arguments, bar, save
 
 FIRST = 100_000  # rows that the model is fitted to
 CHUNK = 10_000  # rows
-POOL = 500_000  # different rows; with more, they arrive again slightly moved
 PACE = 50_000  # rows per second while latency is measured
 PAUSE = 0.002  # seconds between two predictions
 
@@ -40,11 +39,9 @@ def fitted() -> HGPRegressor:
 
 
 def chunks(rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Rows that arrive: a pool of random ones, moved a little each time that it is used."""
-    X, y = robot_arm(POOL, seed=7)
+    """Rows that arrive; all of them are different."""
     for start in range(0, rows, CHUNK):
-        here = start % POOL
-        yield X[here : here + CHUNK] + 1e-4 * (start // POOL), y[here : here + CHUNK]
+        yield robot_arm(CHUNK, seed=1 + start // CHUNK)
 
 
 def learn(model: HGPRegressor, rows: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from measure import HERE, arguments
 
 PARTS = (
     "leaf_floor", "evidence_rate", "exact_gp", "scale", "end_to_end", "prediction", "neighbourhood", "startup",
-    "online", "kin40k", "million", "products", "temperature", "out_of_core", "file_to_file", "accuracy",
+    "online", "serving", "kin40k", "million", "products", "temperature", "out_of_core", "file_to_file", "accuracy",
 )  # fmt: skip
 LONG = (
     "leaf_size",

@@ -6,7 +6,20 @@ from typing import Annotated
 
 import typer
 
-from gigagp.cli import benchmark, datasets, demo, evaluate, fit, grid, inspect, predict, report, reproduce, update
+from gigagp.cli import (
+    benchmark,
+    datasets,
+    demo,
+    evaluate,
+    fit,
+    grid,
+    inspect,
+    predict,
+    report,
+    reproduce,
+    serve,
+    update,
+)
 from gigagp.cli.running import Group
 from gigagp.version import __version__
 
@@ -36,7 +49,7 @@ def _root(
     pass
 
 
-for module in (fit, update, predict, grid, evaluate, inspect, report):
+for module in (fit, update, predict, grid, evaluate, inspect, report, serve):
     app.command(module.__name__.rpartition(".")[2], epilog=module.EXAMPLE)(module.command)
 app.command("demo", epilog=demo.EXAMPLE)(demo.command)
 app.command("benchmark", epilog=benchmark.EXAMPLE)(benchmark.command)

@@ -35,9 +35,10 @@ def settled(model: Model) -> Model:
     )  # fmt: skip
     if near is not None:
         others = tuple(
-            replace(each, store=store, cells=cells, router=router.in_metric(each.router.metric)) for each in near.others
+            replace(each, store=store, cells=cells, router=router.in_metric(each.router.metric), segments=1)
+            for each in near.others
         )
-        near = replace(near, store=store, cells=cells, router=router, others=others)
+        near = replace(near, store=store, cells=cells, router=router, segments=1, others=others)
     if mixture is not None:
         mixture = replace(mixture, store=store, members=tuple(mixture.members), cache=FactorCache(mixture.cache.budget))
     sizes = (int(cells.sizes.min()), int(cells.sizes.max()))

@@ -9,6 +9,7 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.likelihoods import Classes
+from gigagp.model.calibration_format import floats
 from gigagp.model.class_calibration import ClassCalibration
 from gigagp.model.class_model import ClassModel
 from gigagp.model.plain_values import count, field, number, require, to_number
@@ -22,7 +23,10 @@ def describe_classes(model: ClassModel | None) -> dict[str, Any] | None:
         "labels": list(model.labels),
         "counts": [float(each) for each in model.classes.counts],
         "weights": [float(each) for each in model.classes.weights],
-        "calibration": {name: to_number(value) for name, value in asdict(model.calibration).items()},
+        "calibration": {
+            name: list(value) if isinstance(value, tuple) else to_number(value)
+            for name, value in asdict(model.calibration).items()
+        },
     }
 
 
@@ -47,5 +51,11 @@ def read_classes(content: Any, y: Array) -> ClassModel | None:
     require(0 < slope < np.inf and 0 < averaging < np.inf and abs(offset) < np.inf, "its calibration is not valid")
     skew = number(link, "skew") if "skew" in link else 0.0
     require(abs(skew) < np.inf, "its calibration is not valid")
-    calibration = ClassCalibration(slope, averaging, offset, count(link, "rows"), number(link, "score"), skew)
+    knots, corrections = (floats(link, name) if link.get(name) else np.empty(0) for name in ("knots", "corrections"))
+    good = len(knots) == len(corrections) and bool((np.diff(knots) > 0).all() and np.isfinite(corrections).all())
+    require(good, "the correction of its calibration is not valid")
+    calibration = ClassCalibration(
+        slope, averaging, offset, count(link, "rows"), number(link, "score"), skew, tuple(knots.tolist()),
+        tuple(corrections.tolist()),
+    )  # fmt: skip
     return ClassModel(tuple(labels), Classes(tuple(counts), tuple(weights)), calibration)

@@ -148,7 +148,7 @@ def _with_segments(model: Model, state: Online) -> Model:
     assert segments is not None
     store = segments.store
     members = [
-        replace(each, store=store, router=each.router.with_blocks(segments.tree(i)))
+        replace(each, store=store, router=each.router.with_blocks(segments.tree(i)), segments=len(segments.segments))
         for i, each in enumerate(near.members)
     ]
     changed: Neighbourhood = replace(members[0], others=tuple(members[1:]))

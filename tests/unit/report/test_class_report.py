@@ -45,9 +45,9 @@ def pages(model, tmp_path_factory):
 
     class Pages(dict):
         def __missing__(self, name):
-            report = write_report(fitted, folder / name, *([table] if name == "data" else []))
+            report = write_report(fitted, folder / f"{name}.html", *([table] if name == "data" else []))
             assert (report.evaluation is None) == (name != "data")
-            self[name] = (folder / name).read_text()
+            self[name] = (folder / f"{name}.html").read_text()
             return self[name]
 
     return Pages()
