@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gigagp.arrays import Array
 from gigagp.data.scaled import scaled_targets
@@ -20,6 +20,7 @@ from gigagp.data.store import join_targets, split_targets
 from gigagp.data.update_log import FORGET, ROWS, RowsRecord, UpdateLog
 from gigagp.engines import Engine
 from gigagp.errors import InvalidParameter
+from gigagp.estimators.input_rows import is_source
 from gigagp.estimators.joint_predictions import JointPredictions
 from gigagp.fit import settings
 from gigagp.fit.refitting import refitted
@@ -71,6 +72,8 @@ class OnlineUpdates(JointPredictions):  # type: ignore[misc]
         scored, when = settings.count("score_rows", score_rows), _refine_rule(refine)
         if "model_" not in self.__dict__ and "targets_" not in self.__dict__:
             return self.fit(X, y, sample_weight, noise_std=noise_std, progress=progress)  # type: ignore[attr-defined, no-any-return]
+        if "model_" in self.__dict__ and not is_source(X, y):
+            validate_data(self, X, reset=False, skip_check_array=True)  # names and number of the columns
         self._check_updates()
         target = self.model_.target_name if y is None else y
         if target is None:
