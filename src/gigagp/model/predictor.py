@@ -286,8 +286,8 @@ class Predictor:
         yield from self._circles_and_gaps()
         if c.communication is not None:
             yield c.communication
-        if near is not None and near.store is not c.store:  # it has taken updates
-            yield from (near.store.y, near.tree.starts)
+        updated = near is not None and near.store is not c.store
+        yield from (near.store.y, near.tree.starts) if updated and near is not None else ()
         for other in () if near is None else near.others:
             yield described((other.kernel, other.neighbours, other.inner, other.exact))
             yield other.theta
