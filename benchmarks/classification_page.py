@@ -33,7 +33,7 @@ def section(result: Result) -> list[str]:
 def _models(runs: list[Result]) -> str:
     head = ("model", "log loss", "AUC", "accuracy", "ECE (by chance)", "fit", "predict", "measured")
     body = []
-    for run in runs:
+    for run in sorted(runs, key=lambda run: run["model"] != OURS):
         few = "" if run["training rows"] == run["rows"] else f" ({run['training rows']:,} rows)"
         auc = "" if run["AUC"] is None else f"{run['AUC']:.4f}"
         body.append((

@@ -72,7 +72,7 @@ class OnlineUpdates(JointPredictions):  # type: ignore[misc]
         scored, when = settings.count("score_rows", score_rows), _refine_rule(refine)
         if "model_" not in self.__dict__ and "targets_" not in self.__dict__:
             return self.fit(X, y, sample_weight, noise_std=noise_std, progress=progress)  # type: ignore[attr-defined, no-any-return]
-        if "model_" in self.__dict__ and not is_source(X, y):
+        if "model_" in self.__dict__ and y is not None and not is_source(X, y):
             validate_data(self, X, reset=False, skip_check_array=True)  # names and number of the columns
         self._check_updates()
         target = self.model_.target_name if y is None else y

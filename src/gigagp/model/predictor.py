@@ -256,6 +256,12 @@ class Predictor:
         most = min(committee_prediction.QUERIES_AT_ONCE, budget // (4 * each))
         return max(_FEWEST_QUERIES, 1 << max(0, most.bit_length() - 1))
 
+    def _circles_and_gaps(self) -> Iterator[str]:
+        """What `state` has of columns that are wound onto circles, and of rows with missing values."""
+        circles, scales = self.model.inputs.circles, self.model.gap_scales
+        if circles or scales is not None:
+            yield described((circles, None if scales is None else scales.factors.tolist()))
+
     def state(self) -> Iterator[Array | str]:
         """Everything that determines predictions; cell centres stand in for the inputs."""
         c, near, calibration = self.model.committee, self.neighbourhood, self.calibration
@@ -277,13 +283,11 @@ class Predictor:
         if self.model.inputs.sphere is not None:
             yield described((self.model.inputs.sphere.longitude, self.model.inputs.sphere.latitude))
             yield self.model.inputs.sphere.axes
-        scales = self.model.gap_scales
-        if self.model.inputs.circles or scales is not None:
-            yield described((self.model.inputs.circles, None if scales is None else scales.factors.tolist()))
+        yield from self._circles_and_gaps()
         if c.communication is not None:
             yield c.communication
-        if near is not None and near.store is not c.store:  # it has taken updates
-            yield from (near.store.y, near.tree.starts)
+        updated = near is not None and near.store is not c.store
+        yield from (near.store.y, near.tree.starts) if updated and near is not None else ()
         for other in () if near is None else near.others:
             yield described((other.kernel, other.neighbours, other.inner, other.exact))
             yield other.theta

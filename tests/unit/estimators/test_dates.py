@@ -34,6 +34,22 @@ def test_both_calls_give_the_same_model(model):
     np.testing.assert_array_equal(other.theta_, model.theta_)
 
 
+@pytest.mark.parametrize("form", ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H:%M"])
+def test_text_that_is_dates_is_read_as_in_a_csv_file(form, tmp_path):
+    data = table("ns")
+    text = data.assign(when=data.when.dt.strftime(form))
+    text.to_csv(tmp_path / "t.csv", index=False)
+    small = HGPRegressor(KERNEL, random_state=0)
+    from_file = small.fit(tmp_path / "t.csv", "y").predict(tmp_path / "t.csv")
+    np.testing.assert_array_equal(HGPRegressor(KERNEL, random_state=0).fit(text, "y").predict(text), from_file)
+    beside = HGPRegressor(KERNEL, random_state=0).fit(text[["when"]], text.y)
+    np.testing.assert_array_equal(beside.predict(text[["when"]][:3]), from_file[:3])
+    days = text.assign(when=text.when.str[:7] + "-01", x=DAYS)
+    levels = HGPRegressor(categorical=["when"], random_state=0).fit(days, "y")
+    assert levels.model_.encoding.features[0].kind == "category"
+    assert np.isfinite(levels.predict(days)).all()
+
+
 def test_arrays_of_dates_are_read(model):
     when = (np.datetime64("1990-01-01", "D") + DAYS)[:, None]
     kernel = Periodic(period=365.25, columns=0) + Linear(columns=0)

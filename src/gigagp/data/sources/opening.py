@@ -32,6 +32,7 @@ def open_target(target: Any, name: str = "y", role: str = "the target") -> Addre
     else:
         flat = not _is_table(target) and np.ndim(target) == 1
         source = _open_memory(np.asarray(target)[:, None] if flat else target, name, name)
+        source = source.read_as(dict.fromkeys(source.columns, "category"))  # text is no target, not even that of dates
     if len(source.columns) != 1:
         raise InvalidInput(f"{source.name} has {len(source.columns)} columns; {role} is one column")
     if not isinstance(source, Addressable):

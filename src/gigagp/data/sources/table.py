@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,10 @@ from gigagp.data.sources.array import check_dimensions
 from gigagp.data.sources.arrow import ArrowBatch, columns_of
 from gigagp.data.sources.base import Addressable, Source, content_fingerprint
 from gigagp.errors import InvalidInput
+
+_ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?Z?)?")
+_DATE_LENGTH = 10  # of a date without a time
+_FIRST_VALUES = 1000  # rows among which the first value that is not missing is looked for
 
 
 class TableSource(Addressable):
@@ -75,23 +80,55 @@ def _open_polars(frame: Any, name: str) -> Source:
     return TableSource(name, frame.head(0).to_arrow().schema, len(frame), cut)
 
 
-def _open_pandas(frame: Any, name: str) -> Source:
+class _PandasSource(TableSource):
+    """A table of pandas, some of whose columns of text are read as dates unless they are to be categories."""
+
+    def __init__(self, frame: Any, name: str, dates: dict[str, Any], *arguments: Any) -> None:
+        super().__init__(name, *arguments)
+        self._frame, self._dates = frame, dates
+
+    def read_as(self, kinds: Mapping[str, str]) -> Source:
+        text = [name for name in self._dates if kinds.get(name) == "category"]
+        return _open_pandas(self._frame, self.name, text) if text else self
+
+
+def _as_dates(values: Any) -> Any:
+    """A column of text as dates or timestamps, where all of its values are such, as in a CSV file; else None."""
+    text = pa.array(values, from_pandas=True)
+    first = next((str(value) for value in text[:_FIRST_VALUES].to_pylist() if value is not None), "")
+    if not _ISO.fullmatch(first):
+        return None
+    kind = pa.date32() if len(first) == _DATE_LENGTH else pa.timestamp("us", "UTC" if first.endswith("Z") else None)
+    try:
+        return text.cast(kind)
+    except pa.ArrowException:
+        return None
+
+
+def _open_pandas(frame: Any, name: str, as_text: Sequence[str] = ()) -> Source:
+    """as_text : columns of text that are not read as dates, whatever they say"""
     place = {str(label): j for j, label in enumerate(frame.columns)}
-    fields, inferred = [], {}
+    fields, inferred, dates = [], {}, {}
     for j, label in enumerate(frame.columns):
         column, untyped = frame.iloc[:, j], str(frame.dtypes.iloc[j]) == "object"
         type_ = _infer(column if untyped else column.iloc[:0], str(label), name).type
+        if (pa.types.is_string(type_) or pa.types.is_large_string(type_)) and str(label) not in as_text:
+            read = _as_dates(column)
+            if read is not None:
+                dates[str(label)], type_ = read, read.type
         fields.append(pa.field(str(label), type_))
         if untyped:
             inferred[str(label)] = type_  # else a slice of missing values would have another type
 
     def cut(names: Sequence[str], start: int, stop: int) -> dict[str, Any]:
         return {
-            name: pa.array(frame.iloc[start:stop, place[name]], type=inferred.get(name), from_pandas=True)
+            name: dates[name].slice(start, stop - start)
+            if name in dates
+            else pa.array(frame.iloc[start:stop, place[name]], type=inferred.get(name), from_pandas=True)
             for name in names
         }
 
-    return TableSource(name, fields, len(frame), cut)
+    return _PandasSource(frame, name, dates, fields, len(frame), cut)
 
 
 def _infer(values: Any, column: str, name: str) -> Any:
