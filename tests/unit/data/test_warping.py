@@ -24,7 +24,7 @@ def test_evenly_spread_values_stay_as_they_are(law):
     assert warp(law.ppf(LEVELS)) is None
 
 
-@pytest.mark.parametrize("law", [stats.expon, stats.t(3), stats.lognorm(1)], ids=str)
+@pytest.mark.parametrize("law", [stats.expon, stats.t(3), stats.lognorm(1)], ids=["expon", "t", "lognorm"])
 def test_long_tails_become_normal_scores(law):
     x = law.ppf(LEVELS)
     own = warp(x)
@@ -58,7 +58,7 @@ def test_the_map_is_increasing_and_invertible_everywhere(x, far):
         return
     points = np.sort(np.concatenate([x, [far, far + 1]]))
     images = own.apply(points)
-    assert (np.diff(images) >= 0).all()
+    assert (np.diff(images) >= -1e-15 * np.abs(images).max()).all()  # to rounding
     np.testing.assert_allclose(own.apply(own.restore(images)), images, rtol=1e-6, atol=1e-6 * np.std(x))
     assert (np.diff(own.values) > 0).all()
     assert (np.diff(own.warped) > 0).all()
