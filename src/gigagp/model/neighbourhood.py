@@ -56,10 +56,14 @@ class Neighbourhood:
     segments: int = 1  # parts of the rows that were sorted apart from each other, where rows have arrived
     others: tuple[Neighbourhood, ...] = ()  # models of the same rows with other kernels, which are averaged with it
 
-    @cached_property
+    @property
     def members(self) -> tuple[Neighbourhood, ...]:
         """The models that are averaged (`model.averages`): this one alone, and the others."""
-        return (replace(self, others=()), *self.others) if self.others else (self,)
+        return (self._alone, *self.others) if self.others else (self,)
+
+    @cached_property
+    def _alone(self) -> Neighbourhood:
+        return replace(self, others=())
 
     @property
     def noise(self) -> float:
@@ -142,10 +146,8 @@ def predict(
 def averaged(model: Neighbourhood, predictions: list[LatentPrediction]) -> LatentPrediction:
     """The average of the predictions of a model's members."""
     assert model.prior is not None
-    parts = [
-        Part(prediction, each.typical_noise, each.prior or model.prior)
-        for prediction, each in zip(predictions, model.members, strict=True)
-    ]
+    pairs = zip(predictions, model.members, strict=True)
+    parts = [Part(prediction, each.typical_noise, each.prior or model.prior) for prediction, each in pairs]
     return average(parts, model.typical_noise, model.prior)
 
 
@@ -154,8 +156,7 @@ def _predict(
 ) -> LatentPrediction:
     """The prediction of one member."""
     if len(Z) == 0:
-        empty = np.empty(0)
-        return LatentPrediction(empty, empty if with_variance else None, empty if with_variance else None)
+        return _latent_prediction(np.empty((0, neighbourhood.RESULTS)), with_variance)
     rows = np.full(len(Z), NO_ROW) if held_out is None else np.asarray(held_out, np.int64)
     chunks, here = chunks_of(model, Z, model.work)
     if here:  # handing it to a worker would take longer
@@ -170,9 +171,8 @@ def _predict(
 
 def is_little(model: Neighbourhood, queries: int) -> bool:
     """Whether so many queries are so little work that the calling thread should predict them, in compiled code."""
-    if model.kernel.profile(model.theta[:-1], model.store.X.shape[1]) is None:
-        return False
-    return all(queries * each.work <= _LITTLE_WORK for each in model.members)
+    in_one_call = model.kernel.profile(model.theta[:-1], model.store.X.shape[1]) is not None
+    return in_one_call and all(queries * each.work <= _LITTLE_WORK for each in model.members)
 
 
 def chunks_of(model: Neighbourhood, Z: Array, work: float) -> tuple[list[Array], bool]:

@@ -622,7 +622,7 @@ def test_a_bug_is_exit_code_2_and_a_traceback_only_if_asked_for(here, monkeypatc
     def broken(*_, **__):
         raise KeyError("never")
 
-    monkeypatch.setattr("gigagp.estimators.loading.load_model", broken)
+    monkeypatch.setattr("gigagp.model.target_folders.load_model", broken)
     short = run("inspect", MODEL)
     assert (short.exit_code, short.stderr.count("\n")) == (2, 1)
     assert "internal error" in short.stderr

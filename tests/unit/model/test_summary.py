@@ -84,7 +84,7 @@ def test_a_report_shows_stages_choices_and_warnings(model):
         assert f"<td>{stage.evidence_per_point:.4f}</td>" in html
     for choice in report.choices:
         assert f"{choice.what}: {choice.name}" in html
-    assert html.count("chosen") == len({choice.what for choice in report.choices})
+    assert html.count("chosen") == len({choice.what for choice in report.choices if choice.chosen})
     assert html.count("<table") == html.count("</table>") == 3
     warned = replace(
         report, warnings=tuple(ParameterAtBound(f"<{n}>", "upper", 1.0, 1.0) for n in range(7))

@@ -98,7 +98,7 @@ def test_each_picture_draws_into_the_axes_given_or_into_a_new_figure_within_its_
     made = pictures(model, line)
     functions = {name.partition(" ")[0] for name in made}
     others = {"LearningPoint", "learning_points", "influences"}  # these draw nothing
-    others |= {"grid_map", "levels"}  # tested with grids and categories
+    others |= {"grid_map", "levels", "prequential_curve"}  # tested with grids, categories and updates
     assert functions == set(plotting.__all__) - others
     for name, draw in made.items():
         ax = Figure().add_subplot()

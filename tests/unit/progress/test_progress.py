@@ -42,6 +42,7 @@ def test_a_fit_tells_its_stages_in_order(wave):
         + of(events, "start of training")
         + of(events, "choice of kernel")
         + of(events, "training")
+        + of(events, "average of kernels")
     )
     assert [event.evidence for event in counted] == list(model.report_.evidence_trace)
     training = of(events, "training")

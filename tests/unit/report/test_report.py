@@ -44,9 +44,10 @@ def pages(model, table, tmp_path_factory):
 
     class Pages(dict):
         def __missing__(self, name):
-            report = write_report(model, folder / name, *([table[500:]] if name == "data" else []))
+            path = folder / f"{name}.html"
+            report = write_report(model, path, *([table[500:]] if name == "data" else []))
             assert (report.evaluation is None) == (name != "data")
-            self[name] = (folder / name).read_text()
+            self[name] = path.read_text()
             return self[name]
 
     return Pages()
