@@ -132,7 +132,7 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
 
     @classmethod
     def _get_param_names(cls) -> list[str]:
-        """The names of the parameters, found once: scikit-learn inspects the constructor at every call."""
+        """The names of the parameters, looked up once: scikit-learn inspects the constructor at every call."""
         if "_parameter_names" not in vars(cls):
             cls._parameter_names = tuple(super()._get_param_names())  # type: ignore[attr-defined]
         return list(cls._parameter_names)  # type: ignore[attr-defined]

@@ -33,13 +33,13 @@ class LogPlace:
 
 def read_updates(files: ArrayFiles, manifest: dict[str, Any], rows: int) -> dict[str, Any]:
     """The order of arrival of the rows and the scores of arriving ones, where the model has taken updates."""
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     if "arrivals" in files:
-        found["arrivals"] = files.read("arrivals", (rows,), "int64")
+        arrays["arrivals"] = files.read("arrivals", (rows,), "int64")
     if "prequential" in manifest:
         shape = (count(manifest, "prequential", 1), prequential.COLUMNS)
-        found["prequential"] = files.read("prequential", shape, "float64")
-    return found
+        arrays["prequential"] = files.read("prequential", shape, "float64")
+    return arrays
 
 
 def with_updates(model: Model, folder: Path) -> Model:
