@@ -132,6 +132,12 @@ class DaskEngine(Engine):
                     "all share, with fit(..., store=folder), checkpoint=folder or DaskEngine(client, folder=folder)"
                 )
 
+    def that_reads(self, paths: list[tuple[str, int]] | None) -> Engine:
+        if paths is None:
+            return self.local
+        replies = self._cluster.ask_workers(dask_tasks.sees_files, paths)
+        return self if all(reply is True for reply in replies.values()) else self.local
+
     def _leave_folder(self) -> None:
         if self._temporary is not None:
             self._temporary.remove()

@@ -88,5 +88,11 @@ def sees(folder: str) -> bool:
     return os.path.isdir(folder)
 
 
-for _probe in (version, sees):
+def sees_files(paths: list[tuple[str, int]]) -> bool:
+    import os  # noqa: PLC0415
+
+    return all(os.path.isfile(path) and os.path.getsize(path) == size for path, size in paths)
+
+
+for _probe in (version, sees, sees_files):
     _probe.__module__ = "__main__"  # so that they are pickled by value: workers may not have this package

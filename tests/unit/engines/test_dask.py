@@ -34,6 +34,8 @@ from engine_models import (
     expected,
     expected_classes,
     fitted,
+    ingested,
+    write_ingested,
 )
 from gigagp import HGPRegressor, InvalidParameter
 from gigagp.engines import open_engine
@@ -160,6 +162,44 @@ def test_models_made_elsewhere_answer_through_a_client(client, source, tmp_path)
 )
 def test_rows_of_a_parquet_file_out_of_core(client, tmp_path, small_sizes, roles):
     check_out_of_core(client, tmp_path, **roles)
+
+
+# Ingestion
+
+
+@pytest.fixture(scope="module")
+def quiet_ingestion(tmp_path_factory):
+    """A file, and every byte of its scan and store from the serial engine."""
+    folder = tmp_path_factory.mktemp("ingested")
+    write_ingested(folder / "t.parquet")
+    (folder / "quiet").mkdir()
+    with pytest.MonkeyPatch.context() as patch, open_engine("serial", 1) as engine:
+        return folder / "t.parquet", ingested(engine, folder / "t.parquet", folder / "quiet", patch)
+
+
+def test_ingestion_has_the_same_bits_as_serial(client, quiet_ingestion, tmp_path, monkeypatch):
+    path, quiet = quiet_ingestion
+    with DaskEngine(client) as engine:
+        assert engine.that_reads([(str(path), path.stat().st_size)]) is engine
+        assert ingested(engine, path, tmp_path, monkeypatch) == quiet
+    assert os.listdir(tmp_path) == ["store"]
+
+
+@pytest.mark.parametrize(
+    "moment", ["sorting", *(pytest.param(name, marks=pytest.mark.slow) for name in ("scan", "sort", "store"))]
+)
+def test_a_worker_killed_in_ingestion(client, traps, quiet_ingestion, tmp_path, monkeypatch, moment):
+    path, quiet = quiet_ingestion
+    traps.set(moment)
+    with DaskEngine(client) as engine:
+        assert ingested(engine, path, tmp_path, monkeypatch) == quiet
+    assert len(traps.sprung(moment)) == 1
+    assert os.listdir(tmp_path) == ["store"]
+
+
+def test_a_file_that_workers_do_not_see_is_read_here(client, tmp_path):
+    with DaskEngine(client) as engine:
+        assert engine.that_reads([(str(tmp_path / "elsewhere.parquet"), 10)]) is engine.local
 
 
 def test_large_tasks_arrive(client, monkeypatch):
