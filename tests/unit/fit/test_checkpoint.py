@@ -20,7 +20,7 @@ from gigagp import HGPRegressor
 from gigagp.combine import Healed
 from gigagp.data.scaling import Moments
 from gigagp.data.sources.rows import Rows
-from gigagp.data.store import FolderWriter
+from gigagp.data.store import PlacedWriter, StorePlaces
 from gigagp.errors import DamagedFile, InvalidInput
 from gigagp.expert import Evidence
 from gigagp.fit import checkpoint, fitting
@@ -229,12 +229,17 @@ def check_no_store(folder):
 
 
 @pytest.mark.parametrize(
-    ("partition", "name", "calls"),
-    [("local", "append", 0), ("stratified", "append", 2), slowly("random", "append", 2), slowly("local", "finish", 0)],
+    ("partition", "writer", "name", "calls"),
+    [
+        ("local", StorePlaces, "write", 0),
+        ("stratified", StorePlaces, "write", 2),
+        slowly("random", StorePlaces, "write", 2),
+        slowly("local", PlacedWriter, "finish", 0),
+    ],
 )
-def test_stopped_while_the_store_is_written(partition, name, calls, rows, small_sizes, tmp_path, uninterrupted):
+def test_stopped_while_the_store_is_written(partition, writer, name, calls, rows, small_sizes, tmp_path, uninterrupted):
     X, y, Z = rows
-    with stopping(FolderWriter, name, calls):
+    with stopping(writer, name, calls):
         model(partition, memory=88 * N).fit(X, y, checkpoint=tmp_path)
     check_no_store(tmp_path)
     resumed = model(partition, memory=88 * N).fit(X, y, checkpoint=tmp_path)
