@@ -62,6 +62,7 @@ def command(
     sphere: fit_options.Sphere = "auto",
     warp: fit_options.Warp = "auto",
     engine: options.Engine = "threads",
+    insecure: options.Insecure = False,
     jobs: options.Jobs = None,
     dtype: fit_options.Dtype = "float64",
     memory: options.Memory = None,

@@ -9,7 +9,9 @@ import asyncio
 import gc
 import os
 import pickle
+import shutil
 import signal
+import subprocess
 import tempfile
 import time
 from contextlib import ExitStack
@@ -19,6 +21,7 @@ import dask
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
+from distributed.security import Security
 from sklearn.base import clone
 from threadpoolctl import threadpool_info
 
@@ -557,3 +560,52 @@ def test_an_asynchronous_client_is_refused(cluster):
                 DaskEngine(asynchronous)
 
     asyncio.run(refuse())
+
+
+# Encryption
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl, which makes the certificates")
+def test_a_cluster_with_certificates_is_used_and_refuses_strangers(tmp_path, monkeypatch):
+    monkeypatch.setattr("gigagp.engines.dask._CONNECT_SECONDS", 5)
+    paths = {name: str(tmp_path / f"{name}.pem") for name in ("key", "cert", "other_key", "other_cert")}
+    for key, cert in (("key", "cert"), ("other_key", "other_cert")):
+        command = [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=gigagp",
+            "-keyout",
+        ]
+        command = ["openssl", "req", *options, "-keyout", paths[key], "-out", paths[cert]]
+        subprocess.run(command, check=True, capture_output=True)
+
+    def told(key, cert):
+        own = {"distributed.comm.require-encryption": True, "distributed.comm.tls.ca-file": paths[cert]}
+        for role in ("scheduler", "worker", "client"):
+            prefix = f"distributed.comm.tls.{role}"
+            own |= {f"{prefix}.cert": paths[cert], f"{prefix}.key": paths[key]}
+        return dask.config.set(own)
+
+    with limit(300), told("key", "cert"):
+        security = Security()
+    with (
+        limit(300),
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, protocol="tls://", security=security, dashboard_address=":0"
+        ) as cluster,
+    ):
+        address = cluster.scheduler_address
+        with told("key", "cert"):
+            assert answers(fitted(address)) == expected()
+        with told("other_key", "other_cert"), pytest.raises(InvalidParameter, match="no Dask scheduler answers"):
+            fitted(address)
+        with pytest.raises(InvalidParameter, match="no Dask scheduler answers"):
+            fitted(address.replace("tls://", "tcp://"))
