@@ -30,8 +30,8 @@ class ThreadsEngine(Engine):
         ahead: deque[Future[list[R]]] = deque()
         waiting = iter(tasks)
         if self.workers == 1:  # handing tasks to another thread would only take time
-            while bundle := list(islice(waiting, together)):
-                yield from self._run(function, bundle)
+            work = own_workspace()
+            yield from (function(task, work) for task in waiting)
             return
         try:
             while bundle := list(islice(waiting, together)):
