@@ -81,6 +81,14 @@ def one_thread_for_references():
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def nothing_waits_for_the_disk():
+    """Only a loss of power shows whether files were synchronised, which no test can cause; it took a tenth of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: None)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def brief_choices(request, monkeypatch):
     """Choices are made from few held-out rows unless a test is marked `full_choices`; laws do not depend on it.
