@@ -83,7 +83,7 @@ def one_thread_for_references():
 
 @pytest.fixture(autouse=True, scope="session")
 def nothing_waits_for_the_disk():
-    """Only a loss of power shows whether files were synchronised, which no test can cause; it took a tenth of the time."""
+    """Whether files were synchronised shows only after a loss of power; waiting took a tenth of the time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda file: None)
         yield
