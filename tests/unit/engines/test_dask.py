@@ -571,19 +571,7 @@ def test_a_cluster_with_certificates_is_used_and_refuses_strangers(tmp_path, mon
     monkeypatch.setattr("gigagp.engines.dask._CONNECT_SECONDS", 5)
     paths = {name: str(tmp_path / f"{name}.pem") for name in ("key", "cert", "other_key", "other_cert")}
     for key, cert in (("key", "cert"), ("other_key", "other_cert")):
-        command = [
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-days",
-            "2",
-            "-subj",
-            "/CN=gigagp",
-            "-keyout",
-        ]
+        options = ["-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=gigagp"]
         command = ["openssl", "req", *options, "-keyout", paths[key], "-out", paths[cert]]
         subprocess.run(command, check=True, capture_output=True)
 
