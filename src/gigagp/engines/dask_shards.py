@@ -99,7 +99,7 @@ class LoadedShards:
         self._workers = set(threads)
         owner = {key: workers[0] for key, workers in self._cluster.client.who_has(self.shards).items() if workers}
         owns: dict[str, list[int]] = {worker: [] for worker in threads}
-        lost = []
+        lost: list[int] = []
         for i, shard in enumerate(self.shards):
             where = owner.get(shard.key, self._worker_of[i])
             owns.get(where, lost).append(i)
