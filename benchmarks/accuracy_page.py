@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from comparison import COLUMNS, OURS, Result, tally
 from measure import HERE, RESULTS
 from page_parts import DOCS, origin, table
+from peers import ExactGP
 
 README = HERE.parent / "README.md"
 PEERS = {
@@ -111,15 +112,16 @@ def conditions(rows: Sequence[Result]) -> str:
 
 def not_run(rows: Sequence[Result]) -> str:
     """Sets on whose split 0 a method has no result, with the reason where a run failed."""
-    body = []
+    body, sizes = [], {r["set"]: r["rows"] for r in rows if "nlpd" in r}
     for method, name in {"ours": OURS, **PEERS}.items():
         of_method = [r for r in rows if (r["method"], r["split"], r["no_cap"]) == (method, 0, False)]
         done = {r["set"] for r in of_method if "nlpd" in r}
         failed = {r["set"]: r["error"] for r in of_method if "error" in r}
-        missing = [s for s in dict.fromkeys(r["set"] for r in rows) if s not in done]
+        most = ExactGP.most_rows if method == "exact" else max(sizes.values(), default=0)
+        missing = [s for s, size in sizes.items() if s not in done and size <= most]
         if missing:
             body.append((name, ", ".join(f"{s} ({failed[s]})" if s in failed else s for s in missing)))
-    words = "The exact GP is run up to 15,000 rows only."
+    words = f"The exact GP is meant for sets of up to {ExactGP.most_rows:,} rows, so that larger ones are not listed."
     return f"{table(('who', 'sets without a result'), body)}\n\n{words}" if body else "Every method ran on every set."
 
 
