@@ -274,8 +274,12 @@ def _summary_words(results: Result, rows: Sequence[Result]) -> str:
         of_column = [v for v in here if v["column"] == column]
         if of_column:
             counts.append(f"{words} {' / '.join(map(str, tally(of_column).values()))}")
+    run = [name for method, name in PEERS.items() if any(r["method"] == method for r in rows)]
+    others = [name for name in PEERS.values() if name not in run]
+    missing = f" (not run: {', '.join(others)})" if others else ""
     return (
-        f"GigaGP: {'; '.join(stamps)}. Peers learn for at most {times} s of CPU time unless their name says "
+        f"GigaGP: {'; '.join(stamps)}. Peers: {', '.join(run)}{missing}. They learn for at most {times} s of CPU time, "
+        "unless their name says "
         '"no cap". Wins / ties / losses of GigaGP over all pairs of a set and a peer, by paired 95% intervals: '
         + "; ".join(counts)
         + "."
