@@ -109,8 +109,10 @@ class Neighbourhood:
     @cached_property
     def tree(self) -> BlockTree:
         """Boxes around blocks of rows; around whole cells in models of earlier versions, which have no blocks."""
+        if self.router.blocks is not None:
+            return self.router.blocks
         boxes = self.router.boxes
-        return self.router.blocks or BlockTree.of(self.cells.starts, boxes.lows, boxes.highs)
+        return BlockTree.of(self.cells.starts, boxes.lows, boxes.highs)
 
     @property
     def limit(self) -> int:
