@@ -71,8 +71,9 @@ def _block_tree(files: ArrayFiles, cells: Runs, columns: int, codes: Array | Non
     lows, highs = tree.boxes()
     _check_sides(files.path(sides_name), lows, highs)
     same = BlockTree.of(starts, lows, highs)
-    if not (np.array_equal(same.sides, sides) and np.array_equal(same.first_below, below)):
-        raise damaged(files.path(sides_name), "it is not a tree of boxes")
+    for name, own, expected in ((sides_name, sides, same.sides), (below_name, below, same.first_below)):
+        if not np.array_equal(own, expected):
+            raise damaged(files.path(name), "it is not that of a tree of boxes")
     return tree
 
 
