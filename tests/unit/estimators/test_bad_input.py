@@ -78,6 +78,16 @@ def test_text_as_target_is_explained(data):
         model().fit(frame, ["angle", "height"])
 
 
+@pytest.mark.parametrize("as_array", [list, np.array], ids=["lists", "an array"])
+def test_text_among_the_inputs_is_named(data, as_array):
+    X, y = data
+    rows = as_array([*X[:5].astype(str).tolist(), ["1.5", "tall"]])
+    with pytest.raises(InvalidInput, match=r"X has .* at row 0, column 0; X must be an array of numbers"):
+        model().fit(rows, y[:6])
+    with pytest.raises(InvalidInput, match=r"X has 'tall' at row 5, column 1"):
+        model().fit([*X[:5].tolist(), [1.5, "tall"]], y[:6])
+
+
 @pytest.mark.parametrize(
     ("X", "y", "message"),
     [
