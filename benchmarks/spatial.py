@@ -2,6 +2,7 @@
 
     python benchmarks/spatial.py --data ../shared/data --splits 1,2
     python benchmarks/spatial.py --data ../shared/data --only map
+    python benchmarks/spatial.py --page    # what the last runs have measured, into docs/kriging.md
 
 Splits from 1 on are for development; split 0 is for results that are reported. RMSE is in units of the target's
 standard deviation among the training rows. The bars are those of the default, `sphere="auto"`, on a table whose columns
@@ -10,6 +11,7 @@ have names; declared as a sphere and as plain numbers stand beside it.
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 import time
@@ -20,12 +22,16 @@ import numpy as np
 import pandas as pd
 
 from gigagp import HGPRegressor
-from measure import arguments, bar, data_set, save
+from measure import HERE, RESULTS, arguments, bar, data_set, save
+from page_parts import origin, time_of
+from page_parts import table as markdown
 
 # Data, the numbers of the columns longitude and latitude, and the bar of the RMSE.
 SETS = {"geo_precipitation": ((0, 1), 0.130), "geo_houses": ((7, 6), 0.372)}
 MAP_STEP = 1 / 6  # degrees
 MAP_SECONDS = 60.0
+PAGE = HERE.parent / "docs" / "kriging.md"
+MARKS = ("<!-- spatial -->", "<!-- /spatial -->")
 
 
 def table(X: np.ndarray, places: tuple[int, int]) -> pd.DataFrame:
@@ -84,14 +90,50 @@ def elevation_map(data: Any) -> dict[str, Any]:
     return row
 
 
+def page() -> None:
+    """Write the last results into the page."""
+    accuracy, mapped = (json.loads((RESULTS / f"{name}.json").read_text()) for name in ("spatial", "spatial_map"))
+    head = ("data", "training rows", "geometry", "RMSE / deviation", "bar", "95% intervals cover", "fit")
+    body = [
+        (
+            row["set"].removeprefix("geo_"), f"{row['rows']:,}", row["geometry"], f"{row['rmse']:.4f}",
+            f"{SETS[row['set']][1]:.3f}", f"{100 * row['coverage']['0.95']:.1f}%", time_of(row["fit_seconds"]),
+        )
+        for row in accuracy["rows"]
+    ]  # fmt: skip
+    splits = ", ".join(str(split) for split in sorted({row["split"] for row in accuracy["rows"]}))
+    globe = mapped["map"]
+    seams = [row["seam"] for row in accuracy["rows"] if "seam" in row]
+    words = (
+        f"Measured with `python benchmarks/spatial.py --splits {splits}` at commit {accuracy['machine']['commit']} "
+        f'({origin(accuracy)}, {accuracy["machine"]["date"]}). With `sphere="auto"` precipitation, which covers the '
+        "earth, is on the sphere, and the houses, which are in California, are on a flat map. "
+        + (f"Predictions at -179.9 and 179.9 degrees differ by at most {seams[0]:.4f} deviations." if seams else "")
+    )
+    below = (
+        f"All {globe['rows']:,} rows of etopo5 (heights of the earth) were fitted in {time_of(globe['fit_seconds'])}, and "
+        f"mean and standard deviation at {globe['points']:,} places, every 10 minutes of arc, were predicted into a NetCDF "
+        f"file in {time_of(globe['map_seconds'])} (`--only map`, commit {mapped['machine']['commit']}; bar: one minute for "
+        "the map)."
+    )
+    text = PAGE.read_text()
+    before, rest = text.split(MARKS[0])
+    _, after = rest.split(MARKS[1])
+    PAGE.write_text(f"{before}{MARKS[0]}\n{words}\n\n{markdown(head, body)}\n\n{below}\n{MARKS[1]}{after}")
+
+
 def main() -> int:
     parser = arguments(__doc__ or "", data=True, quick=False)
     parser.add_argument("--splits", default="1")
     parser.add_argument("--sets", default=",".join(SETS), help="of the accuracy")
     parser.add_argument("--geometries", default="auto,sphere,plane", help="some of auto,sphere,plane")
     parser.add_argument("--only", choices=["accuracy", "map"], help="default both")
+    parser.add_argument("--page", action="store_true", help="write the last results into docs/kriging.md")
     options = parser.parse_args()
-    rows, bars, mapped = [], [], None
+    if options.page:
+        page()
+        return 0
+    rows, bars = [], []
     for name, (_, bound) in SETS.items() if options.only != "map" else ():
         data = data_set(options.data, name) if name in options.sets.split(",") else None
         if data is None:
@@ -105,12 +147,14 @@ def main() -> int:
         default = [row["rmse"] for row in own if row["geometry"] == "auto"]
         if default:
             bars.append(bar(f"{name}: RMSE / deviation", float(np.mean(default)), bound, at_least=False))
+    if rows:
+        save("spatial", {"rows": rows, "bars": bars})
     if options.only != "accuracy" and (data := data_set(options.data, "etopo5")) is not None:
         mapped = elevation_map(data)
-        bars.append(bar("etopo5: seconds of a map at 10'", mapped["map_seconds"], MAP_SECONDS, at_least=False))
         total = mapped["fit_seconds"] + mapped["map_seconds"]
-        bars.append(bar("etopo5: seconds of fit and map", total, MAP_SECONDS, at_least=False))
-    save("spatial", {"rows": rows, "map": mapped, "bars": bars})
+        times = {"a map at 10'": mapped["map_seconds"], "fit and map": total}
+        bars = [bar(f"etopo5: seconds of {what}", time, MAP_SECONDS, at_least=False) for what, time in times.items()]
+        save("spatial_map", {"map": mapped, "bars": bars})
     return 0
 
 
