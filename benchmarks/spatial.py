@@ -110,11 +110,11 @@ def page() -> None:
         "earth, is on the sphere, and the houses, which are in California, are on a flat map. "
         + (f"Predictions at -179.9 and 179.9 degrees differ by at most {seams[0]:.4f} deviations." if seams else "")
     )
+    fit, predict = time_of(globe["fit_seconds"]), time_of(globe["map_seconds"])
     below = (
-        f"All {globe['rows']:,} rows of etopo5 (heights of the earth) were fitted in {time_of(globe['fit_seconds'])}, and "
-        f"mean and standard deviation at {globe['points']:,} places, every 10 minutes of arc, were predicted into a NetCDF "
-        f"file in {time_of(globe['map_seconds'])} (`--only map`, commit {mapped['machine']['commit']}; bar: one minute for "
-        "the map)."
+        f"All {globe['rows']:,} rows of etopo5 (heights of the earth) were fitted in {fit}, and mean and standard "
+        f"deviation at {globe['points']:,} places, every 10 minutes of arc, were predicted into a NetCDF file in {predict} "
+        f"(`--only map`, commit {mapped['machine']['commit']}; bar: one minute for the map)."
     )
     text = PAGE.read_text()
     before, rest = text.split(MARKS[0])
