@@ -113,8 +113,8 @@ def page() -> None:
     fit, predict = time_of(globe["fit_seconds"]), time_of(globe["map_seconds"])
     below = (
         f"All {globe['rows']:,} rows of etopo5 (heights of the earth) were fitted in {fit}, and mean and standard "
-        f"deviation at {globe['points']:,} places, every 10 minutes of arc, were predicted into a NetCDF file in {predict} "
-        f"(`--only map`, commit {mapped['machine']['commit']}; bar: one minute for the map)."
+        f"deviation at {globe['points']:,} places, every 10 minutes of arc, were predicted into a NetCDF file in "
+        f"{predict} (`--only map`, commit {mapped['machine']['commit']}; bar: one minute for the map)."
     )
     text = PAGE.read_text()
     before, rest = text.split(MARKS[0])
