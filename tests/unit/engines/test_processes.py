@@ -180,7 +180,8 @@ def deadly_model(folder, engine):
     return HGPRegressor(kernel, leaf_size=60, method="committee", random_state=3, engine=engine, n_jobs=2)
 
 
-@pytest.mark.parametrize("moment", ["in training", pytest.param("in prediction", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["in training", "in prediction"])
 def test_killed_workers_are_replaced(tmp_path, moment):
     right = answers(deadly_model(tmp_path, "serial").fit(*data()))
     with ProcessesEngine(1) as engine:
