@@ -15,12 +15,12 @@ from gigagp.engines import one_blas_thread
 from gigagp.fit import (
     class_scores,
     committee_scores,
-    fitting,
     groups,
     held_out_scores,
     kernel_averages,
     kernel_families,
     rough_theta,
+    scanning,
     small_tables,
     starts,
     store_writer,
@@ -187,5 +187,5 @@ def small_sizes(monkeypatch):
     monkeypatch.setattr(memory, "LEAST", 1)
     monkeypatch.setattr(scan, "_SAMPLE_ROWS", 300)
     monkeypatch.setattr(scan, "_LEAST_SAMPLE", 300)
-    for module in (scaled, scaling, fitting):
+    for module in (scaled, scaling, scanning):
         monkeypatch.setattr(module, "BLOCK", 256)

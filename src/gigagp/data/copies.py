@@ -14,6 +14,7 @@ Rows of classes always count. There a row that is given twice is the same as a r
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,8 @@ from gigagp.data.sources.row_noise import RowNoise
 from gigagp.data.sources.rows import BLOCK, Block, Rows
 
 _LEAST_DIGESTS = 1 << 16  # of rows that are kept, whatever the memory
+_MOST_DIGESTS = 1 << 24  # likewise
+_SLACK = 1.1  # by which their number may exceed what is expected
 _MOST_WEIGHTED = 99  # rows of a table in which rows of classes are combined: more are also held out, one by one
 
 
@@ -46,37 +49,56 @@ class RowSet:
         return np.asarray((self._bits[rows >> 3] >> (rows & 7).astype(np.uint8)) & 1, bool)
 
 
+@dataclass(frozen=True, eq=False)
+class Digests:
+    """Digests of consecutive rows (`data.row_digests`): those whose digest of the inputs a number divides."""
+
+    rows: int  # that were read
+    inputs: Array
+    both: Array
+
+    @classmethod
+    def of(cls, block: Block, thinning: int) -> Digests:
+        return cls(len(block.X), *digests(block.X, _targets(block))).thinned(thinning)
+
+    def thinned(self, thinning: int) -> Digests:
+        if thinning == 1:
+            return self
+        chosen = self.inputs % np.uint64(thinning) == 0
+        return Digests(self.rows, self.inputs[chosen], self.both[chosen])
+
+
 class CopySearch:
     """Looks for copies among rows that are read once.
 
     most_bytes : of memory that digests may take
+    n_rows : the number of rows, if it is known
     """
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most = max(_LEAST_DIGESTS, most_bytes // (2 * BYTES))  # sorting takes as much again
-        self._inputs: list[Array] = []
-        self._both: list[Array] = []
-        self._kept, self._thinning, self.n_rows = 0, np.uint64(1), 0
+    def __init__(self, most_bytes: int, n_rows: int | None = None) -> None:
+        # Sorting takes as much memory again. Digests also travel between machines.
+        self._most = min(max(_LEAST_DIGESTS, most_bytes // (2 * BYTES)), _MOST_DIGESTS)
+        self._kept: list[Digests] = []
+        self._count = 0  # of digests
+        self.thinning, self.n_rows = 1, 0
+        while n_rows is not None and n_rows > self._most * self.thinning:
+            self.thinning *= 2
 
     def watched(self, blocks: Iterable[Block]) -> Iterator[Block]:
         """The same blocks; the rows of those that have been taken are known."""
         for block in blocks:
-            self._add(*digests(block.X, _targets(block)))
+            self.add(Digests.of(block, self.thinning))
             yield block
 
-    def _add(self, inputs: Array, both: Array) -> None:
-        self.n_rows += len(inputs)
-        if self._thinning > 1:
-            chosen = inputs % self._thinning == 0
-            inputs, both = inputs[chosen], both[chosen]
-        self._inputs.append(inputs)
-        self._both.append(both)
-        self._kept += len(inputs)
-        while self._kept > self._most:
-            self._thinning *= np.uint64(2)
-            inputs, both = np.concatenate(self._inputs), np.concatenate(self._both)
-            chosen = inputs % self._thinning == 0
-            self._inputs, self._both, self._kept = [inputs[chosen]], [both[chosen]], int(chosen.sum())
+    def add(self, digests: Digests) -> None:
+        """Take the digests of the rows that follow, which are as many as `thinning` says, or more."""
+        self.n_rows += digests.rows
+        self._kept.append(digests.thinned(self.thinning))
+        self._count += len(self._kept[-1].inputs)
+        while self._count > self._most * _SLACK:
+            self.thinning *= 2
+            self._kept = [each.thinned(self.thinning) for each in self._kept]
+            self._count = sum(len(each.inputs) for each in self._kept)
 
     def copies(self, rows: Rows, folder: Path | None = None) -> RowSet | None:
         """The rows that are copies of earlier ones and need not be counted; None where there are none.
@@ -86,13 +108,13 @@ class CopySearch:
         rows : those that have been watched; read once more where their digests exceeded memory and copies were seen
         folder : for temporary files
         """
-        inputs, both = np.concatenate(self._inputs), np.concatenate(self._both)
-        self._inputs, self._both = [], []
+        inputs, both = (np.concatenate([getattr(each, name) for each in self._kept]) for name in ("inputs", "both"))
+        self._kept = []
         later = _later_copies(inputs, both, np.arange(len(inputs)))
         if later is None or len(later) == 0:
             return None
         result = RowSet(self.n_rows)
-        if self._thinning == 1:
+        if self.thinning == 1:
             result.add(later)
             return result if self.n_rows - result.count > 1 else None
         return self._sorted_in_files(rows, folder, result)

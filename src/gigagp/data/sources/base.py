@@ -31,6 +31,7 @@ MEANING = {
 # Kinds that can be categories; floats because integers in an array of floats, or with gaps in pandas, are floats.
 ENCODABLE = {"text", "integer", "boolean", "float", "float32"}
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_EVERY = 65536  # rows between two places from which an array is read
 _HASHED_ROWS = 65536  # rows hashed at a time
 _ENDS = 65536  # bytes hashed at either end of a file
 
@@ -95,6 +96,15 @@ class Source(ABC):
     def batches(self, columns: Sequence[str], rows: int, start: int = 0) -> Iterator[Batch]:
         """All rows from `start` on, in batches of about `rows` or fewer."""
 
+    def places_to_start(self) -> Array | None:
+        """Row numbers from which reading starts at no cost, 0 first; None where only all rows can be read."""
+        return None
+
+    @property
+    def paths(self) -> list[tuple[str, int]] | None:
+        """Local files, with their sizes, that a process must see to read the source; None where it is in memory."""
+        return None
+
     @abstractmethod
     def fingerprint(self) -> str:
         """A hash that changes with the data, and is the same in another process."""
@@ -144,6 +154,9 @@ class Addressable(Source):
     @abstractmethod
     def read(self, columns: Sequence[str], start: int, stop: int) -> Batch:
         """Rows start to stop."""
+
+    def places_to_start(self) -> Array | None:
+        return np.arange(0, max(1, self.n_rows), _EVERY)
 
     def batches(self, columns: Sequence[str], rows: int, start: int = 0) -> Iterator[Batch]:
         for first in range(start, self.n_rows, rows):
