@@ -107,7 +107,7 @@ def test_ingestion_does_not_depend_on_the_engine(tmp_path, monkeypatch):
 
 
 def test_copies_are_found_in_ranges(table, small_ranges, tmp_path):
-    twice = pd.concat([table, table[::7]])
+    twice = pd.concat([table, table[::7]], ignore_index=True)
     twice.to_parquet(tmp_path / "t.parquet", row_group_size=777)
     rows = open_rows(tmp_path / "t.parquet", "y")
     search = CopySearch(1 << 30, rows.n_rows)
