@@ -136,9 +136,7 @@ def test_arrays_that_are_not_numbers():
     refuses("column 'x0' of X has type string", data=np.array([["1.5", 1.0]], object))
     refuses("columns 'x0' (string), 'x1' (string) of X are not numbers", data=np.array([["1.5", "2.5"]]))
     refuses("column 'x0' of X mixes types", "u", data=np.array([["u"], [1.0]], object))
-    refuses(
-        "'a' of the table has type object (values of mixed", data=pd.DataFrame({"a": ["u", 1]}, dtype=object)
-    )
+    refuses("'a' of the table has type object (values of mixed", data=pd.DataFrame({"a": ["u", 1]}, dtype=object))
     refuses("X has type complex128", data=np.eye(2) * 1j)
     refuses("X must have two dimensions", "reshape(-1, 1)", data=[1.0, 2.0])
     refuses("X must have two dimensions", "it has 3", data=np.ones((2, 2, 2)))
