@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gigagp import memory
-from gigagp.data.copies import CountedRows, DistinctRows, combined, count_copies
+from gigagp.data.copies import CopySearch, CountedRows, DistinctRows, RowSet, combined
 from gigagp.data.folders import TemporaryFolder
 from gigagp.data.outliers import NONE, Outliers, find_outliers, without
 from gigagp.data.scaled import ScaledRows, StreamedRows, scaled_targets
@@ -65,7 +66,7 @@ def fit_model(
                 storage = on_disk = _disk_storage(checkpoint, store, budget, rows, tell)
                 engine.use_folder(on_disk.folder)
             fit = _prepared(
-                rows, options, Seeds.of(seed), engine, checkpoint, feature_names, tell, learn_noise, classes
+                rows, options, Seeds.of(seed), engine, checkpoint, store, feature_names, tell, learn_noise, classes
             )
             scaled: ScaledRows = fit.streamed
             if not engine.reads_files and _bytes_in_memory(scaled) > budget:
@@ -98,16 +99,18 @@ class _Prepared:
 
 def _prepared(
     rows: Rows, options: FitSettings, seeds: Seeds, engine: Engine, checkpoint: Checkpoint | None,
-    feature_names: tuple[str, ...] | None, tell: Listener, learn_noise: bool, classes: ClassModel | None,
+    store: str | os.PathLike[str] | None, feature_names: tuple[str, ...] | None, tell: Listener, learn_noise: bool,
+    classes: ClassModel | None,
 ) -> _Prepared:  # fmt: skip
     """Scan, scaling and plan."""
     likelihood = settings.likelihood(options.likelihood)
     exact = classes is None and likelihood is None
     dtype, parts = settings.precision(options.dtype), partitioner(options.partition)
     counted: CountedRows = rows if classes is None else combined(rows)
-    without_copies = parts.local and exact and rows.others == 0
-    data = _scanned(counted, without_copies, seeds, checkpoint, tell, likelihood, engine)
-    counted = DistinctRows(rows, data.rows) if data.copies else counted
+    search = None
+    if parts.local and exact and rows.others == 0 and rows.noise is None:
+        search = CopySearch(memory.budget(options.memory) // 8, rows.n_rows)
+    data, counted = _scanned(counted, search, seeds, checkpoint, store, tell, likelihood, engine)
     outliers = NONE if not exact or _has_known_noise(rows) else find_outliers(data)
     data = without(data, outliers)
     target = data.target.scaling() if options.standardize and exact else Scaling.identity(1)
@@ -285,29 +288,34 @@ def _with_outliers(report: FitReport, outliers: Outliers, count: int, unusual: l
 
 
 def _scanned(
-    rows: CountedRows, without_copies: bool, seeds: Seeds, checkpoint: Checkpoint | None, tell: Listener,
-    likelihood: Likelihood | None, engine: Engine,
-) -> Scan:  # fmt: skip
-    """The result of the first pass over the data, from the checkpoint where it is there.
+    rows: CountedRows, search: CopySearch | None, seeds: Seeds, checkpoint: Checkpoint | None,
+    store: str | os.PathLike[str] | None, tell: Listener, likelihood: Likelihood | None, engine: Engine,
+) -> tuple[Scan, CountedRows]:  # fmt: skip
+    """The result of the first pass over the data, from the checkpoint where it is there, and the rows that count.
 
-    without_copies : whether exact copies of rows are counted once
+    search : looks for exact copies of rows, which count once; None where all rows count
+    store : folder for temporary files
     likelihood : of the targets; an error for one that it cannot have
     """
+    copies: RowSet | None = None
+
+    def scanned_rows(counted: CountedRows, watch: CopySearch | None) -> Scan:
+        return scan_rows(counted, seeds.keys, likelihood, engine, Counter("scan", counted.n_rows, tell), watch)
 
     def read() -> Scan:
-        copies: int = 0
-        counted: CountedRows = rows
-        if without_copies and isinstance(rows, Rows):
-            copies = count_copies(rows)
-            counted = DistinctRows(rows, (rows.n_rows or 0) - copies) if copies else rows
-        count = Counter("scan", counted.n_rows, tell)
-        scan_result = scan_rows(counted, seeds.keys, likelihood, engine, count)
-        return replace(scan_result, dropped=rows.n_dropped or 0, copies=copies)
+        nonlocal copies
+        result = scanned_rows(rows, search)
+        if search is not None and isinstance(rows, Rows):
+            copies = search.copies(rows, None if store is None else Path(store))
+            if copies is not None:
+                distinct = DistinctRows(rows, result.rows - copies.count, copies)
+                result = replace(scanned_rows(distinct, None), copies=copies.count)
+        return replace(result, dropped=rows.n_dropped or 0)
 
     data = read() if checkpoint is None else checkpoint.scanned(read)
     if data.rows < 2:
         raise InvalidInput(f"{rows.source.name} has {data.rows} row; a fit needs at least 2")
-    return data
+    return data, DistinctRows(rows, data.rows, copies) if data.copies and isinstance(rows, Rows) else rows
 
 
 def _bytes_in_memory(data: ScaledRows) -> int:

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from engine_models import ingested, write_ingested
+from gigagp.data.copies import CopySearch
 from gigagp.data.scan import scan
 from gigagp.data.sources import Rows, open_rows
 from gigagp.engines import open_engine
@@ -103,3 +104,15 @@ def test_ingestion_does_not_depend_on_the_engine(tmp_path, monkeypatch):
             results.append(ingested(engine, tmp_path / "t.parquet", folder, monkeypatch, memory))
         assert [path.name for path in folder.iterdir()] == ["store"]
     assert results[0] == results[1] == results[2]
+
+
+def test_copies_are_found_in_ranges(table, small_ranges, tmp_path):
+    twice = pd.concat([table, table[::7]], ignore_index=True)
+    twice.to_parquet(tmp_path / "t.parquet", row_group_size=777)
+    rows = open_rows(tmp_path / "t.parquet", "y")
+    search = CopySearch(1 << 30, rows.n_rows)
+    with open_engine("threads", 3) as engine:
+        scan_rows(rows, 7, None, engine, lambda rows: None, search)
+    assert search.n_rows == len(twice)
+    copies = search.copies(rows)
+    np.testing.assert_array_equal(np.flatnonzero(copies.has(0, len(twice))), np.arange(len(table), len(twice)))

@@ -128,9 +128,22 @@ class Source(ABC):
             key = list(self.columns)[place] if -len(self.columns) <= place < len(self.columns) else f"x{place}"
         if key in self.columns:
             return key
-        close = difflib.get_close_matches(key, self.columns, 1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise InvalidInput(f"{role}: {self.name} has no column {key!r}.{hint} It has {listed(self.columns)}")
+        raise InvalidInput(f"{role}: {self._missing([key])}")
+
+    def find_all(self, names: Iterable[object], role: str) -> list[str]:
+        """The columns that the user calls so; an error names all that are not there."""
+        each = list(names)
+        missing = [str(name) for name in each if isinstance(name, str) and name not in self.columns]
+        if len(missing) > 1:
+            raise InvalidInput(f"{role}: {self._missing(missing)}")
+        return [self.find(name, role) for name in each]
+
+    def _missing(self, names: Sequence[str]) -> str:
+        """That there are no such columns, and which ones are meant perhaps."""
+        close = [match for name in names for match in difflib.get_close_matches(name, self.columns, 1)]
+        hint = f" Did you mean {' and '.join(map(repr, dict.fromkeys(close)))}?" if close else ""
+        what = "column" if len(names) == 1 else "columns"
+        return f"{self.name} has no {what} {listed(names)}.{hint} It has {listed(self.columns)}"
 
 
 class Addressable(Source):

@@ -14,6 +14,7 @@ from gigagp.data.sources.base import Batch, Source, digest, listed
 from gigagp.data.sources.encoding import Encoding, Feature
 from gigagp.data.sources.row_noise import RowNoise, Target, factors_and_variances
 from gigagp.data.sources.share import Share
+from gigagp.data.sources.times import is_date, per_day
 from gigagp.errors import InvalidInput, InvalidParameter
 
 BLOCK = 65_536
@@ -270,6 +271,9 @@ class Rows:
         """The columns of X that a feature has; NaN where its value is missing."""
         if feature.categories is None:
             numbers = piece.numbers(name)
+            kind = self.source.columns[name].kind
+            if kind != feature.kind and is_date(kind) and is_date(feature.kind):  # a date is its midnight
+                numbers = numbers * (per_day(feature.kind) / per_day(kind))
             return np.column_stack([numbers, np.isnan(numbers)]) if feature.gaps else numbers[:, None]
         level = _places(piece, name, self._levels[feature.column], feature.unseen).astype(float)
         level[level == _MISSING] = np.nan if self.encoding.gaps is None else len(feature.categories)
@@ -291,14 +295,18 @@ class Rows:
         if bad.any():
             row = int(np.argmax(bad.any(axis=1)))
             column = int(np.argmax(bad[row]))
-            raise self._bad_value(row, column, bool(np.isnan(values[row, column])), piece, beside)
+            others = np.flatnonzero(bad.any(axis=0) & (np.arange(bad.shape[1]) != column)).tolist()
+            raise self._bad_value(row, column, others, bool(np.isnan(values[row, column])), piece, beside)
         gaps = np.isnan(values).any(axis=1)
         if self.missing == "keep":
             self._unanswered += int(gaps.sum())
             return None
         return np.asarray(~gaps)
 
-    def _bad_value(self, row: int, column: int, missing: bool, piece: Batch, beside: Batch) -> InvalidInput:
+    def _bad_value(
+        self, row: int, column: int, others: list[int], missing: bool, piece: Batch, beside: Batch
+    ) -> InvalidInput:
+        """The error of the first bad value, and the names of other columns with such values in the rows just read."""
         owners = [
             name for name, feature in zip(self._columns, self.encoding.features, strict=True) for _ in feature.names
         ]
@@ -312,11 +320,15 @@ class Rows:
         cure = 'missing="drop" leaves such rows out, or without a prediction; or fill them in'
         if missing and self.encoding.gaps is not None and column < len(owners):
             cure = f"the training data had no gaps in this column, so that the model cannot answer them; {cure}"
+        elif missing and column == len(owners):
+            cure = 'missing="drop" leaves such rows out; or fill them in'
         elif missing and self.encoding.gaps is None:
             cure += '; fit with missing="model" to have gaps answered'
         elif not missing:
             cure = "take such rows out, or clip it"
-        return InvalidInput(f"{who} has {what} at row {where.first_row + row}; {cure}")
+        names = dict.fromkeys(owners[other] for other in others if other < len(owners))
+        also = f"; so have {listed(names)}" if names else ""
+        return InvalidInput(f"{who} has {what} at row {where.first_row + row}{also}; {cure}")
 
 
 class _Space:
