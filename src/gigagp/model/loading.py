@@ -177,8 +177,7 @@ def read_model(
             else _input_noise(field(manifest, "input_noise", dict), files, store, registry),
             classes=read_classes(manifest.get("classes"), store.y),
             trend=trend, **read_updates(files, manifest, rows),
-            likelihood=likelihood,
-            share=read_share(manifest),
+            likelihood=likelihood, share=read_share(manifest),
         ), settings  # fmt: skip
 
 
