@@ -76,3 +76,10 @@ def test_damaged_descriptions_are_refused():
 def test_a_column_without_any_value_is_an_error():
     with pytest.raises(InvalidInput, match=r"column 'a' of the table is empty; leave it out with drop=\['a'\]"):
         open_rows(pa.table({"a": pa.array([None, None], pa.float64()), "y": [1.0, 2.0]}), "y", missing="model")
+
+
+def test_without_conditions_the_mean_of_the_column_is_filled_in():
+    table = pd.DataFrame({"a": [1.0, 2.0, 3.0, np.nan], "b": [2.0, 4.0, 6.0, 8.0]})
+    X = next(open_rows(table, missing="model", conditional=False).blocks()).X
+    assert X[3].tolist() == [2.0, 1.0, 8.0]  # a, whether it is missing, b
+    assert next(open_rows(table, missing="model").blocks()).X[3, 0] > 3.5
