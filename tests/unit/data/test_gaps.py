@@ -79,7 +79,8 @@ def test_a_column_without_any_value_is_an_error():
 
 
 def test_without_conditions_the_mean_of_the_column_is_filled_in():
-    table = pd.DataFrame({"a": [1.0, 2.0, 3.0, np.nan], "b": [2.0, 4.0, 6.0, 8.0]})
+    a = np.r_[np.arange(1.0, 21.0), np.nan]
+    table = pd.DataFrame({"a": a, "b": 2 * np.arange(1.0, 22.0)})
     X = next(open_rows(table, missing="model", conditional=False).blocks()).X
-    assert X[3].tolist() == [2.0, 1.0, 8.0]  # a, whether it is missing, b
-    assert next(open_rows(table, missing="model").blocks()).X[3, 0] > 3.5
+    assert X[-1].tolist() == [10.5, 1.0, 42.0]  # a, whether it is missing, b
+    assert next(open_rows(table, missing="model").blocks()).X[-1, 0] > 18
