@@ -32,7 +32,7 @@ ARRAYS = (
     "X", "y", "cells_starts", "cells_rows", "experts_starts", "experts_rows", "outside", "tree", "centres", "lows",
     "highs", "block_lows", "block_highs", "metric", "communication", "theta", "inputs", "target", "evidence_trace",
     "theta_trace", "held_out_errors", BLOCK_CODES, ROW_NOISE, "noise_points", "noise_weights", "noise_theta",
-    "arrivals", "prequential", *TREND_ARRAYS,
+    "arrivals", "prequential", "recent", *TREND_ARRAYS,
 )  # fmt: skip
 BLOCK_SIDES = (
     "block_lows",
