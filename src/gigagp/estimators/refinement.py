@@ -18,7 +18,7 @@ from gigagp.fit.contests import compare
 from gigagp.fit.refitting import refitted
 from gigagp.fit.warm_training import can_be_trained, trained_again
 from gigagp.model import prequential
-from gigagp.model.adaptation import changed, describe_change
+from gigagp.model.adaptation import changed, describe_change, expected_loss
 from gigagp.model.calibration import Calibration
 from gigagp.model.model import Model
 from gigagp.model.online import check_updates, online
@@ -28,6 +28,8 @@ from gigagp.progress import Listener, make_listener
 
 _RECALIBRATION_ROWS = 256  # scored rows after which the calibration is learnt again
 _LEAST_ARRIVED = 1 / 32  # share of the rows that must have arrived between two trainings
+_WITHOUT_DRIFT = 8  # times as many, where rows are predicted as well as expected
+_MOST_ARRIVED = 1 / 2  # share of the rows after whose arrival the model is trained again in any case
 
 
 class Refinement(LoggedUpdates):  # type: ignore[misc]
@@ -78,8 +80,11 @@ class Refinement(LoggedUpdates):  # type: ignore[misc]
     def _adapt(self, scored_before: int, progress: Listener | None) -> None:
         """Learn calibration or theta again where arriving rows show that this is due."""
         record = self.prequential_
-        drift, due = record.drift, _LEAST_ARRIVED * self.n_rows_
-        if drift is not None and drift.detected and record.rows_since_training >= due:
+        drift, new = record.drift, record.rows_since_training / self.n_rows_
+        least = _LEAST_ARRIVED * 2.0 ** (record.rejected // 2)  # both kinds of training are tried before it is doubled
+        if drift is None or not drift.detected:
+            least *= _WITHOUT_DRIFT
+        if new >= min(least, _MOST_ARRIVED):
             self._contest(progress)
         elif record.scored // _RECALIBRATION_ROWS > scored_before // _RECALIBRATION_ROWS:
             self._recalibrate()
@@ -100,7 +105,8 @@ class Refinement(LoggedUpdates):  # type: ignore[misc]
     def _contest(self, progress: Listener | None) -> None:
         """Train again, and keep the result if it predicts the rows that arrived last better.
 
-        A training from the present theta that gains nothing is followed by a fit from the beginning, the next time.
+        A training from the present theta that gains nothing is followed by a fit from the beginning, the next time. If
+        neither gains, twice as many rows must arrive before the next one.
         """
         model, gaussian = self.model_, self.likelihood == "gaussian"
         warm = self.prequential_.last_training != WARM_REJECTED and can_be_trained(model)
@@ -109,8 +115,7 @@ class Refinement(LoggedUpdates):  # type: ignore[misc]
         with predictor.engine() as engine:
             contest = compare(model, candidate, self._predictor_of, engine, gaussian)
         if contest is None or contest.better:
-            expected = np.nan if contest is None else contest.candidate
-            record = prequential.appended(model.prequential, prequential.marker(expected, ACCEPTED))
+            record = prequential.appended(model.prequential, prequential.marker(expected_loss(candidate), ACCEPTED))
             recent = None if contest is None else contest.recent
             candidate = replace(candidate, prequential=record, recent=recent, log=model.log)
             calibration = recalibrated(candidate.report.calibration, recent, gaussian)
@@ -118,7 +123,8 @@ class Refinement(LoggedUpdates):  # type: ignore[misc]
             if self._log is not None:
                 self.compact()
             return
-        self._change(None, prequential.marker(contest.present, WARM_REJECTED if warm else COLD_REJECTED))
+        outcome = WARM_REJECTED if warm else COLD_REJECTED
+        self._change(None, prequential.marker(self.prequential_.expected, outcome))
         self._recalibrate()
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from gigagp.model.row_segments import ArrivingRows, is_among
 
 _COMPARED_ROWS = 1024  # rows that arrived last, at most
 _MOST_WITHHELD = 0.5  # share of all rows that the models may be without when they are compared
+_PARTS = 4  # of these rows, each predicted from the rows that arrived before it
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,10 +42,10 @@ def compare(
 ) -> Contest | None:
     """Compare two models of the same rows; None where too few rows have been scored.
 
-    Both predict the rows that arrived last from all rows before the first of these, each under the calibration that
-    these predictions teach.
+    Both predict the rows that arrived last in a few parts, each from all rows that arrived before its first row, under
+    the calibration that these predictions teach.
     """
-    rows, withheld = _last_rows(present)
+    rows = _last_rows(present)
     if len(rows) < 2 * LEAST_ROWS:
         return None
     X = present.inputs.restore(np.asarray(rows.X, float))
@@ -55,7 +56,7 @@ def compare(
     noises = [None if factors is None else factors * [1.0, (scales[0] / scale) ** 2] for scale in scales]
     losses = []
     for model, noise, scale in zip((present, candidate), noises, scales, strict=True):
-        prediction, targets = _predicted(model, withheld, X, y, noise, predictor_of, engine)
+        prediction, targets = _predicted(model, rows.arrivals, X, y, noise, predictor_of, engine)
         setting = model.report.calibration.setting
         if setting is None:
             return None
@@ -64,28 +65,29 @@ def compare(
     return Contest(losses[0], losses[1], recent_rows.scored(rows.arrivals, targets, prediction))
 
 
-def _last_rows(model: Model) -> tuple[ArrivingRows, Array]:
-    """The rows that arrived last and were scored, in the order of arrival; and the numbers of all rows since then."""
+def _last_rows(model: Model) -> ArrivingRows:
+    """The rows that arrived last and were scored, in the order of arrival."""
     rows, numbers = all_rows(model), np.sort(online(model).numbers)
     recent = model.recent
     known = np.empty(0, np.int64) if recent is None else np.unique(recent[-_COMPARED_ROWS:, ARRIVAL].astype(np.int64))
     oldest = numbers[int((1 - _MOST_WITHHELD) * (len(numbers) - 1))]
     known = known[known > oldest]
     here = np.flatnonzero(is_among(rows.arrivals, known))
-    some = rows.at(here[np.argsort(rows.arrivals[here])])
-    return some, numbers[numbers >= some.arrivals[0]] if len(some) else numbers[:0]
+    return rows.at(here[np.argsort(rows.arrivals[here])])
 
 
 def _predicted(
-    model: Model, withheld: Array, X: Array, y: Array, row_noise: Array | None,
+    model: Model, arrivals: Array, X: Array, y: Array, row_noise: Array | None,
     predictor_of: Callable[[Model], Predictor], engine: Engine,
 ) -> tuple[LatentPrediction, Array]:  # fmt: skip
-    """Predictions of rows by a model without the rows since then, and their targets, in the model's units."""
-    predictor = predictor_of(without(model, withheld, engine))
-    prediction = predictor.latent_prediction(predictor.scaled(X), engine)
-    if row_noise is not None and model.input_noise is None:
-        prediction = LatentPrediction(
-            prediction.mean, prediction.variance, prediction.misfit, variances(predictor.noise, row_noise)
-        )
+    """Predictions of rows by a model that does not know later ones, and their targets, in the model's units."""
+    numbers, parts = np.sort(online(model).numbers), []
+    borders = np.linspace(0, len(arrivals), _PARTS + 1).astype(int)
+    for here in map(slice, borders[:-1], borders[1:]):
+        predictor = predictor_of(without(model, numbers[numbers >= arrivals[here][0]], engine))
+        part = predictor.latent_prediction(predictor.scaled(X[here]), engine)
+        if row_noise is not None and model.input_noise is None:
+            part = replace(part, noise=variances(predictor.noise, row_noise[here]))
+        parts.append(part)
     rest = y if model.trend is None else y - model.trend.values(X)
-    return prediction, model.target.apply(rest[:, None], np.dtype(float))[:, 0]
+    return LatentPrediction.joined(parts), model.target.apply(rest[:, None], np.dtype(float))[:, 0]

@@ -89,6 +89,21 @@ class Prequential:
         return FITTED if self._last_marker is None else int(self.record[self._last_marker, SQUARED_LOSS])
 
     @property
+    def rejected(self) -> int:
+        """How many trainings have gained nothing since the last one that has."""
+        ends = self.record[self.record[:, SCORED] == 0, SQUARED_LOSS]
+        gained = np.flatnonzero(ends < WARM_REJECTED)
+        return len(ends) - 1 - int(gained[-1]) if len(gained) else len(ends)
+
+    @property
+    def expected(self) -> float:
+        """The NLPD of the held-out rows of the last training that was kept; NaN if it is not known."""
+        marker = self._last_marker
+        if marker is None or not self.record[marker, SQUARED_ERROR]:
+            return float("nan")
+        return float(self.record[marker, LOSS])
+
+    @property
     def rows_since_training(self) -> int:
         """The number of rows that have arrived since the last training."""
         return int(self._since[:, ARRIVED].sum())
@@ -147,15 +162,15 @@ class Prequential:
     @property
     def drift(self) -> Drift | None:
         """The last rows compared with what is expected; None while too few have been scored."""
-        scores, marker = self._since, self._last_marker
+        scores = self._since
         counts = np.cumsum(scores[:, SCORED])
         if not len(counts) or counts[-1] < _WINDOW:
             return None
         begin = int(np.searchsorted(counts, counts[-1] - _WINDOW, side="right"))
         mean, variance, rows = _moments(scores[begin:].sum(axis=0))
         expected = [_moments(window) for window in _windows(scores[:begin])]
-        if marker is not None and self.record[marker, SQUARED_ERROR]:
-            expected.append((float(self.record[marker, LOSS]), 0.0, rows))
+        if np.isfinite(self.expected):
+            expected.append((self.expected, 0.0, rows))
         if not expected:
             return None
         lowest, its_variance, its_rows = min(expected)
