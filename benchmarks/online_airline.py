@@ -2,8 +2,8 @@
 
 A model is fitted to the 500,000 flights before the first of February. Then every day is predicted before it is learnt,
 by four models: `auto` learns each day with refine="auto" and forgets all but the last 500,000 flights; `updates` does
-the same with refine="never"; `refits` is fitted again every day to the last 500,000; `stays` learns nothing. All of them
-are scored by the same flights of each day.
+the same with refine="never"; `refits` is fitted again every day to the last 500,000; `stays` learns nothing. All are
+scored by the same flights of each day.
 """
 
 from __future__ import annotations
@@ -81,7 +81,14 @@ def main() -> None:
     difference = together["auto"] - together["refits"]
     error = float(difference.std() / np.sqrt(len(difference)))
     result: dict[str, Any] = {name: float(values.mean()) for name, values in together.items()}
-    bars = [bar("NLPD of updates with refine=auto minus that of daily refits", float(difference.mean()), 2 * error, at_least=False)]
+    bars = [
+        bar(
+            "NLPD of updates with refine=auto minus that of daily refits",
+            float(difference.mean()),
+            2 * error,
+            at_least=False,
+        )
+    ]
     trainings = auto.prequential_.trainings.tolist()
     by_day = {name: [float(part.mean()) for part in parts] for name, parts in losses.items()}
     save("online_airline", {

@@ -37,6 +37,13 @@ class ScaleMixture(BaseDistribution):  # type: ignore[misc]
     index, columns : pandas.Index
         Labels of the entries.
 
+    Examples
+    --------
+    >>> from gigagp.skpro import ScaleMixture
+    >>> mixture = ScaleMixture(mu=[[0.0], [1.0]], sigma=2.0)
+    >>> mixture.shape
+    (2, 1)
+
     """
 
     _tags: ClassVar[dict[str, Any]] = {
@@ -115,9 +122,7 @@ class ScaleMixture(BaseDistribution):  # type: ignore[misc]
         wide = {"weights": shape.weights, "widths": shape.widths}
         return [
             {"mu": [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]], "sigma": 1.0, **wide},
-            {
-                "mu": 0.0, "sigma": 2.0, "index": pd.Index([1, 2, 5]), "columns": pd.Index(["a", "b"]), **wide,
-            },
+            {"mu": 0.0, "sigma": 2.0, "index": pd.Index([1, 2, 5]), "columns": pd.Index(["a", "b"]), **wide},
             {"mu": 1.0, "sigma": 2.0},
         ]  # fmt: skip
 
@@ -197,7 +202,10 @@ class HGPProbaRegressor(BaseProbaRegressor):  # type: ignore[misc]
     @classmethod
     def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
         """Settings that skpro's own checks are run with."""
-        return [{}, {"regressor": HGPRegressor(kernel="matern52", random_state=0)}]
+        return [
+            {"regressor": HGPRegressor(kernel="matern52", neighbours=16, random_state=0)},
+            {"regressor": HGPRegressor(kernel="matern32", random_state=0)},
+        ]
 
 
 def _named(X: pd.DataFrame) -> pd.DataFrame:
