@@ -6,7 +6,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 DATA ?= ../shared/data
 # Numba notices an edit only in the file of the outermost function: tests keep compiled code apart for each state of src.
 STATE = $(shell find src -name '*.py' | LC_ALL=C sort | xargs cat | cksum | cut -d ' ' -f 1)
-CACHE = NUMBA_CACHE_DIR=$(abspath $(VENV))/compiled/$(STATE)
+# Bytecode is kept, whatever the environment says: tests start many processes.
+CACHE = PYTHONDONTWRITEBYTECODE= NUMBA_CACHE_DIR=$(abspath $(VENV))/compiled/$(STATE)
 
 .PHONY: demo test test-cpus test-slow lint types bench bench-full docs figures format clean
 

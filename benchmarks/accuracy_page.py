@@ -1,14 +1,22 @@
-"""docs/accuracy.md, from results/accuracy.json and from nothing else."""
+"""docs/accuracy.md and the comparison in the README, from results/accuracy.json and from nothing else."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 
 from comparison import COLUMNS, OURS, Result, tally
-from measure import RESULTS
+from measure import HERE, RESULTS
 from page_parts import DOCS, origin, table
+from peers import ExactGP
+
+README = HERE.parent / "README.md"
+PEERS = {
+    "neighbours": "NN-GP", "exact": "exact GP", "gpboost": "GPBoost Vecchia", "svgp": "SVGP-1024",
+    "trees": "scikit-learn boosting", "lightgbm": "LightGBM", "catboost": "CatBoost",
+}  # fmt: skip
 
 SETTINGS = (
     ("GigaGP", "`HGPRegressor(random_state=0)`, raw inputs; scores of `predict_distribution`, which is calibrated by "
@@ -59,15 +67,62 @@ def bars_table(bars: Sequence[Result]) -> str:
 
 
 def tally_table(versus: Sequence[Result], splits: Sequence[int] = (0,)) -> str:
-    """Wins, ties and losses of ours over the data sets, one line per peer."""
+    """Wins, ties and losses of ours over the data sets, one line per peer and one for all of them."""
     here = [v for v in versus if v["splits"] == list(splits)]
     if not here:
         return "Nothing has been compared."
+    body = [_tallies(who, [v for v in here if _peer(v) == who]) for who in sorted({_peer(v) for v in here}, key=_order)]
+    return table(
+        ("against: win / tie / loss", *(words for _, words in COLUMNS.values())),
+        [*body, _tallies("all together", here)],
+    )
+
+
+def _peer(v: Result) -> str:
+    """The peer's name; a method that learns from a part of large sets is one peer."""
+    return re.sub(r", [\d,]+ rows", "", v["who"])
+
+
+def _order(who: str) -> tuple[int, int, str]:
+    """Peers in their own order, NN-GPs by the number of neighbours, runs without a cap behind those with one."""
+    place = next((i for i, name in enumerate(PEERS.values()) if who.startswith(name)), len(PEERS))
+    number = re.search(r"\d+ neigh", who)
+    return place, int(number[0].split()[0]) if number else 0, who
+
+
+def _tallies(name: str, versus: Sequence[Result]) -> tuple[str, ...]:
+    counts = (tally([v for v in versus if v["column"] == column]) for column in COLUMNS)
+    return name, *(" / ".join(map(str, count.values())) for count in counts)
+
+
+def conditions(rows: Sequence[Result]) -> str:
+    """Who was run on split 0 on which sets, with which cap, and at which commits."""
     body = []
-    for who in dict.fromkeys(v["who"] for v in here):
-        counts = [tally([v for v in here if (v["who"], v["column"]) == (who, column)]) for column in COLUMNS]
-        body.append((who, *(" / ".join(map(str, count.values())) for count in counts)))
-    return table(("against: win / tie / loss", *(words for _, words in COLUMNS.values())), body)
+    for method, name in {"ours": OURS, **PEERS}.items():
+        for no_cap in (False, True):
+            here = [r for r in rows if (r["method"], r["no_cap"], r["split"]) == (method, no_cap, 0) and "nlpd" in r]
+            if here:
+                caps = sorted({r["cap"] for r in here if r["cap"]})
+                cap = "none" if no_cap else ", ".join(f"{c:g} s" for c in caps)
+                capped = f"{sum(r['capped'] for r in here)} of {len(here)}" if caps else ""
+                commits = ", ".join(sorted({f"{r['commit']} ({r['date']})" for r in here}))
+                body.append((name, ", ".join(dict.fromkeys(r["set"] for r in here)), cap, capped, commits))
+    return table(("who", "sets", "cap, CPU time", "stopped by the cap", "commit"), body)
+
+
+def not_run(rows: Sequence[Result]) -> str:
+    """Sets on whose split 0 a method has no result, with the reason where a run failed."""
+    body, sizes = [], {r["set"]: r["rows"] for r in rows if "nlpd" in r}
+    for method, name in {"ours": OURS, **PEERS}.items():
+        of_method = [r for r in rows if (r["method"], r["split"], r["no_cap"]) == (method, 0, False)]
+        done = {r["set"] for r in of_method if "nlpd" in r}
+        failed = {r["set"]: r["error"] for r in of_method if "error" in r}
+        most = ExactGP.most_rows if method == "exact" else max(sizes.values(), default=0)
+        missing = [s for s, size in sizes.items() if s not in done and size <= most]
+        if missing:
+            body.append((name, ", ".join(f"{s} ({failed[s]})" if s in failed else s for s in missing)))
+    words = f"The exact GP is meant for sets of up to {ExactGP.most_rows:,} rows, so that larger ones are not listed."
+    return f"{table(('who', 'sets without a result'), body)}\n\n{words}" if body else "Every method ran on every set."
 
 
 def scores_table(rows: Sequence[Result]) -> str:
@@ -168,6 +223,8 @@ def page(results: Result) -> str:
     rows = results["rows"]
     text = [
         "# Accuracy", *HOW, origin(results) + ".", *not_measured(rows),
+        "## What was run", "Split 0. A commit with the suffix -dirty had changes that were not committed.",
+        conditions(rows), not_run(rows),
         "## Wins, ties and losses", "Numbers of data sets, split 0.", tally_table(results["versus"]),
         "## Where a peer is better", losses_table(results["versus"]),
         "## Bars", bars_table(results["bars"]) if results["bars"] else "Split 0 has not been run.",
@@ -182,12 +239,67 @@ def page(results: Result) -> str:
     return "\n\n".join(text) + "\n"
 
 
+def summary(results: Result) -> str:
+    """The table of the README: ours, and for each score the best of all peers, on split 0."""
+    rows = [r for r in results["rows"] if r["split"] == 0 and "nlpd" in r]
+    body = []
+    for name in dict.fromkeys(r["set"] for r in rows):
+        mine = next((r for r in rows if (r["set"], r["who"]) == (name, OURS)), None)
+        theirs = [r for r in rows if r["set"] == name and r["who"] != OURS]
+        again = [{**r, **r["recalibrated"]} for r in theirs if "recalibrated" in r]
+        if mine is not None and theirs:
+            best = (_best(theirs, "rmse", 4), _best(theirs, "nlpd", 3), _best(again, "nlpd", 3))
+            body.append((f"{name}, {mine['rows']:,} rows", f"{mine['rmse']:.4f}", f"{mine['nlpd']:.3f}", *best))
+    head = ("", "GigaGP: RMSE", "NLPD", *(f"best {s} of a peer" for s in ("RMSE", "NLPD", "recalibrated NLPD")))
+    return f"{table(head, body)}\n\n{_summary_words(results, rows)}"
+
+
+def _best(rows: Sequence[Result], score: str, digits: int) -> str:
+    """The smallest score and whose it is."""
+    if not rows:
+        return ""
+    row = min(rows, key=lambda r: r[score])
+    part = "" if row["answered"] == row["queries"] else f", {row['answered'] / row['queries']:.0%} of the queries"
+    return f"{row[score]:.{digits}f} ({row['who']}{part})"
+
+
+def _summary_words(results: Result, rows: Sequence[Result]) -> str:
+    """Commit, caps, and how often ours wins, ties and loses."""
+    stamps = sorted({f"commit {r['commit']}, {r['date']}" for r in rows if r["who"] == OURS})
+    caps = sorted({r["cap"] for r in rows if r["cap"]})
+    times = f"{caps[0]:g}" if len(caps) == 1 else f"{caps[0]:g} to {caps[-1]:g}" if caps else "unlimited"
+    here = [v for v in results["versus"] if v["splits"] == [0]]
+    counts = []
+    for column, (_, words) in COLUMNS.items():
+        of_column = [v for v in here if v["column"] == column]
+        if of_column:
+            counts.append(f"{words} {' / '.join(map(str, tally(of_column).values()))}")
+    run = [name for method, name in PEERS.items() if any(r["method"] == method for r in rows)]
+    others = [name for name in PEERS.values() if name not in run]
+    missing = f" (not run: {', '.join(others)})" if others else ""
+    return (
+        f"GigaGP: {'; '.join(stamps)}. Peers: {', '.join(run)}{missing}. They learn for at most {times} s of CPU time, "
+        "unless their name says "
+        '"no cap". Wins / ties / losses of GigaGP over all pairs of a set and a peer, by paired 95% intervals: '
+        + "; ".join(counts)
+        + "."
+    )
+
+
 def write() -> bool:
-    """Write docs/accuracy.md if accuracy has been measured."""
+    """Write docs/accuracy.md, and the table of the README, if accuracy has been measured."""
     path = RESULTS / "accuracy.json"
     if path.exists():
-        (DOCS / "accuracy.md").write_text(page(json.loads(path.read_text())))
+        results = json.loads(path.read_text())
+        (DOCS / "accuracy.md").write_text(page(results))
+        README.write_text(with_summary(README.read_text(), results))
     return path.exists()
+
+
+def with_summary(text: str, results: Result) -> str:
+    """A page with what stands between `<!-- accuracy -->` and `<!-- /accuracy -->` written anew."""
+    block = f"<!-- accuracy -->\n\n{summary(results)}\n\n<!-- /accuracy -->"
+    return re.sub(r"<!-- accuracy -->\n.*?<!-- /accuracy -->", lambda _: block, text, flags=re.S)
 
 
 if __name__ == "__main__":

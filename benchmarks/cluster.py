@@ -217,15 +217,15 @@ def empty_steps(repeats: int) -> list[dict[str, Any]]:
             tree = Tree.balanced(leaves)
             over = OverLeaves(store, Runs(np.arange(leaves + 1)), None, value)
             with in_shards(shards):
-                adds = len(engine._divide(tree).sums)
                 for _ in range(2):
                     engine.sum(tree, over)
+                tasks = engine.tasks_of_step
                 there, here = on_workers(), time.process_time()
                 times = [seconds(lambda t=tree, o=over: engine.sum(t, o)) for _ in range(repeats)]
                 here, there = time.process_time() - here, on_workers() - there
             timing = Timing.of(times)
             row = {
-                "shards": shards, "tasks": shards + adds, "seconds": timing.median, "low": timing.low,
+                "shards": shards, "tasks": tasks, "seconds": timing.median, "low": timing.low,
                 "high": timing.high, "repeats": repeats, "cpu_here": here / repeats, "cpu_workers": there / repeats,
             }  # fmt: skip
             lines.append(row)
@@ -282,7 +282,10 @@ def main() -> None:
     def of(engine: str, workers: int) -> dict[str, Any]:
         return next(r for r in step_times if (r["engine"], r["workers"]) == (engine, workers))
 
+    many_shards = max(empty, key=lambda r: int(r["shards"]))
+    what = f"overhead of a step, two workers, {many_shards['shards']} shards, ms"
     bars = [bar(f"MB moved per training step, {many:,} rows, dask", network["net_bytes"] / 1e6, 1.0, at_least=False)]
+    bars.append(bar(what, 1e3 * many_shards["seconds"], 40, at_least=False))
     if full:  # a step of the quick run is too short for these bars
         one, two = of("dask", 1), of("dask", 2)
         bars += [

@@ -38,6 +38,29 @@ class Timing:
         return cls(float(median), float(low), float(high), len(seconds))
 
 
+class DiskUse(threading.Thread):
+    """The largest space that the files of a folder take on the disk, in bytes, measured ten times per second."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(daemon=True)
+        self.folder, self.most, self._over = folder, 0, threading.Event()
+
+    def run(self) -> None:
+        while not self._over.wait(0.1):
+            total = 0
+            for path in self.folder.rglob("*"):
+                try:
+                    total += path.stat().st_blocks * 512  # files of a store have holes while they are written
+                except OSError:
+                    continue  # gone meanwhile
+            self.most = max(self.most, total)
+
+    def stop(self) -> int:
+        self._over.set()
+        self.join()
+        return self.most
+
+
 def seconds(work: Callable[[], Any]) -> float:
     start = time.perf_counter()
     work()

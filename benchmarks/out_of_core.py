@@ -10,7 +10,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ import pyarrow.parquet as pq
 from gigagp import HGPRegressor, metrics
 from gigagp.datasets import robot_arm, robot_arm_batches
 from gigagp.memory import peak_memory
-from measure import arguments, bar, save, seconds
+from measure import DiskUse, arguments, bar, save, seconds
 
 COLUMNS = [*(f"joint{d}" for d in range(1, 9)), "distance"]
 DTYPE = np.dtype("float32")
@@ -37,33 +36,10 @@ def write(path: Path, rows: int, seed: int) -> None:
             file.write_batch(pa.record_batch([*(pa.array(c) for c in X.T), pa.array(y)], schema=schema))
 
 
-class _DiskUse(threading.Thread):
-    """The largest size of a folder in bytes, measured ten times per second."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(daemon=True)
-        self.folder, self.most, self._over = folder, 0, threading.Event()
-
-    def run(self) -> None:
-        while not self._over.wait(0.1):
-            total = 0
-            for path in self.folder.rglob("*"):
-                try:
-                    total += path.stat().st_size
-                except OSError:
-                    continue  # gone meanwhile
-            self.most = max(self.most, total)
-
-    def stop(self) -> int:
-        self._over.set()
-        self.join()
-        return self.most
-
-
 def run(folder: Path, rows: int, memory: str) -> dict[str, Any]:
     """What the child process does."""
     HGPRegressor(random_state=0, dtype=DTYPE.name).fit(*robot_arm(300)).predict(robot_arm(10)[0])  # loads compiled code
-    disk = _DiskUse(folder / "store")
+    disk = DiskUse(folder / "store")
     (folder / "store").mkdir()
     disk.start()
     model = HGPRegressor(random_state=0, dtype=DTYPE.name, memory=memory)

@@ -1,14 +1,20 @@
-"""docs/benchmarks.md, docs/accuracy.md, the tables of docs/choosing.md and figures, from results/*.json alone."""
+"""docs/benchmarks.md, docs/accuracy.md, the tables of docs/choosing.md and figures, from results/*.json alone.
+
+--only writes anew the parts named of a page that has been written before, and leaves the others as they are.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import accuracy_page
 import choices_page
+from comparison import OURS
 from figure_sections import end_to_end, exact_gp, leaf_floor, prediction, scale
 from measure import RESULTS
 from page_parts import DOCS, Result, origin, table, time_of
@@ -178,14 +184,19 @@ PARTS: tuple[tuple[str, str, Callable[[Result], str]], ...] = (
 )
 
 
+BARS = ("part", "what", "measured", "bar", "")
+
+
 def bars_table(results: dict[str, Result]) -> str:
-    head = ("part", "what", "measured", "bar", "")
-    body = [
+    return table(BARS, [line for name, *_ in PARTS if name in results for line in bar_lines(name, results[name])])
+
+
+def bar_lines(name: str, result: Result) -> list[tuple[str, ...]]:
+    title = next(title for part, title, _ in PARTS if part == name)
+    return [
         (title, b["what"], f"{b['measured']:.4g}", b["bar"], "met" if b["met"] else "**missed**")
-        for name, title, _ in PARTS
-        for b in results.get(name, {}).get("bars", [])
+        for b in result.get("bars", [])
     ]
-    return table(head, body)
 
 
 def page(results: dict[str, Result]) -> str:
@@ -201,10 +212,26 @@ def page(results: dict[str, Result]) -> str:
         if name not in results:
             text.append(f"Not run (`python benchmarks/{name}.py`).")
             continue
-        machine = results[name]["machine"]
-        text.append(f"Measured {machine['date']}, commit {machine['commit']}.")
-        text.append(section(results[name]))
+        text += [measured(results[name]), section(results[name])]
     return "\n\n".join(text) + "\n"
+
+
+def measured(result: Result) -> str:
+    """Date and commit; where peers were measured at other commits, those of ours."""
+    rows = result.get("rows", [])
+    ours = [row for row in rows if row.get("who") == OURS] if isinstance(rows, list) else []
+    stamps = dict.fromkeys(f"{each['date']}, commit {each['commit']}" for each in ours or [result["machine"]])
+    return f"Measured {'; '.join(stamps)}."
+
+
+def with_part(text: str, name: str, result: Result) -> str:
+    """The page with one section, and its lines among the bars, written anew."""
+    title, section = next((title, section) for part, title, section in PARTS if part == name)
+    content = f"## {title}\n\n{measured(result)} {origin(result)}.\n\n{section(result)}\n\n"
+    text = re.sub(rf"^## {re.escape(title)}\n.*?(?=^## |\Z)", lambda _: content, text, flags=re.S | re.M)
+    new = "".join(f"| {' | '.join(line)} |\n" for line in bar_lines(name, result))
+    old = rf"(?:^\| {re.escape(title)} \|.*\n)+"
+    return re.sub(old, lambda _: new, text, flags=re.M).rstrip("\n") + "\n"
 
 
 def read(folder: Path) -> dict[str, Result]:
@@ -213,14 +240,25 @@ def read(folder: Path) -> dict[str, Result]:
 
 
 def main() -> int:
-    results = read(RESULTS)
-    if not results:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", maxsplit=1)[0])
+    parser.add_argument("--only", nargs="*", choices=[name for name, *_ in PARTS], help="parts to write anew")
+    only, results = parser.parse_args().only, read(RESULTS)
+    if not results or not set(only or ()) <= set(results):
         print("nothing to render: run a benchmark first", flush=True)
         return 1
     DOCS.mkdir(exist_ok=True)
-    (DOCS / "benchmarks.md").write_text(page(results))
-    if accuracy_page.write():
+    path = DOCS / "benchmarks.md"
+    if only:
+        text = path.read_text()
+        for name in only:
+            text = with_part(text, name, results[name])
+        path.write_text(text)
+    else:
+        path.write_text(page(results))
+    if (not only or "accuracy" in only) and accuracy_page.write():
         print("[render] docs/accuracy.md", flush=True)
+    if only:
+        return 0
     missing = [name for name, *_ in PARTS if name not in results]
     print(f"[render] docs/benchmarks.md; not run: {', '.join(missing) or 'none'}", flush=True)
     return 0

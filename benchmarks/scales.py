@@ -147,9 +147,11 @@ def measured(name: str, seed: int, rounds: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    options = arguments(__doc__ or "").parse_args()
+    parser = arguments((__doc__ or "").split("\n\n", maxsplit=1)[0])
+    parser.add_argument("--cases", nargs="*", choices=list(CASES), default=list(CASES), help="default all")
+    options = parser.parse_args()
     rows, bars = [], []
-    for name in CASES:
+    for name in options.cases:
         for seed in FULL_SEEDS.get(name, (0,)) if options.full else (0,):
             row = measured(name, seed, len(_STEPS) if options.full else 1)
             rows.append(row)

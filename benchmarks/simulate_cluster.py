@@ -14,9 +14,10 @@ from functools import cache
 
 import numpy as np
 
+from gigagp.engines.additions import FAN_IN as TASKS_ADDED
 from gigagp.engines.dask import MOST_SHARDS, SHARDS_PER_THREAD
 from gigagp.engines.dask_shards import assign_shards
-from gigagp.tree import Division, Node, Tree, divide
+from gigagp.tree import Division, Tree, divide
 from page_parts import Result
 
 FAN_IN = 8  # children per node of the simulated tree
@@ -135,23 +136,20 @@ class _Task:
 
 
 def dask_tasks(rows: int, threads: int, costs: Costs, shards: int | None = None, work: bool = True) -> list[_Task]:
-    """The tasks of a step, as the engine submits them: shards, then sums from the bottom up."""
+    """The tasks of a step, as the engine submits them: one per thread, then sums of TASKS_ADDED tasks each."""
     experts = _experts(rows, costs.leaf_rows)
     units = min(SHARDS_PER_THREAD * threads, MOST_SHARDS, experts) if shards is None else shards
     divided = division(experts if shards is None else units, units, False)
     share = shares(divided, units)
     places = assign_shards(share.tolist(), {str(worker): 1 for worker in range(threads)})
-    tasks = [_Task(share[unit] * experts * costs.leaf * work, int(places[unit])) for unit in range(units)]
-    at: dict[tuple[int, int], _Task] = {_name(o.node): tasks[o.worker] for o in divided.owned}
-    for inner in divided.sums:
-        below = list(dict.fromkeys(at[_name(child)] for child in inner.node.children))
-        tasks.append(_Task(0.0, below[0].worker, below))
-        at[_name(inner.node)] = tasks[-1]
+    own = np.zeros(threads)
+    np.add.at(own, [int(place) for place in places], share * experts * costs.leaf * work)
+    tasks = level = [_Task(own[thread], thread) for thread in sorted({int(place) for place in places})]
+    while len(level) > 1:
+        runs = [level[first : first + TASKS_ADDED] for first in range(0, len(level), TASKS_ADDED)]
+        level = [_Task(0.0, run[0].worker, run) for run in runs]
+        tasks = tasks + level
     return tasks
-
-
-def _name(node: Node) -> tuple[int, int]:
-    return node.depth, node.index
 
 
 def dask_step(tasks: Sequence[_Task], threads: int, costs: Costs, network: Network) -> float:

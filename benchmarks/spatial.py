@@ -2,13 +2,16 @@
 
     python benchmarks/spatial.py --data ../shared/data --splits 1,2
     python benchmarks/spatial.py --data ../shared/data --only map
+    python benchmarks/spatial.py --page    # what the last runs have measured, into docs/kriging.md
 
 Splits from 1 on are for development; split 0 is for results that are reported. RMSE is in units of the target's
-standard deviation among the training rows.
+standard deviation among the training rows. The bars are those of the default, `sphere="auto"`, on a table whose columns
+have names; declared as a sphere and as plain numbers stand beside it.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 import time
@@ -16,30 +19,43 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from gigagp import HGPRegressor
-from measure import arguments, bar, data_set, save
+from measure import HERE, RESULTS, arguments, bar, data_set, save
+from page_parts import origin, time_of
+from page_parts import table as markdown
 
 # Data, the numbers of the columns longitude and latitude, and the bar of the RMSE.
 SETS = {"geo_precipitation": ((0, 1), 0.130), "geo_houses": ((7, 6), 0.372)}
 MAP_STEP = 1 / 6  # degrees
 MAP_SECONDS = 60.0
+PAGE = HERE.parent / "docs" / "kriging.md"
+MARKS = ("<!-- spatial -->", "<!-- /spatial -->")
 
 
-def accuracy(data: Any, name: str, split: int, sphere: tuple[int, int] | None) -> dict[str, Any]:
-    X, y, test = data["X"].astype(float), data["y"].astype(float), data["test_mask"][:, split]
+def table(X: np.ndarray, places: tuple[int, int]) -> pd.DataFrame:
+    """Inputs with the names of their columns."""
+    names = {places[0]: "longitude", places[1]: "latitude"}
+    return pd.DataFrame(X.astype(float), columns=[names.get(j, f"column {j}") for j in range(X.shape[1])])
+
+
+def accuracy(data: Any, name: str, split: int, geometry: str) -> dict[str, Any]:
+    X, y, test = table(data["X"], SETS[name][0]), data["y"].astype(float), data["test_mask"][:, split]
+    sphere = {"auto": "auto", "sphere": ("longitude", "latitude"), "plane": None}[geometry]
     start = time.perf_counter()
     model = HGPRegressor(sphere=sphere, random_state=0).fit(X[~test], y[~test])
     fitted = time.perf_counter()
     scores = model.evaluate(X[test], y[test])
     row = {
-        "set": name, "split": split, "geometry": "plane" if sphere is None else "sphere",
+        "set": name, "split": split, "geometry": geometry, "rows": int((~test).sum()),
         "rmse": scores.rmse / float(y[~test].std()), "nlpd": scores.nlpd, "coverage": scores.coverage,
         "fit_seconds": fitted - start, "predict_seconds": time.perf_counter() - fitted,
     }  # fmt: skip
-    if sphere == (0, 1):
+    if geometry != "plane" and list(X) == ["longitude", "latitude"]:
         latitudes = np.linspace(60, 80, 21)  # land on both sides of the seam
-        west, east = (model.predict(np.column_stack([np.full(21, side), latitudes])) for side in (-179.9, 179.9))
+        sides = [pd.DataFrame({"longitude": side, "latitude": latitudes}) for side in (-179.9, 179.9)]
+        west, east = (model.predict(side) for side in sides)
         row["seam"] = float(np.abs(west - east).max() / y[~test].std())
     levels = ", ".join(f"{100 * share:.1f}" for share in scores.coverage.values())
     print(
@@ -74,30 +90,71 @@ def elevation_map(data: Any) -> dict[str, Any]:
     return row
 
 
+def page() -> None:
+    """Write the last results into the page."""
+    accuracy, mapped = (json.loads((RESULTS / f"{name}.json").read_text()) for name in ("spatial", "spatial_map"))
+    head = ("data", "training rows", "geometry", "RMSE / deviation", "bar", "95% intervals cover", "fit")
+    body = [
+        (
+            row["set"].removeprefix("geo_"), f"{row['rows']:,}", row["geometry"], f"{row['rmse']:.4f}",
+            f"{SETS[row['set']][1]:.3f}", f"{100 * row['coverage']['0.95']:.1f}%", time_of(row["fit_seconds"]),
+        )
+        for row in accuracy["rows"]
+    ]  # fmt: skip
+    splits = ", ".join(str(split) for split in sorted({row["split"] for row in accuracy["rows"]}))
+    globe = mapped["map"]
+    seams = [row["seam"] for row in accuracy["rows"] if "seam" in row]
+    words = (
+        f"Measured with `python benchmarks/spatial.py --splits {splits}` at commit {accuracy['machine']['commit']} "
+        f'({origin(accuracy)}, {accuracy["machine"]["date"]}). With `sphere="auto"` precipitation, which covers the '
+        "earth, is on the sphere, and the houses, which are in California, are on a flat map. "
+        + (f"Predictions at -179.9 and 179.9 degrees differ by at most {seams[0]:.4f} deviations." if seams else "")
+    )
+    fit, predict = time_of(globe["fit_seconds"]), time_of(globe["map_seconds"])
+    below = (
+        f"All {globe['rows']:,} rows of etopo5 (heights of the earth) were fitted in {fit}, and mean and standard "
+        f"deviation at {globe['points']:,} places, every 10 minutes of arc, were predicted into a NetCDF file in "
+        f"{predict} (`--only map`, commit {mapped['machine']['commit']}; bar: one minute for the map)."
+    )
+    text = PAGE.read_text()
+    before, rest = text.split(MARKS[0])
+    _, after = rest.split(MARKS[1])
+    PAGE.write_text(f"{before}{MARKS[0]}\n{words}\n\n{markdown(head, body)}\n\n{below}\n{MARKS[1]}{after}")
+
+
 def main() -> int:
     parser = arguments(__doc__ or "", data=True, quick=False)
     parser.add_argument("--splits", default="1")
+    parser.add_argument("--sets", default=",".join(SETS), help="of the accuracy")
+    parser.add_argument("--geometries", default="auto,sphere,plane", help="some of auto,sphere,plane")
     parser.add_argument("--only", choices=["accuracy", "map"], help="default both")
+    parser.add_argument("--page", action="store_true", help="write the last results into docs/kriging.md")
     options = parser.parse_args()
-    rows, bars, mapped = [], [], None
-    for name, (sphere, bound) in SETS.items() if options.only != "map" else ():
-        data = data_set(options.data, name)
+    if options.page:
+        page()
+        return 0
+    rows, bars = [], []
+    for name, (_, bound) in SETS.items() if options.only != "map" else ():
+        data = data_set(options.data, name) if name in options.sets.split(",") else None
         if data is None:
             continue
         own = [
             accuracy(data, name, int(split), geometry)
             for split in options.splits.split(",")
-            for geometry in (sphere, None)
+            for geometry in options.geometries.split(",")
         ]
         rows += own
-        mean = float(np.mean([row["rmse"] for row in own if row["geometry"] == "sphere"]))
-        bars.append(bar(f"{name}: RMSE on the sphere", mean, bound, at_least=False))
+        default = [row["rmse"] for row in own if row["geometry"] == "auto"]
+        if default:
+            bars.append(bar(f"{name}: RMSE / deviation", float(np.mean(default)), bound, at_least=False))
+    if rows:
+        save("spatial", {"rows": rows, "bars": bars})
     if options.only != "accuracy" and (data := data_set(options.data, "etopo5")) is not None:
         mapped = elevation_map(data)
-        bars.append(bar("etopo5: seconds of a map at 10'", mapped["map_seconds"], MAP_SECONDS, at_least=False))
         total = mapped["fit_seconds"] + mapped["map_seconds"]
-        bars.append(bar("etopo5: seconds of fit and map", total, MAP_SECONDS, at_least=False))
-    save("spatial", {"rows": rows, "map": mapped, "bars": bars})
+        times = {"a map at 10'": mapped["map_seconds"], "fit and map": total}
+        bars = [bar(f"etopo5: seconds of {what}", time, MAP_SECONDS, at_least=False) for what, time in times.items()]
+        save("spatial_map", {"map": mapped, "bars": bars})
     return 0
 
 

@@ -1,5 +1,6 @@
 """Shared by all tests: small data, hypothesis profiles, and tests that need what is not always installed."""
 
+import os
 import shutil
 from importlib.util import find_spec
 
@@ -14,12 +15,12 @@ from gigagp.engines import one_blas_thread
 from gigagp.fit import (
     class_scores,
     committee_scores,
-    fitting,
     groups,
     held_out_scores,
     kernel_averages,
     kernel_families,
     rough_theta,
+    scanning,
     small_tables,
     starts,
     store_writer,
@@ -32,6 +33,11 @@ from gigagp.fit import (
 from gigagp.markup import tag
 from gigagp.model import calibration
 from gigagp.report import figures
+
+# Where tests run side by side on all cores, a fit with the default number of workers is not to use them all again: two
+# fits of two threads each on two cores take a fifth longer than two of one thread. Tests of engines name their workers.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")
 
 # No deadlines: the first call may compile. `make test-slow` runs every hypothesis test again with the long profile.
 settings.register_profile("short", deadline=None, max_examples=12)
@@ -72,6 +78,14 @@ def pytest_report_header(config):
 def one_thread_for_references():
     """SciPy and NumPy, which the tests compare with, are up to a hundred times slower when their threads contend."""
     with one_blas_thread():
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def nothing_waits_for_the_disk():
+    """Whether files were synchronised shows only after a loss of power; waiting took a tenth of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: None)
         yield
 
 
@@ -173,5 +187,5 @@ def small_sizes(monkeypatch):
     monkeypatch.setattr(memory, "LEAST", 1)
     monkeypatch.setattr(scan, "_SAMPLE_ROWS", 300)
     monkeypatch.setattr(scan, "_LEAST_SAMPLE", 300)
-    for module in (scaled, scaling, fitting):
+    for module in (scaled, scaling, scanning):
         monkeypatch.setattr(module, "BLOCK", 256)

@@ -8,10 +8,19 @@ from functools import cache
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from gigagp import HGPClassifier, HGPRegressor
+from gigagp.data.scaled import StreamedRows, scaled_targets
+from gigagp.data.scan import Sample
+from gigagp.data.sources import open_rows
+from gigagp.data.sphere import InputScaling
 from gigagp.engines.dask import DaskEngine
+from gigagp.fit.scanning import scan_rows
+from gigagp.fit.store_writer import DiskStorage, write_store
 from gigagp.kernels import Matern32
+from gigagp.partition import LocalPartition, Shape
 
 MODELS = {
     "local": {"partition": "local", "leaf_size": 40},
@@ -99,6 +108,36 @@ def check_out_of_core(engine, folder, rows=ROWS, **roles):
     assert theta(engine) == theta("serial")
     gc.collect()
     assert os.listdir(folder / "store") == []
+
+
+INGESTED = 150_000  # rows of which blocks make several ranges
+
+
+def write_ingested(path, rows=INGESTED):
+    """A Parquet file whose row groups begin in the middle of blocks."""
+    X = np.random.default_rng(2).standard_normal((rows, 3)).astype(np.float32)
+    table = pa.table({"a": X[:, 0], "b": X[:, 1], "y": np.round(X[:, 2], 1)})  # many targets are equal
+    pq.write_table(table, path, row_group_size=rows // 7)
+
+
+def ingested(engine, path, folder, monkeypatch, memory=1 << 22):
+    """Every byte that the scan and the store of a file's rows consist of."""
+    monkeypatch.setattr("gigagp.fit.scanning._LEAST_ROWS", 1)  # this process alone divides the work
+    monkeypatch.setattr("gigagp.fit.store_writer.bucket_rows", lambda columns: 20_000)
+    rows = open_rows(path, "y")
+    engine.use_folder(folder)
+    scanned = scan_rows(rows, 5, None, engine, lambda rows: None)
+    inputs, target, dtype = InputScaling(scanned.inputs.scaling()), scanned.target.scaling(), np.dtype(np.float32)
+    data = StreamedRows(rows, scanned.rows, inputs, target, dtype)
+    sample = scanned.sample
+    sample = Sample(sample.keys, sample.rows, inputs.apply(sample.X, dtype), scaled_targets(sample.y, target, dtype))
+    storage = DiskStorage(folder / "store", memory, "of a test")
+    metric, rng = np.array([1.0, 3.0]), np.random.default_rng(0)
+    where = engine.that_reads(data.paths)
+    write_store(LocalPartition(), data, Shape(leaf_size=200), metric, sample, 5, rng, storage, where)
+    parts = [scanned.inputs.state(), scanned.target.state(), *vars(sample).values(), *vars(scanned.extremes).values()]
+    content = {path.name: path.read_bytes() for path in sorted((folder / "store").iterdir())}
+    return {**content, "scan": b"".join(np.ascontiguousarray(part).tobytes() for part in parts)}
 
 
 def check_large_tasks(engine, monkeypatch, rows=ROWS):

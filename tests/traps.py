@@ -1,7 +1,9 @@
 """Traps for the workers of a Dask cluster: whoever comes to a moment for which one is set is killed, or stopped, there.
 
 A trap is a file, and is sprung once. Moments: `load` (a shard is read, and not yet handed over), `step` (in the midst
-of a shard's experts), `add` (an inner sum is formed), `answer` (questions are answered, and not yet handed over).
+of a shard's experts), `add` (an inner sum is formed), `answer` (questions are answered, and not yet handed over), and
+in ingestion `scan`, `sort` and `store` (a task is done, and its result not yet handed over) and `sorting` (in the midst
+of a task).
 """
 
 from __future__ import annotations
@@ -60,6 +62,9 @@ class Traps(WorkerPlugin):
         try:
             from gigagp.engines import dask_tasks  # noqa: PLC0415
             from gigagp.engines.shards import Shard, ShardFiles  # noqa: PLC0415
+            from gigagp.fit.bucket_sort import SortTask  # noqa: PLC0415
+            from gigagp.fit.scanning import ScanTask  # noqa: PLC0415
+            from gigagp.fit.store_writer import StoreTask  # noqa: PLC0415
         except ImportError:  # a worker without the package
             return
         if hasattr(dask_tasks, "trapped"):
@@ -68,6 +73,9 @@ class Traps(WorkerPlugin):
         dask_tasks.add = self._then(dask_tasks.add, "add")
         dask_tasks.run = self._then(dask_tasks.run, "answer")
         ShardFiles.load = self._then(ShardFiles.load, "load")
+        for task in (ScanTask, SortTask, StoreTask):
+            task.__call__ = self._then(task.__call__, task.name)
+        SortTask._write = self._then(SortTask._write, "sorting")
         sums = Shard.sums
         Shard.sums = lambda shard, value, work: sums(shard, self._then(value, "step"), work)
 

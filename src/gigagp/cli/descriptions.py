@@ -8,6 +8,7 @@ from gigagp.cli.running import table
 from gigagp.estimators.base import HGPEstimator
 from gigagp.model.class_evaluation import ClassEvaluation
 from gigagp.model.evaluation import Evaluation
+from gigagp.model.fit_warnings import sentences
 
 
 def column_names(model: HGPEstimator) -> list[str]:
@@ -20,7 +21,7 @@ def target_name(model: HGPEstimator) -> str:
 
 def warnings_of(model: HGPEstimator) -> list[str]:
     """Sentences with the names of the columns that they are about."""
-    return [warning.sentence(model.units_) for warning in model.report_.warnings]
+    return sentences(model.report_.warnings, model.units_)
 
 
 def parameters(model: HGPEstimator) -> list[dict[str, Any]]:

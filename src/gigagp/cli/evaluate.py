@@ -26,6 +26,7 @@ def command(
     held_out: options.HeldOut = False,
     missing: options.Missing = "error",
     engine: options.OtherEngine = None,
+    insecure: options.Insecure = False,
     jobs: options.Jobs = None,
     memory: options.Memory = None,
     as_json: options.Json = False,

@@ -62,6 +62,7 @@ def command(
     sphere: fit_options.Sphere = "auto",
     warp: fit_options.Warp = "auto",
     engine: options.Engine = "threads",
+    insecure: options.Insecure = False,
     jobs: options.Jobs = None,
     dtype: fit_options.Dtype = "float64",
     memory: options.Memory = None,
@@ -74,25 +75,24 @@ def command(
     debug: options.Debug = False,
 ) -> None:
     """Fit a model to a file, and save it in a folder."""
-    settings = {"kernel": None if kernel == "auto" else kernel, "partition": partition, "leaf_size": leaf_size,
-        "leaf": leaf, "levels": levels, "branching": branching, "sharing": sharing, "combine": combine,
-        "inducing": inducing, "experts_per_query": experts_per_query, "experts": experts, "method": method,
-        "neighbours": neighbours, "exact_neighbours": exact_neighbours, "calibrate": calibrate, "training": training,
-        "noise": noise_model, "noise_bounds": noise, "likelihood": likelihood, "mean": mean, "n_restarts": restarts,
-        "memory": memory, "standardize": standardize, "sphere": sphere, "engine": engine, "n_jobs": jobs,
-        "dtype": dtype, "targets": targets, "warp": warp, "random_state": seed}  # fmt: skip
-    with _interruptible(checkpoint, str(context.obj)):
-        reading = _reading(features, drop, categorical, missing, weight_column, noise_column, learn_noise)
+    settings = {"standardize": standardize, "likelihood": likelihood, "calibrate": calibrate, "neighbours": neighbours,
+        "n_restarts": restarts, "noise_bounds": noise, "partition": partition, "branching": branching, "memory": memory,
+        "sharing": sharing, "targets": targets, "experts": experts, "kernel": kernel, "method": method, "dtype": dtype,
+        "levels": levels, "sphere": sphere, "engine": engine, "n_jobs": jobs, "mean": mean, "leaf": leaf, "warp": warp,
+        "leaf_size": leaf_size, "combine": combine, "training": training, "inducing": inducing, "random_state": seed,
+        "experts_per_query": experts_per_query, "exact_neighbours": exact_neighbours, "noise": noise_model}  # fmt: skip
+    reading = _reading(features, drop, categorical, missing, weight_column, noise_column, learn_noise)
+    with _interruptible(checkpoint, context):
         _fit(data, target, output, task, settings, reading, store, checkpoint, test_fraction, overwrite, as_json)
 
 
 @contextmanager
-def _interruptible(checkpoint: str | None, call: str) -> Iterator[None]:
+def _interruptible(checkpoint: str | None, context: typer.Context) -> Iterator[None]:
     """Say what an interruption leaves."""
     try:
         yield
     except KeyboardInterrupt:
-        raise Interrupted(_what_is_left(checkpoint, call)) from None
+        raise Interrupted(_what_is_left(checkpoint, str(context.obj))) from None
 
 
 def _reading(
@@ -117,8 +117,8 @@ def _fit(
     check_destination(output, overwrite)
     test_rows = None if test_fraction is None else Share(test_fraction, settings["random_state"])
     parsers = {
-        "experts_per_query": _experts_per_query, "neighbours": _neighbours,
-        "noise_bounds": _noise_bounds, "sphere": _sphere,
+        "kernel": lambda name: None if name == "auto" else name, "experts_per_query": _experts_per_query,
+        "neighbours": _neighbours, "noise_bounds": _noise_bounds, "sphere": _sphere,
     }  # fmt: skip
     model = _estimator(data, target, task, settings | {name: parse(settings[name]) for name, parse in parsers.items()})
     noise, learn_noise, scores = {"noise_std": reading.pop("noise_std")}, reading.pop("learn_noise"), None

@@ -37,6 +37,7 @@ def command(
     picture: Annotated[bool, typer.Option(help="Draw mean and standard deviation as a map beside the file.")] = True,
     overwrite: options.Overwrite = False,
     engine: options.OtherEngine = None,
+    insecure: options.Insecure = False,
     jobs: options.Jobs = None,
     memory: options.Memory = None,
     as_json: options.Json = False,

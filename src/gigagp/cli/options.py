@@ -40,14 +40,39 @@ HeldOut = Annotated[
     typer.Option("--held-out", help="Score only the rows that `gigagp fit --test-fraction` held out of the same file."),
 ]
 Model = Annotated[str, typer.Argument(help="Folder of a model written by `gigagp fit`.", show_default=False)]
+
+
+def _authenticated(context: typer.Context, engine: str | None) -> str | None:
+    """The engine; an error if it is a Dask scheduler without TLS and --insecure is not given."""
+    address = engine is not None and "://" in engine
+    if address and not str(engine).startswith("tls://") and not context.params.get("insecure"):
+        raise InvalidParameter(
+            f"the connection to {engine} is neither encrypted nor authenticated: whoever reaches this scheduler can "
+            "run code on its workers. Start it with TLS and give tls://..., or accept this with --insecure "
+            "(docs/clusters.md)"
+        )
+    return engine
+
+
+Insecure = Annotated[
+    bool,
+    typer.Option(
+        "--insecure", is_eager=True, help="Also use a Dask scheduler without TLS (tcp://host:8786), which is not safe."
+    ),
+]
 Engine = Annotated[
     str,
     typer.Option(
-        help="Where to compute: serial, threads, processes, dask, or the address of a Dask scheduler (tcp://host:8786)."
+        help="Where to compute: serial, threads, processes, dask, or the address of a Dask scheduler "
+        "(tls://host:8786).",
+        callback=_authenticated,
     ),
 ]
 OtherEngine = Annotated[
-    str | None, typer.Option("--engine", help="Where to compute; see `gigagp fit --help`. [default: as in the fit]")
+    str | None,
+    typer.Option(
+        "--engine", help="Where to compute; see `gigagp fit --help`. [default: as in the fit]", callback=_authenticated
+    ),
 ]
 Jobs = Annotated[int | None, typer.Option("--jobs", "-j", help="Workers on this machine. [default: every core]")]
 Memory = Annotated[

@@ -30,6 +30,7 @@ def command(
     missing: options.MissingOfQueries = "error",
     overwrite: options.Overwrite = False,
     engine: options.OtherEngine = None,
+    insecure: options.Insecure = False,
     jobs: options.Jobs = None,
     memory: options.Memory = None,
     as_json: options.Json = False,

@@ -36,6 +36,7 @@ def command(
     seed: options.Seed = 0,
     overwrite: options.Overwrite = False,
     engine: options.OtherEngine = None,
+    insecure: options.Insecure = False,
     jobs: options.Jobs = None,
     memory: options.Memory = None,
     as_json: options.Json = False,

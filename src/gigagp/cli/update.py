@@ -36,6 +36,7 @@ def command(
     ] = False,
     compact: Annotated[bool, typer.Option("--compact", help="Sort the updates into the model; end the log.")] = False,
     engine: options.OtherEngine = None,
+    insecure: options.Insecure = False,
     jobs: options.Jobs = None,
     memory: options.Memory = None,
     as_json: options.Json = False,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -44,6 +45,48 @@ class ArrayFile:
         """The file's entry in the manifest."""
         self._file.close()
         return {"bytes": self.path.stat().st_size, "checksum": self._digest.hexdigest()}
+
+
+@dataclass(frozen=True)
+class ArrayPlace:
+    """A .npy file of known size, to which several processes write different rows. `finish` makes its manifest entry.
+
+    Its checksum is that of the checksums of the parts, so that the parts can be written in any order.
+    """
+
+    path: str
+    header: bytes
+    row_bytes: int
+    dtype: np.dtype[Any]
+
+    @classmethod
+    def create(cls, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> ArrayPlace:
+        file = ArrayFile(path, shape, dtype)
+        file.close()
+        header = path.read_bytes()
+        row_bytes = math.prod(shape[1:]) * dtype.itemsize
+        os.truncate(path, len(header) + int(shape[0]) * row_bytes)
+        return cls(str(path), header, row_bytes, dtype)
+
+    def write(self, first_row: int, part: Array) -> bytes:
+        """Write rows from `first_row` on; returns their checksum."""
+        raw = np.ascontiguousarray(part, self.dtype).reshape(-1).view(np.uint8).data
+        at, handle = len(self.header) + first_row * self.row_bytes, os.open(self.path, os.O_WRONLY)
+        try:
+            written = 0
+            while written < len(raw):
+                written += os.pwrite(handle, raw[written : written + _CHUNK], at + written)
+        finally:
+            os.close(handle)
+        return hashlib.blake2b(raw, digest_size=16).digest()
+
+    def finish(self, ends: list[int], checksums: list[bytes]) -> dict[str, Any]:
+        """The file's entry in the manifest, from the last rows of the parts and their checksums, in order."""
+        digest = hashlib.blake2b(self.header, digest_size=16)
+        for checksum in checksums:
+            digest.update(checksum)
+        parts = [len(self.header) + end * self.row_bytes for end in ends]
+        return {"bytes": os.path.getsize(self.path), "checksum": digest.hexdigest(), "parts": parts}
 
 
 def write_array(folder: Path, name: str, array: Array) -> dict[str, Any]:
@@ -133,11 +176,28 @@ def _fits(header: bytes, shape: tuple[int, ...], kind: np.dtype[Any]) -> bool:
 def _verify(file: IO[bytes], header: bytes, finite: np.dtype[Any] | None, entry: dict[str, Any], path: Path) -> None:
     """Check the rest of the file: its checksum, and that all numbers are finite."""
     digest = hashlib.blake2b(header, digest_size=16)
-    sound = True
-    while chunk := file.read(_CHUNK):
-        digest.update(chunk)
-        sound = sound and (finite is None or bool(np.isfinite(np.frombuffer(chunk, finite)).all()))
+    sound, at = True, len(header)
+    for end in _parts(entry, len(header), path):
+        part = digest if "parts" not in entry else hashlib.blake2b(digest_size=16)
+        while at < end and (chunk := file.read(min(_CHUNK, end - at))):
+            at += len(chunk)
+            part.update(chunk)
+            sound = sound and (finite is None or bool(np.isfinite(np.frombuffer(chunk, finite)).all()))
+        if part is not digest:
+            digest.update(part.digest())
     if digest.hexdigest() != entry.get("checksum"):
         raise damaged(path, "its checksum is not what the manifest says")
     if not sound:
         raise damaged(path, "it contains numbers that are not finite")
+
+
+def _parts(entry: dict[str, Any], header: int, path: Path) -> list[int]:
+    """Where the parts of a file end that have checksums of their own; a file without such parts is one."""
+    if "parts" not in entry:
+        return [entry["bytes"]]
+    parts = entry["parts"]
+    if not isinstance(parts, list) or not all(type(end) is int for end in parts):
+        raise damaged(path, "the manifest does not say where its parts end")
+    if any(b <= a for a, b in zip([header, *parts], parts, strict=False)) or (parts or [header])[-1] != entry["bytes"]:
+        raise damaged(path, "its parts are not those that the manifest lists")
+    return parts

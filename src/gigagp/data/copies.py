@@ -1,35 +1,166 @@
-"""Exact copies of rows in tables that fit into one block: the same inputs and the same target, given more than once.
+"""Exact copies of rows: the same inputs and the same target, given more than once.
 
 A copy carries no information of its own. Counted as an observation it says that the target has no noise, and this
 ruins theta. But where rows with the same inputs have different targets, inputs are repeated on purpose, and
 two equal outcomes may be two observations: there all rows count.
+
+Copies are looked for during the first pass over the data, by digests of rows. Where those of all rows exceed the memory
+given to them, a random part of the digests is kept: all copies of a row have the same digest, so that they are all in
+this part or all outside. Only if it has copies is the data read again, and the digests of all rows are sorted in files.
 
 Rows of classes always count. There a row that is given twice is the same as a row of weight two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.data import folders
+from gigagp.data.folders import TemporaryFolder
+from gigagp.data.row_digests import BYTES, DigestFiles, digests, is_in, repeated
 from gigagp.data.sources.row_noise import RowNoise
 from gigagp.data.sources.rows import BLOCK, Block, Rows
 
-_MOST_ROWS = 65_536  # of a table in which copies are looked for
-_MOST_BYTES = 1 << 26  # of its inputs
+_LEAST_DIGESTS = 1 << 16  # of rows that are kept, whatever the memory
+_MOST_DIGESTS = 1 << 24  # likewise
+_SLACK = 1.1  # by which their number may exceed what is expected
 _MOST_WEIGHTED = 99  # rows of a table in which rows of classes are combined: more are also held out, one by one
+
+
+class RowSet:
+    """A set of row numbers, one bit per row."""
+
+    def __init__(self, n_rows: int) -> None:
+        self._bits, self.count = np.zeros(-(-n_rows // 8), np.uint8), 0
+
+    def add(self, rows: Array) -> None:
+        """Add different rows that are not in the set."""
+        np.bitwise_or.at(self._bits, rows >> 3, (1 << (rows & 7)).astype(np.uint8))
+        self.count += len(rows)
+
+    def has(self, first: int, count: int) -> Array:
+        """Which of consecutive rows are in the set."""
+        rows = np.arange(first, first + count)
+        return np.asarray((self._bits[rows >> 3] >> (rows & 7).astype(np.uint8)) & 1, bool)
+
+
+@dataclass(frozen=True, eq=False)
+class Digests:
+    """Digests of consecutive rows (`data.row_digests`): those whose digest of the inputs a number divides."""
+
+    rows: int  # that were read
+    inputs: Array
+    both: Array
+
+    @classmethod
+    def of(cls, block: Block, thinning: int) -> Digests:
+        return cls(len(block.X), *digests(block.X, _targets(block))).thinned(thinning)
+
+    def thinned(self, thinning: int) -> Digests:
+        if thinning == 1:
+            return self
+        chosen = self.inputs % np.uint64(thinning) == 0
+        return Digests(self.rows, self.inputs[chosen], self.both[chosen])
+
+
+class CopySearch:
+    """Looks for copies among rows that are read once.
+
+    most_bytes : of memory that digests may take
+    n_rows : the number of rows, if it is known
+    """
+
+    def __init__(self, most_bytes: int, n_rows: int | None = None) -> None:
+        # Sorting takes as much memory again. Digests also travel between machines.
+        self._most = min(max(_LEAST_DIGESTS, most_bytes // (2 * BYTES)), _MOST_DIGESTS)
+        self._kept: list[Digests] = []
+        self._count = 0  # of digests
+        self.thinning, self.n_rows = 1, 0
+        while n_rows is not None and n_rows > self._most * self.thinning:
+            self.thinning *= 2
+
+    def watched(self, blocks: Iterable[Block]) -> Iterator[Block]:
+        """The same blocks; the rows of those that have been taken are known."""
+        for block in blocks:
+            self.add(Digests.of(block, self.thinning))
+            yield block
+
+    def add(self, digests: Digests) -> None:
+        """Take the digests of the rows that follow, which are as many as `thinning` says, or more."""
+        self.n_rows += digests.rows
+        self._kept.append(digests.thinned(self.thinning))
+        self._count += len(self._kept[-1].inputs)
+        while self._count > self._most * _SLACK:
+            self.thinning *= 2
+            self._kept = [each.thinned(self.thinning) for each in self._kept]
+            self._count = sum(len(each.inputs) for each in self._kept)
+
+    def copies(self, rows: Rows, folder: Path | None = None) -> RowSet | None:
+        """The rows that are copies of earlier ones and need not be counted; None where there are none.
+
+        There are none where inputs are repeated on purpose, and where fewer than two rows would remain.
+
+        rows : those that have been watched; read once more where their digests exceeded memory and copies were seen
+        folder : for temporary files
+        """
+        inputs, both = (np.concatenate([getattr(each, name) for each in self._kept]) for name in ("inputs", "both"))
+        self._kept = []
+        later = _later_copies(inputs, both, np.arange(len(inputs)))
+        if later is None or len(later) == 0:
+            return None
+        result = RowSet(self.n_rows)
+        if self.thinning == 1:
+            result.add(later)
+            return result if self.n_rows - result.count > 1 else None
+        return self._sorted_in_files(rows, folder, result)
+
+    def _sorted_in_files(self, rows: Rows, folder: Path | None, result: RowSet) -> RowSet | None:
+        temporary = TemporaryFolder(folder)
+        try:
+            with folders.disk_errors("looking for copies of rows", temporary.path):
+                files = DigestFiles(temporary.path, -(-2 * self.n_rows // self._most))
+                for block in rows.blocks(BLOCK):
+                    files.add(block.first_row, *digests(block.X, _targets(block)))
+                for part in files.parts():
+                    later = _later_copies(*part)
+                    if later is None:
+                        return None
+                    result.add(later)
+        finally:
+            temporary.remove()
+        return result if self.n_rows - result.count > 1 else None
+
+
+def _later_copies(inputs: Array, both: Array, rows: Array) -> Array | None:
+    """The numbers of the rows that are copies of earlier ones; None where the same inputs have different targets.
+
+    inputs, both : digests of the inputs, and of inputs and target, of rows whose numbers ascend
+    """
+    often = repeated(inputs)
+    if not len(often):
+        return np.empty(0, np.int64)
+    places = np.flatnonzero(is_in(inputs, often))
+    places = places[np.argsort(inputs[places], kind="stable")]
+    again = inputs[places][1:] == inputs[places][:-1]
+    if (both[places][1:][again] != both[places][:-1][again]).any():
+        return None
+    return np.asarray(rows[places[1:][again]])
 
 
 class DistinctRows:
     """The rows of a table without copies; used in place of the `Rows` that they come from.
 
-    Nothing is read until blocks are needed, so that a fit whose rows are sorted already reads nothing.
+    copies : found by a search; None where a fit continues whose first pass is known, and they are looked for again if
+        blocks are needed: a fit whose rows are sorted already reads nothing
     """
 
-    def __init__(self, rows: Rows, n_rows: int) -> None:
-        self._rows, self.n_rows = rows, n_rows
+    def __init__(self, rows: Rows, n_rows: int, copies: RowSet | None = None) -> None:
+        self._rows, self.n_rows, self._copies = rows, n_rows, copies
         self.source, self.noise, self.n_features = rows.source, rows.noise, rows.n_features
 
     @property
@@ -37,46 +168,54 @@ class DistinctRows:
         return self._rows.n_dropped
 
     def blocks(self, size: int = BLOCK) -> Iterator[Block]:
-        block = next(self._rows.blocks(_most_rows(self._rows) + 1))
-        first = _first_of_each(block)
-        X, y = np.ascontiguousarray(block.X[first]), _targets(block)[first]
-        source_rows = first if block.source_rows is None else block.source_rows[first]
-        for start in range(0, len(y), size):
-            here = slice(start, start + size)
-            yield Block(start, X[here], y[here], None, source_rows[here])
+        """All rows; every block has `size` rows but the last, as if copies had never been."""
+        if self._copies is None:
+            self._copies = find_copies(self._rows)
+        assert self._copies is not None
+        parts: list[Block] = []
+        waiting, first = 0, 0
+        for block in self._rows.blocks(size):
+            chosen = np.flatnonzero(~self._copies.has(block.first_row, len(block.X)))
+            parts.append(_numbered(block).at(chosen))
+            waiting += len(chosen)
+            if waiting >= size:
+                whole = _joined(parts, first)
+                yield whole.at(np.arange(size))
+                first, waiting = first + size, waiting - size
+                parts = [whole.at(np.arange(size, size + waiting))]
+        if waiting:
+            yield _joined(parts, first)
 
 
-def count_copies(rows: Rows) -> int:
-    """The number of rows that are copies of earlier ones and need not be counted.
-
-    It is zero where rows are many or have weights or known noise, where inputs are repeated on purpose, and where fewer
-    than two rows would remain.
-    """
-    most = _most_rows(rows)
-    if rows.noise is not None or (rows.n_rows is not None and rows.n_rows > most):
-        return 0
-    block = next(rows.blocks(most + 1))
-    if len(block.X) > most:
-        return 0
-    distinct = len(_first_of_each(block))
-    on_purpose = len(np.unique(block.X, axis=0)) < distinct
-    return 0 if on_purpose or distinct < 2 else len(block.X) - distinct
+def find_copies(rows: Rows, most_bytes: int = 1 << 30, folder: Path | None = None) -> RowSet | None:
+    """Read the rows once, and return those that are copies; None where all rows count."""
+    if rows.noise is not None:
+        return None
+    search = CopySearch(most_bytes)
+    for _ in search.watched(rows.blocks(BLOCK)):
+        pass
+    return search.copies(rows, folder)
 
 
-def _most_rows(rows: Rows) -> int:
-    """The largest number of rows among which copies are looked for: these are in memory."""
-    return min(_MOST_ROWS, _MOST_BYTES // (8 * max(1, rows.n_features)))
+def _numbered(block: Block) -> Block:
+    """The block with the numbers of its rows in the source."""
+    if block.source_rows is not None:
+        return block
+    numbers = np.arange(block.first_row, block.first_row + len(block.X))
+    return Block(block.first_row, block.X, block.y, None, numbers, block.weights_and_noise)
+
+
+def _joined(parts: list[Block], first_row: int) -> Block:
+    """Blocks of numbered rows as one."""
+    X, y, numbers = (
+        np.concatenate([np.asarray(getattr(part, name)) for part in parts]) for name in ("X", "y", "source_rows")
+    )
+    return Block(first_row, X, y, None, numbers)
 
 
 def _targets(block: Block) -> Array:
     assert block.y is not None
     return block.y
-
-
-def _first_of_each(block: Block) -> Array:
-    """The numbers of the rows that are not copies of earlier ones, in order."""
-    values = np.column_stack([block.X, _targets(block)])
-    return np.sort(np.unique(values, axis=0, return_index=True)[1])
 
 
 class CombinedRows:

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from gigagp.arrays import Array
+
+
+@dataclass(frozen=True)
+class RowKeys:
+    """`row_keys` of one seed, as a value that can be sent to another process."""
+
+    seed: int
+
+    def __call__(self, first: int, count: int) -> Array:
+        return row_keys(first, count, self.seed)
 
 
 def row_keys(first: int, count: int, seed: int) -> Array:

@@ -11,11 +11,16 @@ from gigagp.arrays import Array
 from gigagp.data.copies import CountedRows
 from gigagp.data.outliers import NONE, Outliers
 from gigagp.data.scaling import BLOCK, Scaling
+from gigagp.data.sources.rows import Rows
 from gigagp.data.sphere import InputScaling
 from gigagp.data.store import ExpertStore, Targets, join_targets
 from gigagp.linalg.row_noise import ADDED, COLUMNS
 
 LARGEST_SHARE = 1e-12  # of the largest number: a row of more noise has no influence, and sums must not overflow
+
+
+def _silent(rows: int) -> None:
+    pass
 
 
 class ScaledRows(Protocol):
@@ -27,8 +32,21 @@ class ScaledRows(Protocol):
     noisy: bool  # whether rows differ in noise; targets then have the row noise beside them
     others: int  # the number of other targets that are carried along
 
-    def blocks(self) -> Iterator[tuple[int, Array, Targets]]:
-        """(number of the first row, inputs, targets) of consecutive blocks of bounded size."""
+    def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, Array, Targets]]:
+        """(number of the first row, inputs, targets) of consecutive blocks of bounded size.
+
+        start, stop : one of the `ranges`; all rows where they are not given
+        """
+
+    def ranges(self, about: int) -> list[tuple[int, int]] | None:
+        """Ranges of about so many rows that can be read independently; None where only all rows can be read."""
+
+    def say(self, rows: int) -> None:
+        """Report that so many rows have been read."""
+
+    @property
+    def paths(self) -> list[tuple[str, int]] | None:
+        """Local files, with their sizes, that another process must see to read the rows; None where it cannot."""
 
 
 class ArrayRows:
@@ -39,10 +57,19 @@ class ArrayRows:
         self.noisy = y.ndim > 1 and y.shape[1] > 1 + others
         (self.rows, self.columns), self.dtype = X.shape, X.dtype
 
-    def blocks(self) -> Iterator[tuple[int, Array, Targets]]:
-        for start in range(0, self.rows, BLOCK):
-            here = slice(start, start + BLOCK)
-            yield start, self.X[here], self.y[here]
+    def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, Array, Targets]]:
+        for here in _slices(start, self.rows if stop is None else stop):
+            yield here.start, self.X[here], self.y[here]
+
+    def ranges(self, about: int) -> list[tuple[int, int]] | None:
+        return _even_ranges(self.rows, about)
+
+    def say(self, rows: int) -> None:
+        pass
+
+    @property
+    def paths(self) -> list[tuple[str, int]] | None:
+        return None
 
 
 class StreamedRows:
@@ -50,7 +77,7 @@ class StreamedRows:
 
     def __init__(
         self, source: CountedRows, rows: int, inputs: InputScaling, target: Scaling, dtype: np.dtype[Any],
-        say: Callable[[int], None] = lambda rows: None, outliers: Outliers = NONE,
+        say: Callable[[int], None] = _silent, outliers: Outliers = NONE,
     ) -> None:  # fmt: skip
         self._source, self._inputs, self._target, self._say = source, inputs, target, say
         self._outliers = outliers
@@ -58,8 +85,13 @@ class StreamedRows:
         self.noisy = source.noise is not None or len(outliers) > 0
         self.others = getattr(source, "others", 0)
 
-    def blocks(self) -> Iterator[tuple[int, Array, Targets]]:
-        for block in self._source.blocks(BLOCK):
+    def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, Array, Targets]]:
+        blocks = (
+            self._source.blocks(BLOCK)
+            if stop is None or not isinstance(self._source, Rows)
+            else self._source.blocks(BLOCK, start, stop)
+        )
+        for block in blocks:
             assert block.y is not None
             targets = join_targets(block.y, block.row_noise)
             targets = self._outliers.mark(targets, block.first_row + np.arange(len(targets)))
@@ -67,7 +99,20 @@ class StreamedRows:
             if block.others is not None:  # standardised already
                 y = np.column_stack([y, block.others.astype(self.dtype)])
             yield block.first_row, self._inputs.apply(block.X, self.dtype), y
-            self._say(block.first_row + len(y))
+
+    def ranges(self, about: int) -> list[tuple[int, int]] | None:
+        return self._source.ranges(about, BLOCK) if isinstance(self._source, Rows) else None
+
+    def say(self, rows: int) -> None:
+        self._say(rows)
+
+    @property
+    def paths(self) -> list[tuple[str, int]] | None:
+        return self._source.paths if isinstance(self._source, Rows) else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the listener, which other processes do not have."""
+        return {**vars(self), "_say": _silent}
 
     def in_memory(self) -> ArrayRows:
         """Read all rows into memory."""
@@ -76,6 +121,7 @@ class StreamedRows:
         y = np.empty((self.rows, numbers) if numbers > 1 else self.rows, self.dtype)
         for first, inputs, targets in self.blocks():
             X[first : first + len(inputs)], y[first : first + len(targets)] = inputs, targets
+            self.say(first + len(inputs))
         return ArrayRows(X, y, self.others)
 
 
@@ -88,10 +134,33 @@ class StoredRows:
         self.noisy = store.row_noise is not None
         self.others = 0 if store.others is None else store.others.shape[1]
 
-    def blocks(self) -> Iterator[tuple[int, Array, Targets]]:
-        for start in range(0, self.rows, BLOCK):
-            rows = slice(start, start + BLOCK)
-            yield start, self._store.gather(rows)[0], self._store.targets_of(rows)
+    def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, Array, Targets]]:
+        for rows in _slices(start, self.rows if stop is None else stop):
+            yield rows.start, self._store.gather(rows)[0], self._store.targets_of(rows)
+
+    def ranges(self, about: int) -> list[tuple[int, int]] | None:
+        return _even_ranges(self.rows, about)
+
+    def say(self, rows: int) -> None:
+        pass
+
+    @property
+    def paths(self) -> list[tuple[str, int]] | None:
+        """None where there are other targets, which are not sent with a store."""
+        mapped = self._store.mapped and self.others == 0
+        return [(file.path, file.bytes) for file in self._store.files] if mapped else None
+
+
+def _slices(start: int, stop: int) -> Iterator[slice]:
+    """The blocks of a range of rows."""
+    for first in range(start, stop, BLOCK):
+        yield slice(first, min(first + BLOCK, stop))
+
+
+def _even_ranges(rows: int, about: int) -> list[tuple[int, int]]:
+    """Ranges of so many rows, a multiple of the size of a block."""
+    step = max(1, about // BLOCK) * BLOCK
+    return [(first, min(first + step, rows)) for first in range(0, rows, step)]
 
 
 def scaled_targets(targets: Targets, scaling: Scaling, dtype: np.dtype[Any]) -> Targets:

@@ -10,10 +10,52 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.linalg.categories import LEVELS_APART
+from gigagp.linalg.compiled import compiled, compiled_strict, read_only
 
 _ROUNDING = 8 * np.finfo(float).eps  # a column that varies by less, relative to its size, is constant
 _ROUNDING_TWO = 1e-6  # relative, of the variance of a column with two values
 BLOCK = 65_536  # rows looked at together; moments depend on it in their last digits, so it is the same everywhere
+
+
+@compiled
+def _range(block: Array) -> tuple[Array, Array]:
+    """The smallest and the largest number in each column."""
+    columns = block.shape[1]
+    low, high = np.full(columns, np.inf), np.full(columns, -np.inf)
+    for i in range(len(block)):
+        for d in range(columns):
+            low[d] = min(low[d], np.float64(block[i, d]))
+            high[d] = max(high[d], np.float64(block[i, d]))
+    return low, high
+
+
+@compiled_strict
+def _mean_and_square(block: Array, first: Array, unit: Array) -> tuple[Array, Array]:
+    """Mean of (x - first) / (2 unit) in each column, and the sum of its squared deviations from the mean."""
+    rows, columns = block.shape
+    mean, square = np.zeros(columns), np.zeros(columns)
+    for i in range(rows):
+        for d in range(columns):
+            mean[d] += (0.5 * block[i, d] - 0.5 * first[d]) / unit[d]
+    mean /= rows
+    for i in range(rows):
+        for d in range(columns):
+            deviation = (0.5 * block[i, d] - 0.5 * first[d]) / unit[d] - mean[d]
+            square[d] += deviation * deviation
+    return mean, square
+
+
+@compiled_strict
+def _scale(X: Array, centre: Array, scale: Array, limit: float, out: Array) -> None:
+    """out := (X - centre) / scale, drawn in to +-limit."""
+    for i in range(len(X)):
+        for d in range(X.shape[1]):
+            value = (X[i, d] - centre[d]) / scale[d]
+            if value > limit:
+                value = limit
+            elif value < -limit:
+                value = -limit
+            out[i, d] = value
 
 
 class Moments:
@@ -37,26 +79,38 @@ class Moments:
         return moments
 
     def add(self, block: Array, weights: Array | None = None) -> None:
-        """One more block of rows, which may have weights. Parts are joined as in Chan, Golub & LeVeque (1979)."""
-        columns = np.ascontiguousarray(block.T, dtype=float)
-        np.minimum(self.low, columns.min(axis=1), out=self.low)
-        np.maximum(self.high, columns.max(axis=1), out=self.high)
-        half = 0.5 * columns - 0.5 * self._first[:, None]
-        step = np.maximum(self._step, np.abs(half).max(axis=1))
-        unit = np.where(step > 0, step, 1.0)
-        half /= unit[:, None]
+        """One more block of rows, which may have weights."""
+        self.join(self.of_block(self._first, block, weights))
+
+    @classmethod
+    def of_block(cls, first: Array, block: Array, weights: Array | None = None) -> Moments:
+        """Those of one block of rows, counted from the first row of all blocks."""
+        part = cls(first)
+        block = read_only(np.ascontiguousarray(block, block.dtype if block.dtype == np.float32 else float))
+        part.low, part.high = _range(block)
+        part._step = np.maximum(*(np.abs(0.5 * side - 0.5 * part._first) for side in (part.low, part.high)))
+        unit = np.where(part._step > 0, part._step, 1.0)
         if weights is None:
-            m: float = columns.shape[1]
-            mean = half.mean(axis=1)
-            square = np.square(half - mean[:, None]).sum(axis=1)
+            part.count = len(block)
+            part._mean, part._square = _mean_and_square(block, part._first, unit)
         else:
-            m = float(weights.sum())
-            mean = (half * weights).sum(axis=1) / m
-            square = (weights * np.square(half - mean[:, None])).sum(axis=1)
-        n = self.count
-        shrink = self._step / unit
-        before = self._mean * shrink
-        self._square = self._square * shrink**2 + square + (mean - before) ** 2 * (n * m / (n + m))
+            half = (0.5 * np.asarray(block, float) - 0.5 * part._first) / unit
+            part.count = float(weights.sum())
+            part._mean = (half * weights[:, None]).sum(axis=0) / part.count
+            part._square = (weights[:, None] * np.square(half - part._mean)).sum(axis=0)
+        return part
+
+    def join(self, other: Moments) -> None:
+        """Add those of further rows, counted from the same first row (Chan, Golub & LeVeque 1979)."""
+        np.minimum(self.low, other.low, out=self.low)
+        np.maximum(self.high, other.high, out=self.high)
+        step = np.maximum(self._step, other._step)
+        unit = np.where(step > 0, step, 1.0)
+        n, m = self.count, other.count
+        shrink, shrink_other = self._step / unit, other._step / unit
+        before, mean = self._mean * shrink, other._mean * shrink_other
+        joint = (mean - before) ** 2 * (n * m / (n + m))
+        self._square = self._square * shrink**2 + other._square * shrink_other**2 + joint
         self._mean = before + (mean - before) * (m / (n + m))
         self._step, self.count = step, n + m
 
@@ -148,11 +202,8 @@ class Scaling:
         """
         out = np.empty(X.shape, dtype)
         limit = float(np.sqrt(np.finfo(dtype).max / (4 * max(1, X.shape[1])))) * 1e-4
-        with np.errstate(over="ignore"):
-            for start in range(0, len(X), BLOCK):
-                block = X[start : start + BLOCK]
-                scaled = (block - self.centre) / self.scale
-                out[start : start + len(block)] = np.clip(scaled, -limit, limit)
+        given = X if X.dtype in (np.float32, np.float64) else X.astype(float)
+        _scale(read_only(np.ascontiguousarray(given)), self.centre, self.scale, limit, out)
         return out
 
     def restore(self, X: Array) -> Array:

@@ -19,12 +19,12 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.data import folders
-from gigagp.data.array_files import ArrayFile, ArrayFiles, write_lists
+from gigagp.data.array_files import ArrayFile, ArrayFiles, ArrayPlace, write_lists
 from gigagp.data.row_lists import RowLists
 from gigagp.linalg.row_noise import COLUMNS
 
 FORMAT = "gigagp-store"
-VERSION = 2  # of a store with row noise; other stores are as in version 1
+VERSION = 3  # of a store whose files have checksums of parts; version 2 has row noise, and 1 neither
 DTYPES = ("float32", "float64")
 ROW_NOISE = "row_noise"  # name of the file with the row noise, which only stores with such noise have
 OTHERS = "others"  # name of the file with several targets, which only stores of fits with a common theta have
@@ -201,30 +201,58 @@ def frozen(array: Array) -> Array:
 
 
 class MemoryWriter:
-    """Takes rows in storage order and keeps them in memory."""
+    """Takes rows with their places in storage order and keeps them in memory."""
 
     def __init__(self, rows: int, columns: int, dtype: np.dtype[Any], noisy: bool = False, others: int = 0) -> None:
-        self._X, self._y, self._filled = np.empty((rows, columns), dtype), np.empty(rows, dtype), 0
+        self._X, self._y = np.empty((rows, columns), dtype), np.empty(rows, dtype)
         self._row_noise = np.empty((rows, COLUMNS), dtype) if noisy else None
         self._others = np.empty((rows, others), dtype) if others else None
 
-    def append(self, X: Array, targets: Targets) -> None:
+    def write(self, first: int, X: Array, targets: Targets) -> None:
+        """Put rows in their place, from number `first` on."""
         targets, others = split_others(targets, 0 if self._others is None else self._others.shape[1])
-        end, (y, row_noise) = self._filled + len(X), split_targets(targets)
+        rows, (y, row_noise) = slice(first, first + len(X)), split_targets(targets)
         if self._others is not None:
-            self._others[self._filled : end] = others
-        self._X[self._filled : end], self._y[self._filled : end] = X, y
+            self._others[rows] = others
+        self._X[rows], self._y[rows] = X, y
         if self._row_noise is not None:
-            self._row_noise[self._filled : end] = row_noise
-        self._filled = end
+            self._row_noise[rows] = row_noise
 
     def finish(self) -> ExpertStore:
-        assert self._filled == len(self._y)
         return ExpertStore(self._X, self._y, self._row_noise, others=self._others)
 
 
-class FolderWriter:
-    """Takes rows in storage order and writes them to a folder.
+def _files(rows: int, columns: int, noisy: bool, others: int) -> dict[str, tuple[int, ...]]:
+    """The names of a store's files, and the shapes of their arrays."""
+    files: dict[str, tuple[int, ...]] = {"X": (rows, columns), "y": (rows,)}
+    if noisy:
+        files[ROW_NOISE] = (rows, COLUMNS)
+    if others:
+        files[OTHERS] = (rows, others)
+    return files
+
+
+def _arrays_of(X: Array, targets: Targets, others: int) -> list[Array]:
+    """Rows as the arrays of a store's files, in their order."""
+    own, carried = split_others(targets, others)
+    return [X, *(part for part in (*split_targets(own), carried) if part is not None)]
+
+
+@dataclass(frozen=True)
+class StorePlaces:
+    """The files of a store that is being written: a value that can be sent to other processes, which write the rows."""
+
+    files: tuple[ArrayPlace, ...]
+    others: int
+
+    def write(self, first: int, X: Array, targets: Targets) -> list[bytes]:
+        """Write rows from number `first` on; returns their checksums, one per file."""
+        arrays = _arrays_of(X, targets, self.others)
+        return [file.write(first, array) for file, array in zip(self.files, arrays, strict=True)]
+
+
+class PlacedWriter:
+    """A store in a folder whose rows are written in any order, also by other processes.
 
     noisy : whether rows differ in noise
     others : the number of other targets
@@ -233,30 +261,39 @@ class FolderWriter:
     def __init__(
         self, folder: Path, rows: int, columns: int, dtype: np.dtype[Any], noisy: bool = False, others: int = 0
     ) -> None:
-        self._folder, self._others = folder, others
-        self._files = [
-            ArrayFile(folder / "X.npy", (rows, columns), dtype),
-            ArrayFile(folder / "y.npy", (rows,), dtype),
-        ]
-        if noisy:
-            self._files.append(ArrayFile(folder / f"{ROW_NOISE}.npy", (rows, COLUMNS), dtype))
-        if others:
-            self._files.append(ArrayFile(folder / f"{OTHERS}.npy", (rows, others), dtype))
+        self._folder, self._shape, self._dtype = folder, (rows, columns), dtype
+        shapes = _files(rows, columns, noisy, others)
+        files = (ArrayPlace.create(folder / f"{name}.npy", shape, dtype) for name, shape in shapes.items())
+        self.places = StorePlaces(tuple(files), others)
+
+    def finish(self, cells: RowLists, source: str, ends: list[int], checksums: list[list[bytes]]) -> None:
+        """Complete the store with its cells and its manifest.
+
+        source : the fingerprint of the data
+        ends : the number of the row after each part, in order
+        checksums : what `StorePlaces.write` has returned for each part
+        """
+        (rows, columns), others = self._shape, self.places.others
+        entries = {
+            Path(file.path).name: file.finish(ends, list(of_file))
+            for file, of_file in zip(self.places.files, zip(*checksums, strict=True), strict=True)
+        }
+        content = {"rows": rows, "columns": columns, "dtype": self._dtype.name, "source": source}
+        content |= {"others": others} if others else {}
+        content |= {"cells": len(cells), "files": entries | write_lists(self._folder, "cells", cells)}
+        folders.write_manifest(self._folder / _MANIFEST, {"format": FORMAT, "version": VERSION, **content})
+
+
+class FolderWriter:
+    """Takes rows in storage order and writes them to a folder."""
+
+    def __init__(self, folder: Path, rows: int, columns: int, dtype: np.dtype[Any], noisy: bool = False) -> None:
+        shapes = _files(rows, columns, noisy, 0)
+        self._files = [ArrayFile(folder / f"{name}.npy", shape, dtype) for name, shape in shapes.items()]
 
     def append(self, X: Array, targets: Targets) -> None:
-        own, others = split_others(targets, self._others)
-        parts = [X, *(part for part in (*split_targets(own), others) if part is not None)]
-        for file, part in zip(self._files, parts, strict=True):
+        for file, part in zip(self._files, _arrays_of(X, targets, 0), strict=True):
             file.append(part)
-
-    def finish(self, cells: RowLists, source: str) -> None:
-        """Complete the store with its cells and its manifest; `source` is the fingerprint of the data."""
-        rows, columns = self._files[0].shape
-        version = VERSION if len(self._files) > 2 else 1  # also of stores with other targets
-        content = {"rows": rows, "columns": columns, "dtype": self._files[0].dtype.name, "source": source}
-        content |= {"others": self._others} if self._others else {}
-        content |= {"cells": len(cells), "files": self.close() | write_lists(self._folder, "cells", cells)}
-        folders.write_manifest(self._folder / _MANIFEST, {"format": FORMAT, "version": version, **content})
 
     def close(self) -> dict[str, Any]:
         """The rows' entries in a manifest."""

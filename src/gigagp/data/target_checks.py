@@ -19,9 +19,11 @@ _FEW_DEVIATIONS = 3.0  # counts whose mean is farther from zero are as well desc
 LABELS, COUNTS, SHARES = "labels", "counts", "shares"
 
 
-def possible_blocks(rows: CountedRows, size: int, likelihood: Likelihood | None) -> Iterator[Block]:
-    """The blocks of the rows; an error for a target that the likelihood cannot have."""
-    for block in rows.blocks(size):
+def possible_blocks(
+    rows: CountedRows, size: int, likelihood: Likelihood | None, start: int = 0, stop: int | None = None
+) -> Iterator[Block]:
+    """The blocks of the rows, or of one of their ranges; an error for a target that the likelihood cannot have."""
+    for block in rows.blocks(size, start, stop) if isinstance(rows, Rows) else rows.blocks(size):
         if likelihood is not None:
             assert block.y is not None
             possible = likelihood.is_possible(block.y)

@@ -69,8 +69,8 @@ def check_target_type(y: Any, n_rows: int | None = None) -> Array:
     names = isinstance(y, list | tuple) and len(y) > 0 and all(isinstance(each, str) for each in y)
     if names and n_rows is not None and len(y) != n_rows:
         raise InvalidInput(
-            f"y={reprlib.repr(list(y))} has {len(y)} names, and a model has one target; pass one name, and fit one "
-            "model per target"
+            f"y={reprlib.repr(list(y))} has {len(y)} texts, and X has {n_rows} rows: names of targets need a table or "
+            "a file with such columns; for an array, pass y as an array with one column per target"
         )
     if values.dtype.kind in "OSU":
         for row, value in enumerate(values.ravel().tolist()):
@@ -93,7 +93,8 @@ def check_finite(values: Array, name: str, feature_names: Array | None = None) -
     if not bad.any():
         return
     place = np.unravel_index(int(np.argmax(bad)), values.shape)
-    what = "NaN" if np.isnan(values[place]) else "infinity"
+    nan = bool(np.isnan(values[place]))
+    what = "NaN" if nan else "infinity"
     where = f"row {place[0]}"
     if len(place) > 1:
         where += f", column {place[1]}"
@@ -102,4 +103,5 @@ def check_finite(values: Array, name: str, feature_names: Array | None = None) -
     raise InvalidInput(
         f"Input {name} contains {what} at {where} ({int(bad.sum())} such values in all; NaN and inf are not allowed); "
         "drop those rows, or fill them in, for example with sklearn.impute.SimpleImputer"
+        + ('; HGPRegressor(missing="drop") leaves rows with NaN out, and missing="model" answers them' if nan else "")
     )

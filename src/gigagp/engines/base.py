@@ -163,6 +163,13 @@ class Engine(ABC):
         """An engine of this process, for work on what only this process has."""
         return self
 
+    def that_reads(self, paths: list[tuple[str, int]] | None) -> Engine:
+        """This engine if its workers can read local files, given with their sizes; else one of this process.
+
+        paths : None where rows are in the memory of this process
+        """
+        return self.local if self.reads_files and paths is None else self
+
     def use_folder(self, folder: Path) -> None:  # noqa: B027 engines of this process need none
         """Pass large values to workers through this folder; refuse one that a worker does not see."""
 

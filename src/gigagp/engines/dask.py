@@ -1,9 +1,10 @@
 """The Dask engine: workers of a cluster, on this machine or others, that may join and leave at any time.
 
 Training: the tree is divided among shards (section 3.4). A shard is a task that reads its rows from the files of the
-expert store, so the scheduler can have it read again when its worker is lost. A step sends theta to the shards, each
-sums its subtrees, and the workers add these sums in the order of the tree. Prediction: bundles of tasks are sent out,
-and results are returned in order. No worker has the only copy of anything.
+expert store, so the scheduler can have it read again when its worker is lost. A step sends theta to the workers; one
+task per thread sums the subtrees of its shards, so that the number of tasks does not grow with the number of shards,
+and further tasks add these sums in the order of the tree. Prediction: bundles of tasks are sent out, and results are
+returned in order. No worker has the only copy of anything.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from distributed import CancelledError, Client, Future, LocalCluster
 
 from gigagp.data.folders import TemporaryFolder
 from gigagp.engines import dask_tasks
+from gigagp.engines.additions import Level, key_of, levels_above
 from gigagp.engines.base import Engine, OverLeaves
 from gigagp.engines.dask_cluster import DaskCluster, shortened
 from gigagp.engines.dask_shards import LoadedShards, subtrees_of_shards
-from gigagp.engines.shards import ShardFiles
 from gigagp.engines.threads import ThreadsEngine
 from gigagp.engines.transport import Depot, Packed
 from gigagp.engines.workers import worker_count
@@ -132,6 +133,12 @@ class DaskEngine(Engine):
                     "all share, with fit(..., store=folder), checkpoint=folder or DaskEngine(client, folder=folder)"
                 )
 
+    def that_reads(self, paths: list[tuple[str, int]] | None) -> Engine:
+        if paths is None:
+            return self.local
+        replies = self._cluster.ask_workers(dask_tasks.sees_files, paths)
+        return self if all(reply is True for reply in replies.values()) else self.local
+
     def _leave_folder(self) -> None:
         if self._temporary is not None:
             self._temporary.remove()
@@ -176,27 +183,30 @@ class DaskEngine(Engine):
     def _sum_over_leaves(self, tree: Tree, leaf_value: Callable[[int, Workspace], V]) -> V:
         division, packed = self._divide(tree), self._depot_in_use().pack(leaf_value)
         name = getattr(leaf_value, "name", "leaves")
-        below = [
-            (nodes[0].leaves.start, tuple(n.alone().levels for n in nodes)) for nodes in subtrees_of_shards(division)
-        ]
+        nodes_of_parts = subtrees_of_shards(division)
+        below = [(nodes[0].leaves.start, tuple(n.alone().levels for n in nodes)) for nodes in nodes_of_parts]
+        keys = [[key_of(node) for node in nodes] for nodes in nodes_of_parts]
 
         def submit() -> Future:
             parts = [self._cluster.submit(name, dask_tasks.sum_leaves, packed.data, *part) for part in below]
-            return self._add_up(name, division, parts)
+            return self._add_up(name, levels_above(division, keys), parts)
 
         total: V = self._cluster.result(submit(), name, submit, lambda _: "").values[0]
         return total
 
     def _sum_over_shards(self, tree: Tree, over: OverLeaves[V]) -> V:
         name, packed = getattr(over.value, "name", "leaves"), self._depot_in_use().pack(over.value)
-        shard_of_key: dict[str, ShardFiles] = {}
+        leaves_of_key: dict[str, list[int]] = {}  # those that a task computes or loads
 
         def submit() -> Future:
             loaded = self._load(tree, over)
-            parts = self._cluster.submit_all(name, dask_tasks.sum_shard, loaded.shards, packed.data)
-            for futures in (loaded.shards, parts):
-                shard_of_key.update({future.key: spec for future, spec in zip(futures, loaded.specs, strict=True)})
-            return self._add_up(name, loaded.division, parts)
+            parts = self._cluster.submit_all(name, dask_tasks.sum_group, loaded.groups, packed.data)
+            leaves = [spec.leaves.tolist() for spec in loaded.specs]
+            leaves_of_key.update({shard.key: own for shard, own in zip(loaded.shards, leaves, strict=True)})
+            for part, group, shards in zip(parts, loaded.groups, loaded.shards_of_group, strict=True):
+                own = [leaf for shard in shards for leaf in leaves[shard]]
+                leaves_of_key[part.key] = leaves_of_key[group.key] = own
+            return self._add_up(name, loaded.above, parts)
 
         def load_and_submit() -> Future:
             if self._loaded is not None:
@@ -204,7 +214,7 @@ class DaskEngine(Engine):
             return submit()
 
         def experts(key: str) -> str:
-            return _experts(shard_of_key[key].leaves.tolist()) if key in shard_of_key else ""
+            return _experts(leaves_of_key.get(key, []))
 
         try:
             sums: dask_tasks.Sums = self._cluster.result(submit(), name, load_and_submit, experts)
@@ -226,22 +236,25 @@ class DaskEngine(Engine):
         loaded.rebalance()
         return loaded
 
+    @property
+    def tasks_of_step(self) -> int:
+        """How many tasks the last step over shards had."""
+        loaded = self._loaded
+        return 0 if loaded is None else len(loaded.groups) + sum(len(level.steps) for level in loaded.above)
+
     def _divide(self, tree: Tree) -> Division:
         threads = sum(self._cluster.threads().values())
         return divide(tree, min(SHARDS_PER_THREAD * threads, MOST_SHARDS, tree.n_leaves))
 
-    def _add_up(self, name: str, division: Division, parts: list[Future]) -> Future:
-        """The sums of inner nodes, each computed on a worker from the sums of the node's children."""
-        at: dict[tuple[int, int], tuple[Future, int]] = {}
-        for part, nodes in zip(parts, subtrees_of_shards(division), strict=True):
-            at |= {(node.depth, node.index): (part, i) for i, node in enumerate(nodes)}
-        for inner in division.sums:
-            below = [at[child.depth, child.index] for child in inner.node.children]
-            senders = list(dict.fromkeys(future for future, _ in below))
-            picks = [(senders.index(future), i) for future, i in below]
-            total = self._cluster.submit(f"add-{name}", dask_tasks.add, senders, picks)
-            at[inner.node.depth, inner.node.index] = total, 0
-        return at[0, 0][0]
+    def _add_up(self, name: str, levels: list[Level], parts: list[Future]) -> Future:
+        """The sum at the root; the workers add the sums of parts, some at a time."""
+        for level in levels:
+            remaining = iter(parts)
+            parts = [
+                self._cluster.submit(f"add-{name}", dask_tasks.add, list(islice(remaining, count)), adding)
+                for count, adding in zip(level.senders, level.steps, strict=True)
+            ]
+        return parts[0]
 
 
 def _experts(leaves: list[int]) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import heapq
 from typing import Any
 
+import numpy as np
 from distributed import Future
 
 from gigagp.engines import dask_tasks
+from gigagp.engines.additions import Level, additions, key_of, levels_above
 from gigagp.engines.base import OverLeaves
 from gigagp.engines.dask_cluster import DaskCluster
 from gigagp.engines.shards import ShardFiles
@@ -29,8 +30,12 @@ class LoadedShards:
         self.specs = [ShardFiles.of(files, over, nodes) for nodes in subtrees_of_shards(division)]
         self._packed = [depot.pack(spec) for spec in self.specs]
         self._workers: set[str] = set()  # those that shards have been assigned to
+        self._worker_of: list[str] = []  # the worker of each shard
         self._checksums: dict[int, int] = {}
         self.shards: list[Future] = []
+        self.groups: list[Future] = []
+        self.shards_of_group: list[list[int]] = []
+        self.above: list[Level] = []  # how the sums of the groups are added
         self.load_all()
 
     def has(self, tree: Tree, over: OverLeaves[Any]) -> bool:
@@ -52,9 +57,10 @@ class LoadedShards:
 
     def load_all(self) -> None:
         threads = self._cluster.threads()
-        workers = assign_shards([len(spec.leaves) for spec in self.specs], threads)
-        self.shards = [self._load(packed, worker) for packed, worker in zip(self._packed, workers, strict=True)]
+        self._worker_of = assign_shards([len(spec.leaves) for spec in self.specs], threads)
+        self.shards = [self._load(packed, worker) for packed, worker in zip(self._packed, self._worker_of, strict=True)]
         self._workers = set(threads)
+        self._form_groups(threads)
 
     def _load(self, packed: Packed, worker: str) -> Future:
         # Other workers may load it too; otherwise the task would wait forever for a worker that is gone.
@@ -62,21 +68,44 @@ class LoadedShards:
             "load-shard", dask_tasks.load, packed.data, workers=[worker], allow_other_workers=True
         )
 
+    def _form_groups(self, threads: dict[str, int]) -> None:
+        """Neighbouring shards of one worker for each of its threads: a step is then one task per thread."""
+        self.shards_of_group, workers = [], []
+        for worker, count in threads.items():
+            own = [shard for shard, assigned in enumerate(self._worker_of) if assigned == worker]
+            for part in np.array_split(own, min(count, len(own))) if own else []:
+                self.shards_of_group.append(part.tolist())
+                workers.append(worker)
+        nodes = [[key_of(node) for node in nodes] for nodes in subtrees_of_shards(self.division)]
+        steps = [additions(self.division, [nodes[shard] for shard in part]) for part in self.shards_of_group]
+        self.above = levels_above(self.division, [keys for _, keys in steps])
+        self.groups = [
+            self._cluster.submit(
+                "group-shards", dask_tasks.group, [self.shards[shard] for shard in part], adding, workers=[worker],
+                allow_other_workers=True,
+            )
+            for part, (adding, _), worker in zip(self.shards_of_group, steps, workers, strict=True)
+        ]  # fmt: skip
+
     def rebalance(self) -> None:
-        """Move shards to workers that have joined since, from the workers with the most shards per thread."""
+        """Give workers that have joined their share, and the shards of lost workers to others."""
         threads = self._cluster.threads()
-        if self._workers.issuperset(threads):
-            self._workers = set(threads)
+        if self._workers == set(threads):
             return
         running = self._cluster.running()
         threads = {worker: n for worker, n in threads.items() if worker in running}
+        if not threads:
+            return
         self._workers = set(threads)
         owner = {key: workers[0] for key, workers in self._cluster.client.who_has(self.shards).items() if workers}
         owns: dict[str, list[int]] = {worker: [] for worker in threads}
+        lost: list[int] = []
         for i, shard in enumerate(self.shards):
-            if owner.get(shard.key) in owns:
-                owns[owner[shard.key]].append(i)
-        share = len(self.shards) / max(1, sum(threads.values()))
+            where = owner.get(shard.key, self._worker_of[i])
+            owns.get(where, lost).append(i)
+        for i in lost:  # they are loaded again by any worker, and the group that they are in moves them
+            owns[min(owns, key=lambda w: len(owns[w]) / threads[w])].append(i)
+        share = len(self.shards) / sum(threads.values())
         for worker, n in threads.items():
             while len(owns[worker]) < int(share * n):
                 richest = max(owns, key=lambda w: len(owns[w]) / threads[w])
@@ -85,6 +114,10 @@ class LoadedShards:
                 moved = owns[richest].pop()
                 owns[worker].append(moved)
                 self.shards[moved] = self._load(self._packed[moved], worker)
+        for worker, own in owns.items():
+            for shard in own:
+                self._worker_of[shard] = worker
+        self._form_groups(threads)
 
 
 def subtrees_of_shards(division: Division) -> list[list[Node]]:
@@ -96,11 +129,11 @@ def subtrees_of_shards(division: Division) -> list[list[Node]]:
 
 
 def assign_shards(sizes: list[int], threads: dict[str, int]) -> list[str]:
-    """A worker for each shard: the largest shard first, to the worker with the least load per thread."""
-    workers = dict.fromkeys(range(len(sizes)), "")
-    loads = [(0.0, i, worker) for i, worker in enumerate(threads)]  # a heap
-    for shard in sorted(workers, key=lambda shard: -sizes[shard]):
-        load, i, worker = loads[0]
-        workers[shard] = worker
-        heapq.heapreplace(loads, (load + sizes[shard] / threads[worker], i, worker))
-    return list(workers.values())
+    """A worker for each shard: neighbours to the same one, with about the same load per thread for all."""
+    loads, total, before, workers = list(threads.items()), float(sum(sizes)), 0.0, []
+    ends = np.cumsum([count for _, count in loads]) / sum(threads.values())
+    for size in sizes:
+        middle = (before + size / 2) / total
+        workers.append(loads[int(np.searchsorted(ends, middle, side="right"))][0])
+        before += size
+    return workers

@@ -9,6 +9,7 @@ from typing import Any
 
 from distributed import get_worker
 
+from gigagp.engines.additions import Additions
 from gigagp.engines.base import own_workspace
 from gigagp.engines.blas_threads import one_blas_thread
 from gigagp.engines.shards import Levels, Shard, ShardFiles, sums_below
@@ -40,12 +41,28 @@ def load(packed: bytes) -> Shard:
         return spec.load()
 
 
-def sum_shard(shard: Shard, packed: bytes) -> Sums:
+@dataclass(frozen=True, eq=False)
+class ShardGroup:
+    """The shards of one thread, and what is added of their sums before they are handed on."""
+
+    shards: list[Shard]
+    adding: Additions
+
+    def __sizeof__(self) -> int:  # what the scheduler counts: the shards are counted already
+        return 1024
+
+
+def group(shards: list[Shard], adding: Additions) -> ShardGroup:
+    return ShardGroup(shards, adding)
+
+
+def sum_group(group: ShardGroup, packed: bytes) -> Sums:
     with _at_work():
         value = unpack_once(packed)  # may load a BLAS
         with one_blas_thread():
-            values = shard.sums(value, own_workspace())
-        return Sums(values, {int(shard.leaves[0]): shard.checksum})
+            values = [shard.sums(value, own_workspace()) for shard in group.shards]
+        checksums = {int(shard.leaves[0]): shard.checksum for shard in group.shards}
+        return Sums(group.adding.apply(values), checksums)
 
 
 def sum_leaves(packed: bytes, first: int, subtrees: tuple[Levels, ...]) -> Sums:
@@ -55,15 +72,11 @@ def sum_leaves(packed: bytes, first: int, subtrees: tuple[Levels, ...]) -> Sums:
             return Sums(sums_below(subtrees, lambda place: of_leaf(first + place, work)))
 
 
-def add(senders: list[Sums], picks: list[tuple[int, int]]) -> Sums:
-    (sender, i), *others = picks
-    total = senders[sender].values[i]
-    for sender, i in others:
-        total = total + senders[sender].values[i]
+def add(senders: list[Sums], adding: Additions) -> Sums:
     checksums: dict[int, int] = {}
     for sums in senders:
         checksums |= sums.checksums
-    return Sums([total], checksums)
+    return Sums(adding.apply([sums.values for sums in senders]), checksums)
 
 
 def run(packed: bytes, content: bytes) -> list[Any]:
@@ -88,5 +101,11 @@ def sees(folder: str) -> bool:
     return os.path.isdir(folder)
 
 
-for _probe in (version, sees):
+def sees_files(paths: list[tuple[str, int]]) -> bool:
+    import os  # noqa: PLC0415
+
+    return all(os.path.isfile(path) and os.path.getsize(path) == size for path, size in paths)
+
+
+for _probe in (version, sees, sees_files):
     _probe.__module__ = "__main__"  # so that they are pickled by value: workers may not have this package

@@ -29,6 +29,10 @@ class ThreadsEngine(Engine):
         """Results in order; only a few bundles ahead of the reader are under way, so results do not pile up."""
         ahead: deque[Future[list[R]]] = deque()
         waiting = iter(tasks)
+        if self.workers == 1:  # handing tasks to another thread would only take time
+            work = own_workspace()
+            yield from (function(task, work) for task in waiting)
+            return
         try:
             while bundle := list(islice(waiting, together)):
                 ahead.append(self._pool.submit(self._run, function, bundle))

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
+from gigagp.engines import SerialEngine
+from gigagp.errors import NotPositiveDefinite
 from gigagp.estimators.classifier import HGPClassifier
 from gigagp.estimators.regressor import HGPRegressor
+from gigagp.model import neighbourhood
 from gigagp.model.model import Model
 from gigagp.model.target_folders import load_targets
 
@@ -27,4 +31,14 @@ def load(folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify
     """
     model, parameters = load_targets(folder, kernels=kernels, verify=verify)
     kind = HGPClassifier if isinstance(model, Model) and model.classes is not None else HGPRegressor
+    if isinstance(model, Model):
+        _load_compiled_code(model)
     return kind.of_model(model, parameters, folder)
+
+
+def _load_compiled_code(model: Model) -> None:
+    """Predict one of the model's rows from its neighbours, so that the first query does not wait for compiled code."""
+    near = model.neighbourhood
+    if near is not None and model.latents is None:
+        with suppress(NotPositiveDefinite):  # queries will report it
+            neighbourhood.predict(near, near.store.X[:1], SerialEngine())

@@ -49,6 +49,8 @@ def target_columns(X: Any, y: Any, missing: str) -> TargetColumns | None:
     if y is None or isinstance(y, str | os.PathLike) or _library(y) in _TABLES or not _is_array(y):
         return None
     values = np.asarray(y)
+    if values.ndim > 2:
+        raise InvalidInput(f"y must have one dimension, or two with one column per target; got shape {values.shape}")
     if values.ndim != 2:
         return None
     if values.shape[1] == 0:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,8 +11,9 @@ from typing import Any, Self
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.data.sources import Rows, Share
+from gigagp.data.sources import Rows
 from gigagp.data.sources.opening import open_source
+from gigagp.data.sources.selection import check_target_columns
 from gigagp.errors import InvalidParameter, callers_level, choose
 from gigagp.estimators.base import HGPEstimator
 from gigagp.estimators.target_columns import TargetColumns
@@ -27,7 +27,7 @@ from gigagp.fit.shared_targets import (
     read_values,
     why_not_shared,
 )
-from gigagp.fit.target_trials import MOST_SEPARATE, TrialRows, judge, part_of
+from gigagp.fit.target_trials import MOST_SEPARATE, judge
 from gigagp.model.fit_report import Candidate
 from gigagp.model.model import Model
 from gigagp.model.predictor import Predictor
@@ -43,13 +43,13 @@ class _Task:
     sample_weight: Any
     options: dict[str, Any]
 
-    def arguments(self, place: int, trial: bool) -> dict[str, Any]:
-        """The arguments of the fit of one target: other targets are not features. A trial leaves nothing behind."""
+    def arguments(self, place: int) -> dict[str, Any]:
+        """The arguments of the fit of one target: other targets are not features."""
         own, name = dict(self.options), self.targets.names[place]
         if self.targets.in_data:
             others = [other for other in self.targets.names if other != name and other not in own["drop"]]
             own["drop"] = [*own["drop"], *others]
-        return own | ({"checkpoint": None, "store": None} if trial else {})
+        return own
 
     def values(self) -> Array:
         """The targets of all rows, one column each."""
@@ -108,20 +108,15 @@ class TargetFits(HGPEstimator):  # type: ignore[misc]
         seed = partial(np.random.SeedSequence, entropy)
         if targets.in_data:
             options = {**options, "drop": settings.column_names("drop", options["drop"])}
+            check_target_columns(open_source(X), targets.names)
         task = _Task(X, targets, sample_weight, options)
         with self._unharmed():
-            values = self._values_to_share(task)
-            models: tuple[Model, ...] = ()
-            scores: tuple[Candidate, ...] = ()
-            together = None
-            if values is not None and self.targets == "auto":
-                scores = self._trial(task, values, seed)
-                values = None if scores[1].chosen else values
-            if values is None:
+            shared, scores = self._shared_fit(task, seed())
+            together = None if shared is None else shared.together
+            if shared is None:
                 models = tuple(self._model_of(task, place, seed()) for place in range(len(targets.names)))
             else:
-                shared = self._shared_models(task, values, seed())
-                models, together = shared.models, shared.together
+                models = shared.models
             models = tuple(
                 replace(model, report=replace(model.report, choices=(*scores, *model.report.choices)))
                 for model in models
@@ -132,6 +127,17 @@ class TargetFits(HGPEstimator):  # type: ignore[misc]
             if together is None and not model.report.stages:
                 self._warn_of_constant(model.units.target)
         return self
+
+    def _shared_fit(self, task: _Task, seed: np.random.SeedSequence) -> tuple[SharedFit | None, tuple[Candidate, ...]]:
+        """The fit of one theta for all targets, None where each is to have its own, and the scores of both."""
+        values = self._values_to_share(task)
+        if values is None:
+            return None, ()
+        shared = self._shared_models(task, values, seed)
+        if self.targets != "auto":
+            return shared, ()
+        scores = judge(shared, self._settings(), np.random.default_rng(seed.spawn(1)[0]))
+        return None if scores[1].chosen else shared, scores
 
     def _values_to_share(self, task: _Task) -> Array | None:
         """The targets, if they may have a common theta; None where each must have its own."""
@@ -147,45 +153,27 @@ class TargetFits(HGPEstimator):  # type: ignore[misc]
             return values
         return None if len(values) <= MOST_SEPARATE or np.isnan(values).any() else values
 
-    def _model_of(self, task: _Task, place: int, seed: np.random.SeedSequence, part: Share | None = None) -> Model:
-        """The model of one target alone; with `part`, of a part of the rows, for a trial."""
-        name, own = task.targets.names[place], task.arguments(place, part is not None)
+    def _model_of(self, task: _Task, place: int, seed: np.random.SeedSequence) -> Model:
+        """The model of one target alone."""
+        name, own = task.targets.names[place], task.arguments(place)
         if own["checkpoint"] is not None:
             own["checkpoint"] = Path(own["checkpoint"]) / str(place)
-        changed = None if part is None else partial(part_of, part)
-        model = self._fitted_model(task.X, task.targets.values[place], task.sample_weight, seed, changed=changed, **own)
+        model = self._fitted_model(task.X, task.targets.values[place], task.sample_weight, seed, **own)
         return replace(model, target_name=name)
 
-    def _shared_models(
-        self, task: _Task, values: Array, seed: np.random.SeedSequence, part: Share | None = None,
-        opened: list[Rows] | None = None,
-    ) -> SharedFit:  # fmt: skip
-        """The models of all targets with one theta; `opened` takes the rows, for the trial."""
+    def _shared_models(self, task: _Task, values: Array, seed: np.random.SeedSequence) -> SharedFit:
+        """The models of all targets with one theta."""
         summed: list[SummedTargets] = []
 
         def changed(rows: Rows) -> Rows:
-            if opened is not None:
-                opened.append(rows)
-            summed.append(SummedTargets.of(rows if part is None else part_of(part, rows), values))
+            summed.append(SummedTargets.of(rows, values))
             return summed[0]
 
         model = self._fitted_model(
             task.X, task.targets.values[0], task.sample_weight, seed, changed=changed, method="neighbourhood",
-            **task.arguments(0, part is not None),
+            **task.arguments(0),
         )  # fmt: skip
         return divided(model, summed[0], task.targets.names, self._settings())
-
-    def _trial(self, task: _Task, values: Array, seed: Callable[[], np.random.SeedSequence]) -> tuple[Candidate, ...]:
-        """The scores of shared and separate thetas on rows that fits to some of the other rows have not seen."""
-        trial, names = TrialRows.of(len(values), int(seed().generate_state(1)[0])), task.targets.names
-        opened: list[Rows] = []
-        shared = self._shared_models(task, values, seed(), trial.train, opened)
-        own = [self._model_of(task, place, seed(), trial.train) for place in range(len(names))]
-        return judge(
-            opened[0], trial, values,
-            TargetsPredictor(names, tuple(map(self._predictor_of, shared.models)), shared.together),
-            TargetsPredictor(names, tuple(map(self._predictor_of, own))),
-        )  # fmt: skip
 
     @staticmethod
     def _warn_of_constant(name: str) -> None:

@@ -8,6 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from gigagp.errors import callers_level
 from gigagp.model.fit_report import FitReport
+from gigagp.model.fit_warnings import sentences
 from gigagp.model.units import Units
 
 _WARNINGS_SHOWN = 5  # warnings of a fit that the Python warning quotes
@@ -20,10 +21,10 @@ def warn_user(report: FitReport, units: Units, of_several: bool = False) -> None
     """
     who = f"target {units.target!r}: " if of_several else ""
     if report.warnings:
-        more = len(report.warnings) - _WARNINGS_SHOWN
+        every = sentences(report.warnings, units)
+        more = len(every) - _WARNINGS_SHOWN
         tail = f"; and {more} more in report_.warnings" if more > 0 else ""
-        sentences = [warning.sentence(units) for warning in report.warnings[:_WARNINGS_SHOWN]]
-        warnings.warn(who + "; ".join(sentences) + tail, ConvergenceWarning, stacklevel=callers_level())
+        warnings.warn(who + "; ".join(every[:_WARNINGS_SHOWN]) + tail, ConvergenceWarning, stacklevel=callers_level())
     if report.stages and not report.converged:
         warnings.warn(
             f"{who}training did not converge after {report.iterations} iterations: {report.message}; "

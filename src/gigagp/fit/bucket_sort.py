@@ -1,22 +1,34 @@
 """Sorts rows into buckets, in memory or in files, in one pass over the data.
 
-Within a bucket rows keep the order of the data, so both ways give the same buckets.
+Within a bucket rows keep the order of the data, so both ways give the same buckets, whoever has sorted them.
 """
 
 from __future__ import annotations
 
 import shutil
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.data import scaling
 from gigagp.data.scaled import ArrayRows, ScaledRows
 from gigagp.data.store import Targets
 from gigagp.engines import Engine
+from gigagp.linalg.compiled import compiled_strict
 from gigagp.linalg.row_noise import COLUMNS
 from gigagp.linalg.workspace import Workspace
 from gigagp.partition.base import Assign, Buckets
+
+_GROUPS = 64  # files that the buckets of a run are divided among: the disk is freed by one group at a time
+_TASKS = 4  # tasks per worker, at least, if the data can be divided into so many
+_AHEAD = 3  # parts of the data per worker that are in memory, where the source can only be read from the beginning
+
+ScaledBlock = tuple[int, Array, Targets]
 
 
 class MemoryBuckets(Buckets):
@@ -33,60 +45,184 @@ class MemoryBuckets(Buckets):
         return self._data.X[rows], self._data.y[rows]
 
 
-class FileBuckets(Buckets):
-    """One file per bucket, with inputs and targets; the file is removed when its bucket is taken."""
+@dataclass(frozen=True)
+class RowLayout:
+    """A row in a file: its inputs, then its targets."""
 
-    def __init__(self, data: ScaledRows, assign: Assign, count: int, folder: Path, memory: int, engine: Engine) -> None:
-        self._folder, self._columns, self._dtype, self._noisy = folder, data.columns, data.dtype, data.noisy
-        self._others = data.others
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        self.sizes = np.zeros(count, np.int64)
-        unwritten: list[list[Array]] = [[] for _ in range(count)]
-        unwritten_rows = np.zeros(count, np.int64)
-        width = (data.columns + self._target_columns) * data.dtype.itemsize
-        most = max(1, memory // width)  # rows in memory that are not yet written
+    columns: int
+    targets: int
+    dtype: np.dtype[Any]
 
-        def deal(block: tuple[int, Array, Array], work: Workspace) -> tuple[Array, Array]:
-            """The rows of a block bucket by bucket, and how many there are of each."""
-            first, X, y = block
-            ids = assign(first, X)
-            return np.column_stack([X, y])[np.argsort(ids, kind="stable")], np.bincount(ids, minlength=count)
-
-        for together, counts in engine.map(deal, data.blocks()):
-            ends = np.cumsum(counts)
-            for bucket in np.flatnonzero(counts).tolist():
-                unwritten[bucket].append(together[ends[bucket] - counts[bucket] : ends[bucket]].copy())
-            unwritten_rows += counts
-            self.sizes += counts
-            if unwritten_rows.sum() > most:
-                # The fullest buckets are written first, until half of the memory is free.
-                for bucket in np.argsort(-unwritten_rows, kind="stable").tolist():
-                    if unwritten_rows.sum() <= most // 2:
-                        break
-                    self._write(bucket, unwritten[bucket])
-                    unwritten[bucket], unwritten_rows[bucket] = [], 0
-        for bucket, parts in enumerate(unwritten):
-            if parts:
-                self._write(bucket, parts)
+    @classmethod
+    def of(cls, data: ScaledRows) -> RowLayout:
+        return cls(data.columns, (1 + COLUMNS if data.noisy else 1) + data.others, data.dtype)
 
     @property
-    def _target_columns(self) -> int:
-        return (1 + COLUMNS if self._noisy else 1) + self._others
+    def width(self) -> int:
+        """Numbers per row."""
+        return self.columns + self.targets
+
+    @property
+    def bytes(self) -> int:
+        return self.width * self.dtype.itemsize
+
+    def split(self, rows: Array) -> tuple[Array, Targets]:
+        """Inputs and targets."""
+        X, targets = (np.ascontiguousarray(part) for part in (rows[:, : self.columns], rows[:, self.columns :]))
+        return X, targets if self.targets > 1 else targets[:, 0]
+
+
+@compiled_strict
+def _deal(rows: Array, ids: Array, places: Array, out: Array) -> None:
+    """out := the rows bucket by bucket; `places` says where each bucket begins, and is changed."""
+    for i in range(len(ids)):
+        place = places[ids[i]]
+        places[ids[i]] += 1
+        for d in range(rows.shape[1]):
+            out[place, d] = rows[i, d]
+
+
+@dataclass(frozen=True, eq=False)
+class SortTask:
+    """Sorts some rows by bucket, into a folder that is complete or absent.
+
+    It is a function of the data alone: where it is repeated, because its worker was lost or its result did not arrive,
+    it writes the same files again. A run is what fits into memory; the files of a run have some buckets each.
+    """
+
+    data: ScaledRows
+    assign: Assign
+    layout: RowLayout
+    folder: str
+    groups: Array  # the first bucket of each file, and the number of buckets
+    most: int  # rows of a run
+    name = "sort"
+
+    def __call__(self, part: tuple[int, int, int, list[ScaledBlock] | None], work: Workspace) -> list[Array]:
+        """The number of rows of each bucket in each run.
+
+        part : its number, first row and end, and its rows if they have been read already
+        """
+        number, start, stop, blocks = part
+        final = Path(self.folder) / f"{number:06d}"
+        partial = final.with_name(f".{final.name}-{uuid.uuid4().hex}")
+        try:
+            partial.mkdir()
+            given = self.data.blocks(start, stop) if blocks is None else blocks
+            runs = [
+                self._write(partial / f"{run:04d}", rows, ids)
+                for run, (rows, ids) in enumerate(self._runs(given, stop - start))
+            ]
+            partial.rename(final)
+        except OSError:
+            shutil.rmtree(partial, ignore_errors=True)
+            if not final.is_dir():  # else another worker has done the same
+                raise
+        return runs
+
+    def _runs(self, blocks: Any, count: int) -> Iterator[tuple[Array, Array]]:
+        """Rows and their buckets, as many at a time as fit into memory."""
+        size = min(self.most, count)
+        rows, ids, filled = np.empty((size, self.layout.width), self.layout.dtype), np.empty(size, np.int32), 0
+        for first, X, targets in blocks:
+            buckets, done = self.assign(first, X), 0
+            while done < len(X):
+                here = slice(done, done + min(len(X) - done, size - filled))
+                there = slice(filled, filled + here.stop - here.start)
+                rows[there, : self.layout.columns] = X[here]
+                rows[there, self.layout.columns :] = targets[here].reshape(-1, self.layout.targets)
+                ids[there] = buckets[here]
+                done, filled = here.stop, there.stop
+                if filled == size:
+                    yield rows, ids
+                    filled = 0
+        if filled:
+            yield rows[:filled], ids[:filled]
+
+    def _write(self, name: Path, rows: Array, ids: Array) -> Array:
+        counts = np.bincount(ids, minlength=int(self.groups[-1]))
+        ends, ordered = np.cumsum(counts), np.empty_like(rows)
+        _deal(rows, ids, ends - counts, ordered)
+        borders = np.append(0, ends)[self.groups]
+        for group in range(len(self.groups) - 1):
+            with open(f"{name}-{group:04d}.rows", "wb") as file:
+                file.write(ordered[borders[group] : borders[group + 1]].reshape(-1).view(np.uint8).data)
+        return counts
+
+
+class FileBuckets(Buckets):
+    """Rows sorted by bucket in files: tasks of an engine sort one part of the data each, and buckets gather theirs."""
+
+    def __init__(self, data: ScaledRows, assign: Assign, count: int, folder: Path, memory: int, engine: Engine) -> None:
+        self._folder, self._layout = str(folder), RowLayout.of(data)
+        self._groups = np.unique(np.arange(_GROUPS + 1) * count // _GROUPS)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        bytes_per_row = 2 * self._layout.bytes + 4  # as they are read, sorted, and their buckets
+        most = max(1, memory // (engine.workers * bytes_per_row))
+        self._files: list[str] = []  # of each run, without the group
+        counts: list[Array] = []
+        task = SortTask(data, assign, self._layout, self._folder, self._groups, most)
+        done = 0
+        for number, runs in enumerate(engine.map(task, _parts(data, most, engine.workers))):
+            self._files += [f"{number:06d}/{run:04d}" for run in range(len(runs))]
+            counts += runs
+            done += int(sum(run.sum() for run in runs))
+            data.say(done)
+        self._counts = np.stack(counts)
+        self.sizes = self._counts.sum(axis=0)
+        before = np.cumsum(self._counts, axis=1) - self._counts
+        group_of = np.searchsorted(self._groups, np.arange(count), side="right") - 1
+        self._places = before - before[:, self._groups[group_of]]  # of each bucket, in the file of its group
+        self._group_of = group_of
 
     def take(self, bucket: int) -> tuple[Array, Targets]:
-        path = self._path(bucket)
-        both = np.empty((0, self._columns + self._target_columns), self._dtype)
-        if self.sizes[bucket] > 0:
-            both = np.fromfile(path, self._dtype).reshape(-1, both.shape[1])
-            path.unlink()
-        X, targets = np.ascontiguousarray(both[:, : self._columns]), np.ascontiguousarray(both[:, self._columns :])
-        return X, targets if self._target_columns > 1 else targets[:, 0]
+        rows = np.empty((int(self.sizes[bucket]), self._layout.width), self._layout.dtype)
+        raw, filled = rows.reshape(-1).view(np.uint8), 0
+        for run in np.flatnonzero(self._counts[:, bucket]).tolist():
+            size = int(self._counts[run, bucket]) * self._layout.bytes
+            with open(self._path(run, int(self._group_of[bucket])), "rb", buffering=0) as file:
+                file.seek(int(self._places[run, bucket]) * self._layout.bytes)
+                filled = _fill(file, raw, filled, filled + size)
+        return self._layout.split(rows)
 
-    def _path(self, bucket: int) -> Path:
-        return self._folder / f"{bucket:06d}.rows"
+    def remove(self, bucket: int) -> None:
+        """Buckets are removed in order; the files of a group go with the last of its buckets."""
+        group = int(self._group_of[bucket])
+        if self.sizes[bucket + 1 : self._groups[group + 1]].any():
+            return
+        for run in range(len(self._files)):
+            Path(self._path(run, group)).unlink(missing_ok=True)
 
-    def _write(self, bucket: int, parts: list[Array]) -> None:
-        with self._path(bucket).open("ab") as file:
-            for part in parts:
-                file.write(part.reshape(-1).view(np.uint8).data)
+    def _path(self, run: int, group: int) -> str:
+        return f"{self._folder}/{self._files[run]}-{group:04d}.rows"
+
+
+def _fill(file: Any, raw: Array, start: int, stop: int) -> int:
+    """Read bytes of a file into raw[start:stop]."""
+    while start < stop:
+        count = file.readinto(raw[start:stop].data)
+        if not count:
+            raise OSError(f"{file.name} is shorter than it was written")
+        start += count
+    return stop
+
+
+def _parts(data: ScaledRows, most: int, workers: int) -> Iterator[tuple[int, int, int, list[ScaledBlock] | None]]:
+    """The tasks of `SortTask`: ranges of rows or, where the source cannot be divided, rows that are read here."""
+    about = max(scaling.BLOCK, min(most, data.rows // (_TASKS * workers)))
+    ranges = data.ranges(about)
+    if ranges is not None:
+        for number, (start, stop) in enumerate(ranges):
+            yield number, start, stop, None
+        return
+    blocks: list[ScaledBlock] = []
+    number = start = rows = 0
+    for block in data.blocks():
+        blocks.append(block)
+        rows += len(block[1])
+        if rows >= max(1, most // _AHEAD):
+            yield number, start, start + rows, blocks
+            number, start, rows, blocks = number + 1, start + rows, 0, []
+    if blocks:
+        yield number, start, start + rows, blocks

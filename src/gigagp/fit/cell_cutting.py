@@ -23,7 +23,8 @@ def store_rows(
     plan: Plan, data: ScaledRows, theta: Array, sample: Sample, engine: Engine, seeds: Seeds, storage: Storage
 ) -> StoredPartition:
     """The rows, sorted into leaves; local ones are cut in the metric of theta."""
-    metric, here = plan.metric(theta, data.columns), engine.local
+    metric = plan.metric(theta, data.columns)
+    here = engine.that_reads(data.paths) if plan.partitioner.local else engine.local
     return write_store(
         plan.partitioner, data, plan.shape, metric, sample, seeds.keys, seeds.partition, storage, here, plan.categories
     )

@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import fields
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
@@ -170,6 +171,7 @@ def _digest(function: bytes, theta: Array, leaves: Array | None) -> bytes:
     return hashlib.blake2b(function + np.asarray(theta, float).tobytes() + which, digest_size=16).digest()
 
 
+@cache
 def _versions() -> dict[str, str]:
     """Versions on which the bits of a fit depend."""
     names = ("gigagp", "numpy", "scipy", "numba", "llvmlite")

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gigagp import memory
-from gigagp.data.copies import CountedRows, DistinctRows, combined, count_copies
+from gigagp.data.copies import CopySearch, CountedRows, DistinctRows, RowSet, combined
 from gigagp.data.folders import TemporaryFolder
 from gigagp.data.outliers import NONE, Outliers, find_outliers, without
 from gigagp.data.scaled import ScaledRows, StreamedRows, scaled_targets
-from gigagp.data.scaling import BLOCK, Scaling
-from gigagp.data.scan import Sample, Scan, scan
+from gigagp.data.scaling import Scaling
+from gigagp.data.scan import Sample, Scan
 from gigagp.data.sources import Encoding, Rows
 from gigagp.data.sources.times import UNITS
 from gigagp.data.sphere import Circle, InputScaling, check_pair, find_pair, is_flat, on_sphere, range_error
-from gigagp.data.target_checks import looks_like, possible_blocks
+from gigagp.data.target_checks import looks_like
 from gigagp.data.warping import learnt_warps
-from gigagp.engines import one_blas_thread, open_engine
+from gigagp.engines import Engine, one_blas_thread, open_engine
 from gigagp.errors import InvalidInput
 from gigagp.fit import settings, stages
 from gigagp.fit.checkpoint import Checkpoint
 from gigagp.fit.plan import NoLog, Plan, Seeds
 from gigagp.fit.planning import circles_of, make_plan, plan_for_latents
+from gigagp.fit.scanning import scan_rows
 from gigagp.fit.settings import FitSettings
 from gigagp.fit.store_writer import DiskStorage, MemoryStorage, Storage
 from gigagp.fit.unusual_rows import MOST_ROWS
@@ -56,14 +58,59 @@ def fit_model(
     learn_noise : False where rows have no noise but the known one
     classes : where targets are the numbers of classes, before calibration
     """
-    seeds = Seeds.of(seed)
+    budget = memory.budget(options.memory)
+    storage: Storage = MemoryStorage()
+    try:
+        with one_blas_thread(), open_engine(options.engine, options.n_jobs) as engine:
+            if engine.reads_files:
+                storage = on_disk = _disk_storage(checkpoint, store, budget, rows, tell)
+                engine.use_folder(on_disk.folder)
+            fit = _prepared(
+                rows, options, Seeds.of(seed), engine, checkpoint, store, feature_names, tell, learn_noise, classes
+            )
+            scaled: ScaledRows = fit.streamed
+            if not engine.reads_files and _bytes_in_memory(scaled) > budget:
+                storage = _disk_storage(checkpoint, store, budget, rows, tell)
+            elif not engine.reads_files:
+                scaled = fit.streamed.in_memory()
+            log = NoLog() if checkpoint is None else checkpoint.log
+            result = stages.fit(scaled, fit.sample, fit.plan, engine, fit.seeds, storage, log, tell, fit.data.dropped)
+    except BaseException:
+        storage.discard()  # at once, since the traceback keeps everything that it refers to alive
+        raise
+    return _model(result, fit, rows, options, budget, encoding, feature_names, classes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Prepared:
+    """What a fit knows after the first pass over the data."""
+
+    seeds: Seeds
+    data: Scan
+    outliers: Outliers
+    inputs: InputScaling
+    target: Scaling
+    plan: Plan
+    sample: Sample  # scaled
+    streamed: StreamedRows
+    local: bool  # whether the rows of a leaf are neighbours
+    exact: bool  # whether targets are numbers with Gaussian errors
+
+
+def _prepared(
+    rows: Rows, options: FitSettings, seeds: Seeds, engine: Engine, checkpoint: Checkpoint | None,
+    store: str | os.PathLike[str] | None, feature_names: tuple[str, ...] | None, tell: Listener, learn_noise: bool,
+    classes: ClassModel | None,
+) -> _Prepared:  # fmt: skip
+    """Scan, scaling and plan."""
     likelihood = settings.likelihood(options.likelihood)
-    exact = classes is None and likelihood is None  # whether targets are numbers with Gaussian errors
-    dtype, budget = settings.precision(options.dtype), memory.budget(options.memory)
-    parts = partitioner(options.partition)
+    exact = classes is None and likelihood is None
+    dtype, parts = settings.precision(options.dtype), partitioner(options.partition)
     counted: CountedRows = rows if classes is None else combined(rows)
-    data = _scanned(counted, parts.local and exact and rows.others == 0, seeds, checkpoint, tell, likelihood)
-    counted = DistinctRows(rows, data.rows) if data.copies else counted
+    search = None
+    if parts.local and exact and rows.others == 0 and rows.noise is None:
+        search = CopySearch(memory.budget(options.memory) // 8, rows.n_rows)
+    data, counted = _scanned(counted, search, seeds, checkpoint, store, tell, likelihood, engine)
     outliers = NONE if not exact or _has_known_noise(rows) else find_outliers(data)
     data = without(data, outliers)
     target = data.target.scaling() if options.standardize and exact else Scaling.identity(1)
@@ -73,20 +120,14 @@ def fit_model(
     plan = _plan(options, data, parts, columns, learn_noise, classes)
     sample = _scaled_sample(data.sample, inputs, target, dtype)
     streamed = StreamedRows(counted, data.rows, inputs, target, dtype, Counter("store", data.rows, tell), outliers)
-    scaled: ScaledRows = streamed
-    storage: Storage = MemoryStorage()
-    log = NoLog() if checkpoint is None else checkpoint.log
-    try:
-        with one_blas_thread(), open_engine(options.engine, options.n_jobs) as engine:
-            if engine.reads_files or _bytes_in_memory(streamed) > budget:
-                storage = on_disk = _disk_storage(checkpoint, store, budget, rows, tell)
-                engine.use_folder(on_disk.folder)
-            else:
-                scaled = streamed.in_memory()
-            result = stages.fit(scaled, sample, plan, engine, seeds, storage, log, tell, data.dropped)
-    except BaseException:
-        storage.discard()  # at once, since the traceback keeps everything that it refers to alive
-        raise
+    return _Prepared(seeds, data, outliers, inputs, target, plan, sample, streamed, parts.local, exact)
+
+
+def _model(
+    result: stages.FitResult, fit: _Prepared, rows: Rows, options: FitSettings, budget: int, encoding: Encoding | None,
+    feature_names: tuple[str, ...] | None, classes: ClassModel | None,
+) -> Model:  # fmt: skip
+    inputs, target, plan = fit.inputs, fit.target, fit.plan
     mixture, link = result.mixture, result.link
     unusual = result.unusual.source_rows(rows, inputs, target)
     return Model(
@@ -94,14 +135,14 @@ def fit_model(
         neighbourhood=result.neighbourhood,
         mixture=None if mixture is None else replace(mixture, cache=FactorCache(budget // 4)),
         cells=result.cells,
-        local=parts.local,
-        defaults=CommitteeDefaults.of(parts.local),
+        local=fit.local,
+        defaults=CommitteeDefaults.of(fit.local),
         inputs=inputs,
         target=target,
         report=replace(
-            _with_outliers(result.report, outliers, result.unusual.count, unusual),
-            copies=data.copies,
-            looks_like=looks_like(data) if options.likelihood == "auto" and exact else "",
+            _with_outliers(result.report, fit.outliers, result.unusual.count, unusual),
+            copies=fit.data.copies,
+            looks_like=looks_like(fit.data) if options.likelihood == "auto" and fit.exact else "",
         ),
         encoding=encoding,
         feature_names=feature_names,
@@ -109,7 +150,7 @@ def fit_model(
         input_noise=result.input_noise,
         classes=replace(classes, calibration=link) if classes and link else classes,
         likelihood=replace(plan.likelihood, calibration=link) if plan.likelihood else None,
-        gap_scales=_gap_scales(result, encoding, inputs) if exact else None,
+        gap_scales=_gap_scales(result, encoding, inputs) if fit.exact else None,
     )
 
 
@@ -247,29 +288,34 @@ def _with_outliers(report: FitReport, outliers: Outliers, count: int, unusual: l
 
 
 def _scanned(
-    rows: CountedRows, without_copies: bool, seeds: Seeds, checkpoint: Checkpoint | None, tell: Listener,
-    likelihood: Likelihood | None,
-) -> Scan:  # fmt: skip
-    """The result of the first pass over the data, from the checkpoint where it is there.
+    rows: CountedRows, search: CopySearch | None, seeds: Seeds, checkpoint: Checkpoint | None,
+    store: str | os.PathLike[str] | None, tell: Listener, likelihood: Likelihood | None, engine: Engine,
+) -> tuple[Scan, CountedRows]:  # fmt: skip
+    """The result of the first pass over the data, from the checkpoint where it is there, and the rows that count.
 
-    without_copies : whether exact copies of rows are counted once
+    search : looks for exact copies of rows, which count once; None where all rows count
+    store : folder for temporary files
     likelihood : of the targets; an error for one that it cannot have
     """
+    copies: RowSet | None = None
+
+    def scanned_rows(counted: CountedRows, watch: CopySearch | None) -> Scan:
+        return scan_rows(counted, seeds.keys, likelihood, engine, Counter("scan", counted.n_rows, tell), watch)
 
     def read() -> Scan:
-        copies: int = 0
-        counted: CountedRows = rows
-        if without_copies and isinstance(rows, Rows):
-            copies = count_copies(rows)
-            counted = DistinctRows(rows, (rows.n_rows or 0) - copies) if copies else rows
-        count = Counter("scan", counted.n_rows, tell)
-        scan_result = scan(possible_blocks(counted, BLOCK, likelihood), seeds.keys, count)
-        return replace(scan_result, dropped=rows.n_dropped or 0, copies=copies)
+        nonlocal copies
+        result = scanned_rows(rows, search)
+        if search is not None and isinstance(rows, Rows):
+            copies = search.copies(rows, None if store is None else Path(store))
+            if copies is not None:
+                distinct = DistinctRows(rows, result.rows - copies.count, copies)
+                result = replace(scanned_rows(distinct, None), copies=copies.count)
+        return replace(result, dropped=rows.n_dropped or 0)
 
     data = read() if checkpoint is None else checkpoint.scanned(read)
     if data.rows < 2:
         raise InvalidInput(f"{rows.source.name} has {data.rows} row; a fit needs at least 2")
-    return data
+    return data, DistinctRows(rows, data.rows, copies) if data.copies and isinstance(rows, Rows) else rows
 
 
 def _bytes_in_memory(data: ScaledRows) -> int:

@@ -24,13 +24,15 @@ from gigagp.kernels.base import Kernel
 from gigagp.linalg.categories import variances
 from gigagp.linalg.workspace import Workspace
 from gigagp.model.fit_warnings import MissedStructure
-from gigagp.model.neighbourhood import Neighbourhood, nearest_rows, predict
+from gigagp.model.neighbour_search import NO_ROW
+from gigagp.model.neighbourhood import Neighbourhood, predict, search_many
 from gigagp.partition.base import StoredPartition
 from gigagp.tree import Tree
 
 _EXACT_ROWS = 1 << 24  # rows up to which all may be compared with the centre of a group
 _LARGEST_GROUP = 512  # rows
 _MOST_TIMES = 8  # number of groups that a row may be in, on average
+_PARTS = 4  # of a search for many rows, per worker
 _PROBES = 32  # queries by which the search through the cells is checked
 _PROBE_NEIGHBOURS = 64  # of each such query
 _COMPARED_ROWS = 512  # held-out rows that are compared with their nearest row
@@ -85,10 +87,7 @@ class Groups:
         centres = np.sort(self.rng.choice(self.rows, count, replace=False))
         search = replace(self._model(self.plan.kernel, self.plan.start, metric, self.size), exact=self.exact)
 
-        def find(row: int, work: Workspace) -> Array:
-            return nearest_rows(search, store.X[row])
-
-        rows = np.concatenate(list(self.engine.local.map(find, centres.tolist())))
+        rows = self._nearest(search, centres, np.full(count, NO_ROW)).ravel()
         X, y = store.gather(rows)
         return ExpertStore(X, y, store.noise_of(rows)), Runs(np.arange(len(centres) + 1) * self.size)
 
@@ -114,11 +113,24 @@ class Groups:
         exact = replace(limited, exact=self.exact)
         rows = np.random.default_rng(0).integers(self.rows, size=_PROBES)
 
-        def share(row: int, work: Workspace) -> float:
-            z = self.stored.store.X[row]
-            return float(np.isin(nearest_rows(exact, z), nearest_rows(limited, z)).mean())
+        nobody = np.full(len(rows), NO_ROW)
+        true, found = (self._nearest(model, rows, nobody) for model in (exact, limited))
+        shares = [np.isin(some, others).mean() for some, others in zip(true, found, strict=True)]
+        return float(np.mean(shares)) >= _LEAST_RECALL
 
-        return float(np.mean(list(self.engine.local.map(share, rows.tolist())))) >= _LEAST_RECALL
+    def _nearest(self, model: Neighbourhood, rows: Array, held_out: Array) -> Array:
+        """The rows nearest to some rows of the store, the nearest first, (rows, m).
+
+        held_out : for each row, one that is ignored
+        """
+        X, _ = self.stored.store.gather(rows)
+
+        def search(part: slice, work: Workspace) -> Array:
+            return search_many(model, X[part], held_out[part])[1][:, : model.count]
+
+        step = -(-len(rows) // (_PARTS * self.engine.local.workers))
+        parts = [slice(i, i + step) for i in range(0, len(rows), step)]
+        return np.concatenate(list(self.engine.local.map(search, parts)))
 
     def missed(self, kernel: Kernel, theta: Array) -> MissedStructure | None:
         """A warning where held-out errors exceed the differences between nearest rows, after allowing for their noise.
@@ -131,16 +143,9 @@ class Groups:
         X, y = store.gather(rows)
         deviations = np.sqrt(variances(X, self.plan.categories))
         deviations = np.where(deviations > 0, deviations, 1.0)
-        single = replace(self._model(kernel, theta, 1 / deviations, 2), exact=self.exact)
-
-        def difference(task: tuple[int, Array, float], work: Workspace) -> float:
-            row, z, target = task
-            nearest = nearest_rows(single, z)
-            other = nearest[nearest != row][:1]
-            return abs(target - float(store.gather(other)[1][0]))
-
-        tasks = list(zip(rows.tolist(), X, y.astype(float), strict=True))
-        differences = np.fromiter(self.engine.local.map(difference, tasks), float, len(tasks))
+        single = replace(self._model(kernel, theta, 1 / deviations, 1), exact=self.exact)
+        nearest = self._nearest(single, rows, rows)[:, 0]
+        differences = np.abs(y.astype(float) - store.gather(nearest)[1])
         model = self.model(kernel, theta, min(_PROBE_NEIGHBOURS, self.rows))
         errors = np.abs(y - predict(model, np.ascontiguousarray(X), self.engine, False, held_out=rows).mean)
         ratio = float(errors.mean()) / max(float(differences.mean()) / np.sqrt(2), np.finfo(float).tiny)

@@ -63,8 +63,12 @@ def try_kernels(
     iterations = _FEW_ITERATIONS if brief else _ITERATIONS
     store, cells = groups.around(plan.metric(theta, groups.columns), _GROUPS)
 
+    models: dict[Kernel, Neighbourhood] = {}  # the boxes of a large table take a while to scale
+
     def model(family: Kernel, theta: Array) -> Neighbourhood:
-        return groups.model(family, theta, neighbours)
+        if family not in models:
+            models[family] = groups.model(family, theta, neighbours)
+        return models[family]
 
     def train(family: Family) -> Trial:
         kernel, name = family.kernel, family.name

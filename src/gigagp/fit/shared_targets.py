@@ -67,8 +67,12 @@ class SummedTargets(Rows):
         content = np.ascontiguousarray(self._values).view(np.uint8).ravel()
         return digest([super().fingerprint(), [int(part.sum(dtype=np.int64)) for part in np.array_split(content, 64)]])
 
-    def blocks(self, size: int = BLOCK, start: int = 0) -> Iterator[Block]:
-        for block in super().blocks(size, start):
+    @property
+    def paths(self) -> list[tuple[str, int]] | None:
+        return None  # the targets are in memory
+
+    def blocks(self, size: int = BLOCK, start: int = 0, stop: int | None = None) -> Iterator[Block]:
+        for block in super().blocks(size, start, stop):
             here = slice(block.first_row, block.first_row + len(block.X))
             values = self._values[here if block.source_rows is None else block.source_rows]
             standardised = (values - self._scaling.centre) / self._scaling.scale

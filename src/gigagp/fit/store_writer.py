@@ -8,28 +8,33 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.data import folders
 from gigagp.data.folders import TemporaryFolder
-from gigagp.data.row_keys import row_keys
+from gigagp.data.row_keys import RowKeys
 from gigagp.data.row_lists import RowLists
 from gigagp.data.scaled import ArrayRows, ScaledRows
 from gigagp.data.scan import Sample
-from gigagp.data.store import ExpertStore, FolderWriter, MemoryWriter, open_store
+from gigagp.data.store import ExpertStore, MemoryWriter, PlacedWriter, open_store
 from gigagp.engines import Engine
 from gigagp.errors import InvalidParameter
 from gigagp.fit.bucket_sort import FileBuckets, MemoryBuckets
 from gigagp.linalg.categories import limits_of
+from gigagp.linalg.workspace import Workspace
 from gigagp.partition import Partitioner, Shape
-from gigagp.partition.base import Assign, Buckets, Partition, Parts, R, RowSorter, StoredPartition, regular_tree
+from gigagp.partition.base import Arrange, Assign, Buckets, Partition, R, RowSorter, StoredPartition, regular_tree
 from gigagp.partition.coarse import bucket_rows
 from gigagp.progress import Counter, Listener, silent
 from gigagp.tree import Tree
+
+_BUNDLES = 16  # bundles of buckets per worker, at least
+_MOST_TOGETHER = 8  # buckets that a worker gets at a time
 
 
 class Storage(Protocol):
@@ -37,8 +42,10 @@ class Storage(Protocol):
 
     def buckets(self, data: ScaledRows, assign: Assign, count: int, engine: Engine) -> Buckets: ...
 
-    def write(self, data: ScaledRows, cells: RowLists, parts: Parts) -> ExpertStore:
-        """Write a store of the rows that `parts` passes, in storage order."""
+    def write(
+        self, data: ScaledRows, buckets: Buckets, arrange: Arrange, cells: RowLists, engine: Engine
+    ) -> ExpertStore:
+        """Write a store of the buckets' rows, those of each bucket in the order that `arrange` gives."""
 
     def existing(self) -> tuple[ExpertStore, RowLists] | None:
         """The store and its cells, if an earlier run completed them."""
@@ -60,9 +67,13 @@ class MemoryStorage:
         assert isinstance(data, ArrayRows)
         return MemoryBuckets(data, assign, count)
 
-    def write(self, data: ScaledRows, cells: RowLists, parts: Parts) -> ExpertStore:
+    def write(
+        self, data: ScaledRows, buckets: Buckets, arrange: Arrange, cells: RowLists, engine: Engine
+    ) -> ExpertStore:
         writer = MemoryWriter(data.rows, data.columns, data.dtype, data.noisy, data.others)
-        parts(writer.append)
+        task = StoreTask(buckets, arrange, _starts(buckets), writer.write)
+        for _ in engine.map(task, np.flatnonzero(buckets.sizes).tolist()):
+            pass
         return writer.finish()
 
     def existing(self) -> tuple[ExpertStore, RowLists] | None:
@@ -76,6 +87,29 @@ class MemoryStorage:
 
     def discard(self) -> None:
         pass
+
+
+@dataclass(frozen=True, eq=False)
+class StoreTask:
+    """Puts the rows of one bucket in their order and writes them to the store, at the place that is theirs.
+
+    It is a function of files alone: where it is repeated, it writes the same rows to the same place.
+    """
+
+    buckets: Buckets
+    arrange: Arrange
+    starts: Array  # place of each bucket's first row
+    write: Callable[[int, Array, Array], Any]
+    name = "store"
+
+    def __call__(self, bucket: int, work: Workspace) -> Any:
+        X, targets = self.buckets.take(bucket)
+        order = self.arrange(bucket, X)
+        return self.write(int(self.starts[bucket]), X[order], targets[order])
+
+
+def _starts(buckets: Buckets) -> Array:
+    return np.cumsum(buckets.sizes) - buckets.sizes
 
 
 class DiskStorage:
@@ -100,20 +134,24 @@ class DiskStorage:
         numbers = data.columns + (3 if data.noisy else 1) + data.others
         return int(1.05 * data.rows * numbers * data.dtype.itemsize)
 
-    def write(self, data: ScaledRows, cells: RowLists, parts: Parts) -> ExpertStore:
+    def write(
+        self, data: ScaledRows, buckets: Buckets, arrange: Arrange, cells: RowLists, engine: Engine
+    ) -> ExpertStore:
+        filled = np.flatnonzero(buckets.sizes)
+        starts, count = _starts(buckets), Counter("sort", data.rows, self._tell)
+        together = max(1, min(_MOST_TOGETHER, len(filled) // (_BUNDLES * engine.workers)))
         with (
             folders.disk_errors("writing the expert store", self._store.parent),
             folders.writing(self._store) as folder,
-            FolderWriter(folder, data.rows, data.columns, data.dtype, data.noisy, data.others) as writer,
         ):
-            count = Counter("sort", data.rows, self._tell)
-
-            def append(X: Array, y: Array) -> None:
-                writer.append(X, y)
-                count.add(len(y))
-
-            parts(append)
-            writer.finish(cells, self._source)
+            writer = PlacedWriter(folder, data.rows, data.columns, data.dtype, data.noisy, data.others)
+            task = StoreTask(buckets, arrange, starts, writer.places.write)
+            checksums = []
+            for bucket, checksum in zip(filled.tolist(), engine.map(task, filled.tolist(), together), strict=True):
+                checksums.append(checksum)
+                buckets.remove(bucket)
+                count.add(int(buckets.sizes[bucket]))
+            writer.finish(cells, self._source, (starts + buckets.sizes)[filled].tolist(), checksums)
         shutil.rmtree(self._buckets, ignore_errors=True)
         return open_store(self._store, verify=False, keeper=self._keeper)[0]
 
@@ -145,13 +183,10 @@ class DataSorter(RowSorter):
         self, data: ScaledRows, metric: Array, sample: Sample, key_seed: int, storage: Storage, engine: Engine,
         categories: tuple[int, ...] = (),
     ) -> None:  # fmt: skip
-        self.data, self.key_seed, self.storage, self.engine = data, key_seed, storage, engine
+        self.data, self.keys, self.storage, self.engine = data, RowKeys(key_seed), storage, engine
         self.rows, self.columns, self.bucket_rows = data.rows, data.columns, bucket_rows(data.columns)
         self.metric, self.sample = metric.astype(data.dtype), sample
         self.limits = limits_of(self.metric, categories)
-
-    def keys(self, first: int, count: int) -> Array:
-        return row_keys(first, count, self.key_seed)
 
     def buckets(self, assign: Assign, count: int) -> Buckets:
         return self.storage.buckets(self.data, assign, count, self.engine)
@@ -162,8 +197,11 @@ class DataSorter(RowSorter):
     def check_index(self, bytes_per_row: int) -> None:
         self.storage.check_index(bytes_per_row * self.data.rows)
 
-    def write(self, parts: Parts, cells: RowLists, experts: RowLists, tree: Tree) -> StoredPartition:
-        return StoredPartition(self.storage.write(self.data, cells, parts), cells, experts, tree)
+    def write(
+        self, buckets: Buckets, arrange: Arrange, cells: RowLists, experts: RowLists, tree: Tree
+    ) -> StoredPartition:
+        store = self.storage.write(self.data, buckets, arrange, cells, self.engine)
+        return StoredPartition(store, cells, experts, tree)
 
     def write_in_order(self, partition: Partition) -> StoredPartition:
         order, size = partition.order, self.bucket_rows
@@ -172,14 +210,11 @@ class DataSorter(RowSorter):
         count = -(-self.data.rows // size)
         buckets = self.buckets(lambda first, X: position[first : first + len(X)] // size, count)
 
-        def parts(append: Callable[[Array, Array], None]) -> None:
-            for bucket in range(count):
-                X, y = buckets.take(bucket)
-                # Rows of a bucket are in the order of the data: their ranks in the partition's order sort them.
-                ranks = np.argsort(np.argsort(order[bucket * size : (bucket + 1) * size]))
-                append(X[ranks], y[ranks])
+        def ranks(bucket: int, X: Array) -> Array:
+            # Rows of a bucket are in the order of the data: their ranks in the partition's order sort them.
+            return np.argsort(np.argsort(order[bucket * size : (bucket + 1) * size]))
 
-        return self.write(parts, partition.cells, partition.experts, partition.tree)
+        return self.write(buckets, ranks, partition.cells, partition.experts, partition.tree)
 
     def divide_in_memory(self, partitioner: Partitioner, shape: Shape, rng: np.random.Generator) -> StoredPartition:
         X, y = _in_memory(self.data)

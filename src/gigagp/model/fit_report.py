@@ -10,7 +10,7 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.markup import Html, notebook, table, tag
 from gigagp.model.calibration import Calibration
-from gigagp.model.fit_warnings import FitWarning
+from gigagp.model.fit_warnings import FitWarning, sentences
 from gigagp.model.units import Units
 
 _SHOWN = 5  # warnings in a notebook
@@ -157,7 +157,7 @@ class FitReport:
             lines += wrapped("calibration: ", str(self.calibration))
         if self.outlying_rows:
             lines += wrapped("", self.outlying_rows)
-        lines += [f"  warning: {w.sentence(self.units)}" for w in self.warnings]
+        lines += [f"  warning: {sentence}" for sentence in sentences(self.warnings, self.units)]
         return "\n".join(lines)
 
     def _parameters(self) -> str:
@@ -177,10 +177,12 @@ class FitReport:
             tag("p", f"{'Converged' if self.converged else 'Not converged'}: {self.message}"),
             tag("p", f"{self.outlying_rows[0].upper()}{self.outlying_rows[1:]}") if self.outlying_rows else "",
             *(
-                tag("p", tag("strong", "Warning"), f": {warning.sentence(self.units)}")
-                for warning in self.warnings[:_SHOWN]
+                tag("p", tag("strong", "Warning"), f": {sentence}")
+                for sentence in sentences(self.warnings, self.units)[:_SHOWN]
             ),
-            tag("p", f"and {more} more in .warnings") if (more := len(self.warnings) - _SHOWN) > 0 else "",
+            tag("p", f"and {more} more in .warnings")
+            if (more := len(sentences(self.warnings, self.units)) - _SHOWN) > 0
+            else "",
         )
 
     def stages_html(self) -> Html:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gigagp.model.units import Units
 
 _IGNORED_COLUMN_LENGTHSCALE = 100.0  # standard deviations of the column: the function does not vary with it
 _IDENTIFIER_LENGTHSCALE = 0.01  # standard deviations of the column: different values share no information
+_TOGETHER = 3  # ignored columns from which on they are named in one sentence
 _COLUMN_OF_PARAMETER = re.compile(r"\[(\d+)\]$")
 
 
@@ -122,6 +124,20 @@ class OutlyingRows(FitWarning):
     def advice(self, units: Units | None = None) -> str:
         """What the fit has done, and what to do."""
         return "the fit gives these rows almost no influence: correct them or leave them out"
+
+
+def sentences(warnings: Sequence[FitWarning], units: Units | None = None) -> list[str]:
+    """Warnings as sentences; several columns that the model ignores are one sentence, in the place of the first."""
+    ignored = [w for w in warnings if isinstance(w, ParameterAtBound) and w.ignored_column is not None]
+    if len(ignored) < _TOGETHER or units is None:
+        return [warning.sentence(units) for warning in warnings]
+    names = list(dict.fromkeys(units.columns[w.ignored_column] for w in ignored if w.ignored_column is not None))
+    together = (
+        f"the length-scale of each of the columns {', '.join(names)} ended at its upper bound; the model ignores these "
+        "columns, because others predict the target"
+    )
+    kept = [w for w in warnings if w is ignored[0] or w not in ignored]
+    return [together if w is ignored[0] else w.sentence(units) for w in kept]
 
 
 WARNINGS: dict[str, type[ParameterAtBound] | type[MissedStructure] | type[OutlyingRows]] = {

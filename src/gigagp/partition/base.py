@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.data.row_keys import RowKeys
 from gigagp.data.row_lists import RowLists
 from gigagp.data.scan import Sample
 from gigagp.data.store import ExpertStore
@@ -24,8 +25,8 @@ DEFAULT_BRANCHING = 4  # children per node, as in the paper
 R = TypeVar("R")
 # (number of the first row, scaled inputs) -> the bucket of each row
 Assign = Callable[[int, Array], Array]
-# Passes inputs and targets, in storage order, to the function that it is called with.
-Parts = Callable[[Callable[[Array, Array], None]], None]
+# (bucket, its inputs) -> the order in which its rows are stored
+Arrange = Callable[[int, Array], Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +101,10 @@ class Buckets(ABC):
 
     @abstractmethod
     def take(self, bucket: int) -> tuple[Array, Array]:
-        """Inputs and targets of one bucket, in the order of the data. Each bucket can be taken once."""
+        """Inputs and targets of one bucket, in the order of the data."""
+
+    def remove(self, bucket: int) -> None:  # noqa: B027 those in memory are removed together
+        """Free what one bucket uses: it is not taken again."""
 
 
 class RowSorter(ABC):
@@ -112,10 +116,7 @@ class RowSorter(ABC):
     metric: Array  # factors of the columns, in which local partitions measure distances
     limits: Array = NO_LIMITS  # of the squared differences in the columns, in the metric, where some are categories
     sample: Sample  # random rows of the data set
-
-    @abstractmethod
-    def keys(self, first: int, count: int) -> Array:
-        """The pseudo-random numbers of the rows first, first + 1, ..; `sample` has the rows with the smallest ones."""
+    keys: RowKeys  # the pseudo-random numbers of the rows, of which those in `sample` are the smallest
 
     @abstractmethod
     def buckets(self, assign: Assign, count: int) -> Buckets:
@@ -130,8 +131,10 @@ class RowSorter(ABC):
         """Raise InvalidParameter if so many bytes per row do not fit the memory budget."""
 
     @abstractmethod
-    def write(self, parts: Parts, cells: RowLists, experts: RowLists, tree: Tree) -> StoredPartition:
-        """Store the rows in the order in which `parts` passes them."""
+    def write(
+        self, buckets: Buckets, arrange: Arrange, cells: RowLists, experts: RowLists, tree: Tree
+    ) -> StoredPartition:
+        """Store the rows bucket by bucket, those of each bucket in the order that `arrange` gives."""
 
     @abstractmethod
     def write_in_order(self, partition: Partition) -> StoredPartition:

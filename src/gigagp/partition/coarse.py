@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.data.row_keys import RowKeys
 from gigagp.linalg.categories import NO_LIMITS, spreads
 from gigagp.linalg.compiled import compiled
 from gigagp.partition.base import RowSorter
@@ -79,6 +80,18 @@ class CoarseTree:
         if len(self) == 1:
             return np.zeros(len(X), np.int32)
         return np.asarray(_route(X, _tie_breakers(keys), self.columns, self.values, self.ties, self.children))
+
+
+@dataclass(frozen=True, eq=False)
+class Routing:
+    """Sorts rows by a coarse tree, in a metric: a value that can be sent to another process."""
+
+    tree: CoarseTree
+    metric: Array
+    keys: RowKeys
+
+    def __call__(self, first: int, X: Array) -> Array:
+        return self.tree.route(X * self.metric, self.keys(first, len(X)))
 
 
 def _tie_breakers(keys: Array) -> Array:

@@ -15,8 +15,12 @@ def cell_starts(n: int, cells: int) -> Array:
 
 
 @compiled
-def _select(keys: Array, order: Array, low: int, high: int, nth: int) -> None:
-    """Reorder [low, high) so that keys before `nth` are <= those from it on (Hoare's quickselect)."""
+def _select(keys: Array, X: Array, order: Array, low: int, high: int, nth: int) -> None:
+    """Reorder [low, high) so that keys before `nth` are <= those from it on (Hoare's quickselect).
+
+    Rows and their numbers move with the keys: the rows of a node are then consecutive in memory.
+    """
+    columns = X.shape[1]
     high -= 1
     while high > low:
         middle = (low + high) >> 1
@@ -31,6 +35,8 @@ def _select(keys: Array, order: Array, low: int, high: int, nth: int) -> None:
             if i <= j:
                 keys[i], keys[j] = keys[j], keys[i]
                 order[i], order[j] = order[j], order[i]
+                for d in range(columns):
+                    X[i, d], X[j, d] = X[j, d], X[i, d]
                 i += 1
                 j -= 1
         if nth <= j:
@@ -42,29 +48,29 @@ def _select(keys: Array, order: Array, low: int, high: int, nth: int) -> None:
 
 
 @compiled
-def _spread_of_levels(X: Array, order: Array, low: int, high: int, column: int, limit: float, counts: Array) -> float:
+def _spread_of_levels(X: Array, low: int, high: int, column: int, limit: float, counts: Array) -> float:
     """The number of rows times half their mean squared difference in a column whose differences have a limit.
 
     counts : one zero per level
     """
     unit, squares = DIFFERENT**0.5 / (LEVELS_APART * np.sqrt(limit)), 0.0
     for i in range(low, high):
-        level = int(np.float64(X[order[i], column]) * unit + 0.5)
+        level = int(np.float64(X[i, column]) * unit + 0.5)
         squares += 2 * counts[level] + 1
         counts[level] += 1
     for i in range(low, high):
-        counts[int(np.float64(X[order[i], column]) * unit + 0.5)] = 0
+        counts[int(np.float64(X[i, column]) * unit + 0.5)] = 0
     return 0.5 * limit * (high - low - squares / (high - low))  # type: ignore[no-any-return]
 
 
 @compiled
-def _widest(X: Array, order: Array, low: int, high: int, limits: Array, counts: Array) -> int:
-    """The column in which the rows order[low:high] spread most: largest variance."""
+def _widest(X: Array, low: int, high: int, limits: Array, counts: Array) -> int:
+    """The column in which the rows low .. high spread most: largest variance."""
     D = X.shape[1]
     mean, square = np.zeros(D), np.zeros(D)
-    origin = X[order[low]]
+    origin = X[low]
     for i in range(low, high):
-        row = X[order[i]]
+        row = X[i]
         for d in range(D):
             v = np.float64(row[d] - origin[d])
             mean[d] += v
@@ -73,7 +79,7 @@ def _widest(X: Array, order: Array, low: int, high: int, limits: Array, counts: 
     for d in range(D):
         spread = square[d] - mean[d] * mean[d] / (high - low)
         if len(limits) > 0 and limits[d] < np.inf:
-            spread = _spread_of_levels(X, order, low, high, d, limits[d], counts) if limits[d] > 0 else 0.0
+            spread = _spread_of_levels(X, low, high, d, limits[d], counts) if limits[d] > 0 else 0.0
         if spread > widest:
             best, widest = d, spread
     return best
@@ -90,7 +96,7 @@ def block_starts(starts: Array) -> Array:
 
 @compiled
 def _split(X: Array, order: Array, starts: Array, limits: Array, counts: Array, stack: list[tuple[int, int]]) -> None:
-    """Divide the rows between the pairs of borders on the stack at the borders that lie between."""
+    """Divide the rows between the pairs of borders on the stack at the borders that lie between; X is reordered too."""
     keys = np.empty(len(order), X.dtype)
     while len(stack) > 0:
         first, end = stack.pop()
@@ -98,10 +104,10 @@ def _split(X: Array, order: Array, starts: Array, limits: Array, counts: Array, 
             continue
         middle = (first + end) // 2
         low, high = starts[first], starts[end]
-        d = _widest(X, order, low, high, limits, counts)
+        d = _widest(X, low, high, limits, counts)
         for i in range(low, high):
-            keys[i] = X[order[i], d]
-        _select(keys, order, low, high, starts[middle])
+            keys[i] = X[i, d]
+        _select(keys, X, order, low, high, starts[middle])
         stack.append((middle, end))
         stack.append((first, middle))
 
@@ -133,14 +139,19 @@ def kd_order(X: Array, starts: Array, limits: Array = NO_LIMITS) -> Array:
 
     limits : of the squared difference in each column, where some are categories (`linalg.categories`)
     """
-    order = np.arange(len(X))
-    _split_all(np.ascontiguousarray(X), order, np.asarray(starts), limits, _level_counts(X, limits))
-    return order
+    return _sorted_copy(X, starts, limits)[1]
 
 
 def kd_order_of_blocks(X: Array, starts: Array, limits: Array = NO_LIMITS) -> Array:
     """`kd_order`, and the rows of each cell ordered in turn by the blocks of `block_starts`."""
-    order, blocks = kd_order(X, starts, limits), block_starts(starts)
+    (rows, order), blocks = _sorted_copy(X, starts, limits), block_starts(starts)
     cells = np.searchsorted(blocks, starts)
-    _split_cells(np.ascontiguousarray(X), order, blocks, limits, _level_counts(X, limits), cells)
+    _split_cells(rows, order, blocks, limits, _level_counts(X, limits), cells)
     return order
+
+
+def _sorted_copy(X: Array, starts: Array, limits: Array) -> tuple[Array, Array]:
+    """The rows of X in the order of `kd_order`, and that order."""
+    rows, order = np.array(X, order="C"), np.arange(len(X))
+    _split_all(rows, order, np.asarray(starts), limits, _level_counts(X, limits))
+    return rows, order

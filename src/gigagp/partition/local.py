@@ -7,8 +7,7 @@ theta when we measured it (docs/architecture.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,11 +26,23 @@ from gigagp.partition.base import (
     count_leaves,
     regular_tree,
 )
-from gigagp.partition.coarse import CoarseTree
+from gigagp.partition.coarse import CoarseTree, Routing
 from gigagp.partition.kdtree import cell_starts, kd_order_of_blocks
 from gigagp.tree import Tree
 
 DEFAULT_LEAF = 256  # rows per leaf
+
+
+@dataclass(frozen=True, eq=False)
+class CellsOfBucket:
+    """Divides the rows of a bucket into its cells: a value that can be sent to another process."""
+
+    metric: Array
+    limits: Array
+    leaves: Array  # of each bucket
+
+    def __call__(self, bucket: int, X: Array) -> Array:
+        return kd_order_of_blocks(X * self.metric, cell_starts(len(X), int(self.leaves[bucket])), self.limits)
 
 
 class LocalPartition(Partitioner):
@@ -64,9 +75,7 @@ class LocalPartition(Partitioner):
         """A coarse tree, built from the sample, sorts the rows into buckets, and a KD-tree divides each of them."""
         leaf_count, tree = self.hierarchy(sorter.rows, shape)
         coarse = CoarseTree.for_buckets(sorter, sorter.sample.X * sorter.metric, leaf_count)
-        buckets = sorter.buckets(
-            lambda first, X: coarse.route(X * sorter.metric, sorter.keys(first, len(X))), len(coarse)
-        )
+        buckets = sorter.buckets(Routing(coarse, sorter.metric, sorter.keys), len(coarse))
         sizes, leaves = buckets.sizes, coarse.leaves
         if tree is None:  # the size of leaves is prescribed, not their number
             leaves = np.round(sizes * leaf_count / sorter.rows).astype(int)
@@ -77,17 +86,8 @@ class LocalPartition(Partitioner):
                 f"{sorter.rows} rows cannot be divided into {leaf_count} cells of at least two rows; use fewer levels"
             )
 
-        def divide(bucket: int) -> tuple[Array, Array]:
-            X, y = buckets.take(bucket)
-            order = kd_order_of_blocks(X * sorter.metric, cell_starts(len(X), int(leaves[bucket])), sorter.limits)
-            return X[order], y[order]
-
-        def parts(append: Callable[[Array, Array], None]) -> None:
-            for X, y in sorter.map(divide, np.flatnonzero(leaves).tolist()):
-                append(X, y)
-
         cells = _cells_of_buckets(sizes, leaves)
-        return sorter.write(parts, cells, cells, tree)
+        return sorter.write(buckets, CellsOfBucket(sorter.metric, sorter.limits, leaves), cells, cells, tree)
 
 
 def _cells_of_buckets(sizes: Array, leaves: Array) -> Runs:

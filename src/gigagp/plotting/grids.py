@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from gigagp.plotting import style
 
 _PIXELS = 1_500  # of a map, along each side
 _WIDEST = 2.2  # ratio of the sides of a map
+_LABEL_WIDTH = 24  # characters of a line beside the colours
 _CLIPPED = 0.005  # share of the values at each end that the colours do not resolve
 
 
@@ -45,8 +47,7 @@ def grid_map(grid: Any, variable: str = "mean", ax: Axes | None = None) -> Axes:
         axis.set_label_text(style.short(str(name)))
         if degrees:
             axis.set_major_formatter("{x:g}°")
-    bar = ax.figure.colorbar(
-        image, ax=ax, label=style.short(str(values.attrs.get("long_name", variable))), extend="both"
-    )
+    lines = textwrap.wrap(str(values.attrs.get("long_name", variable)), _LABEL_WIDTH)
+    bar = ax.figure.colorbar(image, ax=ax, label="\n".join(map(style.short, lines)), extend="both")
     bar.outline.set_visible(False)  # type: ignore[operator]
     return ax

@@ -72,11 +72,16 @@ def _on_warning(warning: FitWarning, units: Units) -> Advice:
     return Advice(f"{warning.observation(units)}.", f"{advice[0].upper()}{advice[1:]}.")
 
 
+def _capitalised(text: str) -> str:
+    """A sentence that begins with a capital letter; code keeps its own."""
+    return f"The setting {text}" if text.startswith("likelihood=") else f"{text[0].upper()}{text[1:]}"
+
+
 def _on_training(report: FitReport) -> list[Advice]:
     advice = []
     if report.looks_like:
         text, _, remedy = report.suggestion.partition("; ")
-        advice.append(Advice(f"{text[0].upper()}{text[1:]}.", f"{remedy[0].upper()}{remedy[1:]}."))
+        advice.append(Advice(f"{text[0].upper()}{text[1:]}.", f"{_capitalised(remedy)}."))
     if not report.converged:
         advice.append(
             Advice(

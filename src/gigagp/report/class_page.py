@@ -168,7 +168,7 @@ def _score_table(kind: str, scores: Sequence[ClassScore], model: HGPClassifier) 
     rows = [
         [
             s.name, f"{s.rows:,}",
-            *(units.text(d, s.centre[d]) if is_date(units.kind(d)) else f"{s.centre[d]:.3g}" for d in columns),
+            *(units.text(d, s.centre[d]) if is_date(units.kind(d)) else f"{s.centre[d]:.4g}" for d in columns),
             f"{s.log_loss:.4g}", f"{s.accuracy:.1%}",
         ]
         for s in scores

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from matplotlib.axes import Axes
+
 from gigagp import plotting
 from gigagp.estimators.base import HGPEstimator
 from gigagp.estimators.regressor import HGPRegressor
@@ -12,10 +14,11 @@ from gigagp.markup import Html
 from gigagp.model.fit_report import FitReport
 from gigagp.plotting.influence import influence_height, influences, influential_columns, user_columns
 from gigagp.plotting.rows import typical_row
+from gigagp.plotting.style import date_axis
 from gigagp.report.scoring import ScoreCollector
 from gigagp.report.svg import figure
 
-_LEAST_INFLUENCE = 1e-3  # share of the target's variance from which the levels of a category are drawn
+_LEAST_INFLUENCE = 5e-3  # share of the target's variance from which the levels of a category are drawn
 _WORKERS = 4  # among which the picture of the tree divides the leaves
 _CAPTION_OF_NEIGHBOURS = "The training rows from which a typical row is predicted, and other rows near them."
 _CAPTION_OF_EXPERTS = "The experts that predict a typical row, their training rows, and the weight of each expert."
@@ -31,7 +34,7 @@ def prediction_figures(model: HGPRegressor, scores: ScoreCollector) -> Iterator[
         "Predicted means against the targets. Good predictions lie near the dashed line.",
     )  # fmt: skip
     yield figure(
-        "along", lambda ax: plotting.residuals_along(X[:, first], z, names[first], ax), 5.2, 4.2,
+        "along", lambda ax: _dated(model, plotting.residuals_along(X[:, first], z, names[first], ax), first), 5.2, 4.2,
         f"Residuals along {names[first]}. The solid line is their median, which should be near 0. The dotted lines "
         "enclose 95% of them and should be near the outer dashed lines.",
     )  # fmt: skip
@@ -58,10 +61,18 @@ def prediction_figures(model: HGPRegressor, scores: ScoreCollector) -> Iterator[
         "Predicted standard deviations over the same two columns.",
     )  # fmt: skip
     yield figure(
-        "residuals", lambda ax: plotting.residual_map(X[:, [i, j]], z, (names[i], names[j]), ax), 5.2, 4.2,
+        "residuals", lambda ax: _dated(model, plotting.residual_map(X[:, [i, j]], z, (names[i], names[j]), ax), i, j),
+        5.2, 4.2,
         "Mean residuals over the same two columns. In a large area of one colour predictions are systematically too "
         "low (orange) or too high (blue).",
     )  # fmt: skip
+
+
+def _dated(model: HGPRegressor, ax: Axes, *columns: int) -> Axes:
+    """The axes with dates at the ticks of columns that are dates, along x and then along y."""
+    for axis, column in zip((ax.xaxis, ax.yaxis), columns, strict=False):
+        date_axis(axis, model.units_.kind(column))
+    return ax
 
 
 def influential_categories(model: HGPRegressor) -> list[str]:

@@ -120,7 +120,7 @@ def _score_table(kind: str, scores: Sequence[Score], columns: Sequence[int], mod
 
 def _mean(model: HGPRegressor, d: int, score: Score) -> str:
     """The mean of a column over the scored rows."""
-    return model.units_.text(d, score.centre[d]) if is_date(model.units_.kind(d)) else f"{score.centre[d]:.3g}"
+    return model.units_.text(d, score.centre[d]) if is_date(model.units_.kind(d)) else f"{score.centre[d]:.4g}"
 
 
 def _assessment(score: Score) -> Html:

@@ -114,10 +114,17 @@ def _shortened_table(rows: list[list[str]]) -> list[list[str]]:
 
 
 def statistics(units: Units, d: int, values: Array) -> list[str]:
-    """Mean, standard deviation, smallest and largest value of column d; then the last two values, as they are."""
+    """Mean, standard deviation, smallest and largest value of column d; then the last two values, as they are.
+
+    Of a category these are its most frequent level, and the number of levels.
+    """
     column, scored = values[:-2], values[-2:]
     if d == len(units.columns):  # the target
         return [number(v) for v in (column.mean(), column.std(), column.min(), column.max(), *scored)]
+    if units.kind(d) == "category":
+        codes, counts = np.unique(column, return_counts=True)
+        often = units.text(d, float(codes[counts.argmax()]))
+        return [f"{often} ({counts.max() / len(column):.0%} of rows)", f"{len(codes):,} levels", "", "", "", ""]
     width = float(np.ptp(column))
     mean, low, high, first, last = (
         units.text(d, float(v), width) for v in (column.mean(), column.min(), column.max(), *scored)

@@ -20,7 +20,9 @@ sys.path.append(str(Path(__file__).resolve().parents[3] / "benchmarks"))
 accuracy, accuracy_page, comparison, deadline, peers, scores = map(
     import_module, ("accuracy", "accuracy_page", "comparison", "deadline", "peers", "scores")
 )
-boosting, small_tables, small_tables_page = map(import_module, ("boosting", "small_tables", "small_tables_page"))
+boosting, render, small_tables, small_tables_page = map(
+    import_module, ("boosting", "render", "small_tables", "small_tables_page")
+)
 
 
 @pytest.fixture
@@ -337,6 +339,53 @@ def test_the_page_shows_bars_caps_failures_and_wins():
     assert "not been measured beside these peers on elevators" in accuracy_page.page({**result, "rows": rows[1:]})
     lost = accuracy_page.losses_table([{**versus[0], "verdict": "loss", "low": 0.05, "high": 0.2, "difference": 0.1}])
     assert "| elevators | NN-GP, 32 neighbours | NLPD | 0.1 (0.05 to 0.2) |" in lost
+
+
+@pytest.fixture
+def compared():
+    """Ours and two peers, one of which learnt from a part of the rows and is better once recalibrated."""
+    part = {"nlpd": 0.30, "crps": 0.19, "coverage": {"0.5": 0.5, "0.8": 0.8, "0.95": 0.94}}
+    rows = [
+        row("GigaGP", cap=None, commit="ours"),
+        row("GPBoost Vecchia, 50,000 rows", method="gpboost", rmse=0.39, nlpd=0.5, answered=25, recalibrated=part),
+        row("LightGBM", method="lightgbm", rmse=0.37, nlpd=0.45, capped=True),
+        row("CatBoost", method="catboost", set="pol", rmse=0.37, nlpd=0.45),
+    ]
+    versus = [
+        {"set": "elevators", "who": who, "splits": [0], "column": column, "difference": d, "low": d, "high": d,
+         "verdict": "loss" if d > 0 else "win"}
+        for who, column, d in (("GPBoost Vecchia, 50,000 rows", "recalibrated_nlpd", 0.1), ("LightGBM", "nlpd", -0.05))
+    ]  # fmt: skip
+    return {"machine": accuracy.machine(), "rows": rows, "versus": versus, "bars": comparison.bars(rows, versus)}
+
+
+def test_the_readme_has_the_best_peer_of_each_score(compared):
+    text = accuracy_page.with_summary("a\n<!-- accuracy -->\nold\n<!-- /accuracy -->\nb\n", compared)
+    assert text.startswith("a\n<!-- accuracy -->\n\n| ")
+    assert text.endswith("<!-- /accuracy -->\nb\n")
+    assert "old" not in text
+    best = "0.3700 (LightGBM) | 0.450 (LightGBM) | 0.300 (GPBoost Vecchia, 50,000 rows, 50% of the queries)"
+    assert f"| elevators, 100 rows | 0.3600 | 0.400 | {best} |" in text
+    assert "GigaGP: commit ours, 2026-11-16. Peers: GPBoost Vecchia, LightGBM, CatBoost (not run: NN-GP, exact" in text
+    assert "NLPD 1 / 0 / 0; recalibrated NLPD 0 / 0 / 1." in text
+
+
+def test_the_page_says_what_was_run_and_what_was_not(compared):
+    run, missing = accuracy_page.conditions(compared["rows"]), accuracy_page.not_run(compared["rows"])
+    assert "| LightGBM | elevators | 30 s | 1 of 1 | abc (2026-11-16) |" in run
+    assert "| LightGBM | pol |" in missing
+    assert "| SVGP-1024 | elevators, pol |" in missing
+    assert "| GPBoost Vecchia | 0 / 0 / 0 |" in accuracy_page.tally_table(compared["versus"])
+
+
+def test_one_part_of_the_page_of_benchmarks_is_written_anew(compared):
+    title = "Accuracy against peers, defaults"
+    old = f"| Leaf floor | kept |\n| {title} | old |\n| Progress | kept |\n\n## {title}\n\nold\n\n## Choices\n\nkept\n"
+    text = render.with_part(old, "accuracy", compared)
+    assert "old" not in text
+    assert text.count("kept") == 3
+    assert f"| {title} | elevators RMSE | 0.36 | <= 0.358 | **missed** |\n" in text
+    assert "Measured 2026-11-16, commit ours." in text
 
 
 def test_the_section_on_small_tables_shows_means_and_missed_bars():

@@ -840,3 +840,20 @@ def test_rows_of_any_table_have_the_same_columns():
 
 def test_tables_of_pyarrow_are_of_one_type(made):
     assert pq.read_schema(made / "arm.parquet").types == [pa.float64()] * 9
+
+
+@pytest.mark.parametrize("command", ["fit", "predict", "evaluate"])
+def test_a_scheduler_without_authentication_is_refused_unless_told_otherwise(made, tmp_path, command, monkeypatch):
+    monkeypatch.setattr("gigagp.engines.dask._CONNECT_SECONDS", 1)
+    words = {
+        "fit": ["fit", made / "arm.parquet", "--target", "distance", "-o", tmp_path / "model"],
+        "predict": ["predict", made / "model", made / "arm.parquet", "-o", tmp_path / "out.parquet"],
+        "evaluate": ["evaluate", made / "model", made / "arm.parquet"],
+    }[command]
+    refused = run(*words, "--engine", "tcp://127.0.0.1:9")
+    assert refused.exit_code == 1
+    assert "neither encrypted nor authenticated" in " ".join(refused.stderr.split())
+    assert "--insecure" in refused.stderr
+    told = run(*words, "--engine", "tcp://127.0.0.1:9", "--insecure")
+    assert told.exit_code == 1
+    assert "no Dask scheduler answers" in " ".join(told.stderr.split())

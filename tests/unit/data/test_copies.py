@@ -1,11 +1,11 @@
-"""Exact copies of rows count once, up to a number of rows; repeated inputs with different targets count as they are."""
+"""Exact copies of rows count once; repeated inputs with different targets count as they are."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from gigagp import HGPRegressor, load
-from gigagp.data.copies import DistinctRows, count_copies
+from gigagp.data.copies import CopySearch, DistinctRows, find_copies
 from gigagp.data.sources import open_rows
 
 RNG = np.random.default_rng(0)
@@ -16,8 +16,8 @@ MIXED = RNG.permutation(TWICE)
 
 
 def counted_once(rows):
-    copies = count_copies(rows)
-    return DistinctRows(rows, rows.n_rows - copies) if copies else rows, copies
+    copies = find_copies(rows)
+    return (rows, 0) if copies is None else (DistinctRows(rows, rows.n_rows - copies.count, copies), copies.count)
 
 
 def rows_of(rows):
@@ -38,7 +38,7 @@ def test_the_first_of_each_row_remains_in_its_place():
     np.testing.assert_array_equal(numbers, np.sort(first))  # as the user numbers them
 
 
-@pytest.mark.parametrize("case", ["none", "on purpose", "weights", "many", "nothing else"])
+@pytest.mark.parametrize("case", ["none", "on purpose", "weights", "nothing else"])
 def test_all_rows_count_where_copies_may_be_observations(case):
     inputs, targets, noise = X[TWICE], Y[TWICE].copy(), {}
     if case == "none":
@@ -47,8 +47,6 @@ def test_all_rows_count_where_copies_may_be_observations(case):
         targets[0] += 0.1  # its copy, row 90, has another target
     elif case == "weights":
         noise = {"weights": np.ones(len(targets))}
-    elif case == "many":
-        inputs, targets = np.tile(inputs, (700, 1)), np.tile(targets, 700)
     else:
         inputs, targets = np.ones((5, 2)), np.ones(5)
     rows, copies = counted_once(open_rows(inputs, targets, **noise))
@@ -56,11 +54,31 @@ def test_all_rows_count_where_copies_may_be_observations(case):
     assert sum(len(block.X) for block in rows.blocks()) == len(targets)
 
 
-def test_copies_are_found_beyond_small_tables_and_within_bounded_memory():
-    inputs, targets = np.tile(X[TWICE], (30, 1)), np.tile(Y[TWICE], 30)
-    assert count_copies(open_rows(inputs, targets)) == 30 * len(TWICE) - 90
-    wide = np.tile(X[:6], (50, 2000))  # its inputs would take more memory than is spent on copies
-    assert count_copies(open_rows(np.tile(wide, (6, 1)), np.zeros(1800))) == 0
+@pytest.mark.parametrize("most_bytes", [1 << 30, 0])  # all digests in memory, or some of them and then all in files
+def test_copies_are_found_in_tables_of_any_size(most_bytes, tmp_path):
+    rng = np.random.default_rng(1)
+    given = rng.permutation(np.r_[np.arange(120_000), rng.integers(0, 120_000, 60_000)])
+    inputs = rng.standard_normal((120_000, 2)).astype(np.float32)
+    targets = inputs[:, 0] ** 2.0
+    rows = open_rows(inputs[given], targets[given])
+    copies = find_copies(rows, most_bytes, tmp_path)
+    assert copies.count == 60_000
+    kept = DistinctRows(rows, 120_000, copies)
+    first = np.sort(np.unique(given, return_index=True)[1])
+    np.testing.assert_array_equal(rows_of(kept)[0], inputs[given[first]])
+    assert [block.first_row for block in kept.blocks(50_000)] == [0, 50_000, 100_000]
+    assert not list(tmp_path.iterdir())
+    contradicted = targets[given]
+    twice = np.flatnonzero(np.bincount(given) > 1)[0]
+    contradicted[np.flatnonzero(given == twice)[0]] += 1
+    assert find_copies(open_rows(inputs[given], contradicted), most_bytes, tmp_path) is None
+
+
+def test_few_digests_are_kept_where_rows_are_many():
+    search = CopySearch(0)
+    rows = open_rows(np.arange(200_000.0)[:, None], np.zeros(200_000))
+    assert sum(len(block.X) for block in search.watched(rows.blocks())) == search.n_rows == 200_000
+    assert search.copies(rows) is None
 
 
 def test_rows_with_missing_values_and_categories_are_compared_too():

@@ -136,7 +136,7 @@ def test_arrays_that_are_not_numbers():
     refuses("column 'x0' of X has type string", data=np.array([["1.5", 1.0]], object))
     refuses("columns 'x0' (string), 'x1' (string) of X are not numbers", data=np.array([["1.5", "2.5"]]))
     refuses("column 'x0' of X mixes types", "u", data=np.array([["u"], [1.0]], object))
-    refuses("column 'a' of the table mixes types", data=pd.DataFrame({"a": ["u", 1]}, dtype=object))
+    refuses("'a' of the table has type object (values of mixed", data=pd.DataFrame({"a": ["u", 1]}, dtype=object))
     refuses("X has type complex128", data=np.eye(2) * 1j)
     refuses("X must have two dimensions", "reshape(-1, 1)", data=[1.0, 2.0])
     refuses("X must have two dimensions", "it has 3", data=np.ones((2, 2, 2)))
@@ -340,3 +340,31 @@ def test_encodings_that_were_tampered_with(data):
     except InvalidInput:
         return
     assert encoding.to_dict() == given_
+
+
+def test_all_bad_columns_are_named_at_once():
+    table = pd.DataFrame({"a": [1.0, 2.0], "list": [[1], [2]], "complex": [1j, 2j], "y": [0.0, 1.0]})
+    refuses("'list' (list<item: int64>), 'complex' (complex128", data=table, target="y")
+    rows = open_rows(table, "y", drop=["list", "complex"])
+    assert rows.feature_names == ["a"]
+    refuses("drop: the table has no columns 'lists', 'b'. Did you mean 'list'?", data=table, drop=["lists", "b"])
+    names = pd.DataFrame({"first": [f"n{i}" for i in range(30)], "last": [f"m{i}" for i in range(30)], "y": range(30)})
+    refuses("columns 'first', 'last' of the table have another value in every row", data=names, target="y")
+    gaps = pd.DataFrame({"a": [1.0, None], "b": [None, 2.0], "c": [1.0, 2.0], "y": [0.0, 1.0]})
+    refuses("column 'b' of the table has a missing value (null or NaN) at row 0; so have 'a'", data=gaps, target="y")
+    encoding = open_rows(gaps, "y", missing="drop").encoding
+    refuses("has no columns 'a', 'c', which the model reads", data=gaps[["b"]], encoding=encoding)
+
+
+def test_a_date_is_no_target():
+    table = pd.DataFrame({"a": [1.0, 2.0], "day": pd.to_datetime(["2020-01-01", "2020-01-02"])})
+    refuses("column 'day' of the table, is a timestamp, and predictions are numbers", data=table, target="day")
+
+
+def test_dates_and_timestamps_are_read_as_the_model_does():
+    days = pd.DataFrame({"day": ["2020-01-01", "2020-01-03"]})  # text that is read as dates
+    instants = pd.DataFrame({"day": pd.to_datetime(["2020-01-01", "2020-01-03"])})
+    for fitted, other in ((days, instants), (instants, days)):
+        encoding = open_rows(fitted).encoding
+        read = [next(open_rows(each, encoding=encoding).blocks()).X for each in (fitted, other)]
+        np.testing.assert_array_equal(*read)

@@ -9,7 +9,9 @@ import asyncio
 import gc
 import os
 import pickle
+import shutil
 import signal
+import subprocess
 import tempfile
 import time
 from contextlib import ExitStack
@@ -19,6 +21,7 @@ import dask
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
+from distributed.security import Security
 from sklearn.base import clone
 from threadpoolctl import threadpool_info
 
@@ -34,6 +37,8 @@ from engine_models import (
     expected,
     expected_classes,
     fitted,
+    ingested,
+    write_ingested,
 )
 from gigagp import HGPRegressor, InvalidParameter
 from gigagp.engines import open_engine
@@ -160,6 +165,44 @@ def test_models_made_elsewhere_answer_through_a_client(client, source, tmp_path)
 )
 def test_rows_of_a_parquet_file_out_of_core(client, tmp_path, small_sizes, roles):
     check_out_of_core(client, tmp_path, **roles)
+
+
+# Ingestion
+
+
+@pytest.fixture(scope="module")
+def quiet_ingestion(tmp_path_factory):
+    """A file, and every byte of its scan and store from the serial engine."""
+    folder = tmp_path_factory.mktemp("ingested")
+    write_ingested(folder / "t.parquet")
+    (folder / "quiet").mkdir()
+    with pytest.MonkeyPatch.context() as patch, open_engine("serial", 1) as engine:
+        return folder / "t.parquet", ingested(engine, folder / "t.parquet", folder / "quiet", patch)
+
+
+def test_ingestion_has_the_same_bits_as_serial(client, quiet_ingestion, tmp_path, monkeypatch):
+    path, quiet = quiet_ingestion
+    with DaskEngine(client) as engine:
+        assert engine.that_reads([(str(path), path.stat().st_size)]) is engine
+        assert ingested(engine, path, tmp_path, monkeypatch) == quiet
+    assert os.listdir(tmp_path) == ["store"]
+
+
+@pytest.mark.parametrize(
+    "moment", ["sorting", *(pytest.param(name, marks=pytest.mark.slow) for name in ("scan", "sort", "store"))]
+)
+def test_a_worker_killed_in_ingestion(client, traps, quiet_ingestion, tmp_path, monkeypatch, moment):
+    path, quiet = quiet_ingestion
+    traps.set(moment)
+    with DaskEngine(client) as engine:
+        assert ingested(engine, path, tmp_path, monkeypatch) == quiet
+    assert len(traps.sprung(moment)) == 1
+    assert os.listdir(tmp_path) == ["store"]
+
+
+def test_a_file_that_workers_do_not_see_is_read_here(client, tmp_path):
+    with DaskEngine(client) as engine:
+        assert engine.that_reads([(str(tmp_path / "elsewhere.parquet"), 10)]) is engine.local
 
 
 def test_large_tasks_arrive(client, monkeypatch):
@@ -517,3 +560,40 @@ def test_an_asynchronous_client_is_refused(cluster):
                 DaskEngine(asynchronous)
 
     asyncio.run(refuse())
+
+
+# Encryption
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl, which makes the certificates")
+def test_a_cluster_with_certificates_is_used_and_refuses_strangers(tmp_path, monkeypatch):
+    monkeypatch.setattr("gigagp.engines.dask._CONNECT_SECONDS", 5)
+    paths = {name: str(tmp_path / f"{name}.pem") for name in ("key", "cert", "other_key", "other_cert")}
+    for key, cert in (("key", "cert"), ("other_key", "other_cert")):
+        options = ["-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=gigagp"]
+        command = ["openssl", "req", *options, "-keyout", paths[key], "-out", paths[cert]]
+        subprocess.run(command, check=True, capture_output=True)
+
+    def told(key, cert):
+        own = {"distributed.comm.require-encryption": True, "distributed.comm.tls.ca-file": paths[cert]}
+        for role in ("scheduler", "worker", "client"):
+            prefix = f"distributed.comm.tls.{role}"
+            own |= {f"{prefix}.cert": paths[cert], f"{prefix}.key": paths[key]}
+        return dask.config.set(own)
+
+    with limit(300), told("key", "cert"):
+        security = Security()
+    with (
+        limit(300),
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, protocol="tls://", security=security, dashboard_address=":0"
+        ) as cluster,
+    ):
+        address = cluster.scheduler_address
+        with told("key", "cert"):
+            assert answers(fitted(address)) == expected()
+        with told("other_key", "other_cert"), pytest.raises(InvalidParameter, match="no Dask scheduler answers"):
+            fitted(address)
+        with pytest.raises(InvalidParameter, match="no Dask scheduler answers"):
+            fitted(address.replace("tls://", "tcp://"))

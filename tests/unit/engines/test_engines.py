@@ -295,7 +295,8 @@ def test_unknown_engines_are_refused():
 
 
 @pytest.mark.parametrize(("n_jobs", "workers"), [(1, 1), (3, 3), (None, CORES), (-1, CORES), (np.int64(2), 2)])
-def test_number_of_workers(n_jobs, workers):
+def test_number_of_workers(n_jobs, workers, monkeypatch):
+    monkeypatch.delenv("LOKY_MAX_CPU_COUNT", raising=False)
     with open_engine("threads", n_jobs) as engine:
         assert engine.workers == workers
 

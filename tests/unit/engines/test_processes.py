@@ -19,7 +19,15 @@ from sklearn.base import clone
 from threadpoolctl import threadpool_info
 
 import engine_models
-from engine_models import MODELS, answers, check_large_tasks, check_out_of_core, check_prediction_file
+from engine_models import (
+    MODELS,
+    answers,
+    check_large_tasks,
+    check_out_of_core,
+    check_prediction_file,
+    ingested,
+    write_ingested,
+)
 from gigagp import HGPRegressor
 from gigagp.engines import open_engine
 from gigagp.engines.processes import ProcessesEngine
@@ -180,7 +188,8 @@ def deadly_model(folder, engine):
     return HGPRegressor(kernel, leaf_size=60, method="committee", random_state=3, engine=engine, n_jobs=2)
 
 
-@pytest.mark.parametrize("moment", ["in training", pytest.param("in prediction", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["in training", "in prediction"])
 def test_killed_workers_are_replaced(tmp_path, moment):
     right = answers(deadly_model(tmp_path, "serial").fit(*data()))
     with ProcessesEngine(1) as engine:
@@ -345,3 +354,36 @@ def test_a_closed_engine_opens_again():
 def test_workers_never_hear_ctrl_c(pool):
     assert all(signal.SIGINT in signals for signals in pool.map(blocked, range(4)))
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ()), "this process still does"
+
+
+class DiesOnce(ProcessesEngine):
+    """Its first task of a kind kills the worker."""
+
+    def __init__(self, workers, name, mark):
+        super().__init__(workers)
+        self.name, self.mark = name, mark
+
+    def map(self, function, tasks, together=1):
+        named = getattr(function, "name", None) == self.name
+        return super().map(partial(_dying, function, self.mark) if named else function, tasks, together)
+
+
+def _dying(function, mark, task, work):
+    result = function(task, work)
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return result
+
+
+@pytest.mark.parametrize("name", ["sort", pytest.param("store", marks=pytest.mark.slow)])
+def test_ingestion_has_the_same_bits_as_serial_also_where_a_worker_dies(name, tmp_path, monkeypatch):
+    write_ingested(tmp_path / "t.parquet")
+    results = []
+    for engine in (open_engine("serial", 1), DiesOnce(2, name, tmp_path / "mark")):
+        folder = tmp_path / type(engine).__name__
+        folder.mkdir()
+        with engine as opened:
+            results.append(ingested(opened, tmp_path / "t.parquet", folder, monkeypatch))
+    assert (tmp_path / "mark").exists()
+    assert results[0] == results[1]

@@ -181,6 +181,10 @@ def test_wrong_targets_are_named(table):
         model.fit(table, ["a", "b", "a"])
     with pytest.raises(InvalidInput, match="no column 'd'"):
         model.fit(table, ["a", "d"])
+    with pytest.raises(InvalidInput, match="no columns 'd', 'e'"):
+        model.fit(table, ["a", "d", "e"])
+    with pytest.raises(InvalidInput, match=r"the target 'word' \(.*\) of the table is not numbers"):
+        model.fit(table.assign(word="u"), ["a", "word"])
     with pytest.raises(ValueError, match="column 'u' is "):
         model.fit(table, ["a", "u"], features=["u", "v"])
     Y = table[NAMES].astype(object)

@@ -20,7 +20,7 @@ from gigagp import HGPRegressor
 from gigagp.combine import Healed
 from gigagp.data.scaling import Moments
 from gigagp.data.sources.rows import Rows
-from gigagp.data.store import FolderWriter
+from gigagp.data.store import PlacedWriter, StorePlaces
 from gigagp.errors import DamagedFile, InvalidInput
 from gigagp.expert import Evidence
 from gigagp.fit import checkpoint, fitting
@@ -229,12 +229,17 @@ def check_no_store(folder):
 
 
 @pytest.mark.parametrize(
-    ("partition", "name", "calls"),
-    [("local", "append", 0), ("stratified", "append", 2), slowly("random", "append", 2), slowly("local", "finish", 0)],
+    ("partition", "writer", "name", "calls"),
+    [
+        ("local", StorePlaces, "write", 0),
+        ("stratified", StorePlaces, "write", 2),
+        slowly("random", StorePlaces, "write", 2),
+        slowly("local", PlacedWriter, "finish", 0),
+    ],
 )
-def test_stopped_while_the_store_is_written(partition, name, calls, rows, small_sizes, tmp_path, uninterrupted):
+def test_stopped_while_the_store_is_written(partition, writer, name, calls, rows, small_sizes, tmp_path, uninterrupted):
     X, y, Z = rows
-    with stopping(FolderWriter, name, calls):
+    with stopping(writer, name, calls):
         model(partition, memory=88 * N).fit(X, y, checkpoint=tmp_path)
     check_no_store(tmp_path)
     resumed = model(partition, memory=88 * N).fit(X, y, checkpoint=tmp_path)
@@ -248,7 +253,7 @@ def test_what_a_kill_leaves_behind_is_removed(partition, rows, small_sizes, tmp_
     X, y, Z = rows
     quiet = uninterrupted(partition)
     (tmp_path / "manifest.json.partial").write_text('{"form')
-    with stopping(fitting, "scan", 0):
+    with stopping(fitting, "scan_rows", 0):
         model(partition, memory=88 * N).fit(X, y, checkpoint=tmp_path)
     (tmp_path / "scan.npz.partial").write_bytes(b"half a scan")
     for memory in (88 * N, 88 * N, None):  # before there is a store; after; where none is needed
@@ -405,7 +410,7 @@ def test_other_settings_are_refused(name, value, rows, tmp_path, monkeypatch):
         except Stop:
             return True
 
-    monkeypatch.setattr(fitting, "scan", stopped)
+    monkeypatch.setattr(fitting, "scan_rows", stopped)
     assert begin(**own)
     before = (tmp_path / "manifest.json").read_bytes()
     with pytest.raises(InvalidInput, match=rf"is the checkpoint of another fit \({name}: .* there, .* here\); choose"):
@@ -448,7 +453,7 @@ def test_generators_and_no_seed_at_all_go_on_with_their_numbers(seeded, rows, tm
 
 def test_other_data_are_refused(rows, source, tmp_path, monkeypatch):
     X, y, _ = rows
-    monkeypatch.setattr(fitting, "scan", stopped)
+    monkeypatch.setattr(fitting, "scan_rows", stopped)
 
     def begin(folder, *data, **how):
         with pytest.raises((Stop, InvalidInput)) as kept:
@@ -512,7 +517,7 @@ def test_a_completed_checkpoint_is_not_computed_again(memory, rows, source, smal
     first = answers(model(memory=memory).fit(source, "t", **how), Z)
     files = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     with monkeypatch.context() as patch:
-        forbid(patch, "gigagp.fit.fitting.scan", "gigagp.fit.training.expert.evidence")
+        forbid(patch, "gigagp.fit.fitting.scan_rows", "gigagp.fit.training.expert.evidence")
         if memory is not None:
             forbid(patch, "gigagp.data.sources.rows.Rows.blocks")
         again = model(memory=memory).fit(source, "t", **how)
@@ -544,7 +549,7 @@ def test_a_damaged_scan_is_made_again(damage, rows, finished, monkeypatch):
     path.write_bytes(damage)
     assert answers(model("random").fit(X, y, checkpoint=folder), Z) == expected
     assert path.read_bytes()[:4] == whole[:4]
-    forbid(monkeypatch, "gigagp.fit.fitting.scan")
+    forbid(monkeypatch, "gigagp.fit.fitting.scan_rows")
     assert answers(model("random").fit(X, y, checkpoint=folder), Z) == expected
 
 

@@ -481,7 +481,7 @@ def test_a_file_is_no_folder(unharmed, tmp_path):
 def test_a_source_that_changes_between_the_passes(name, memory, files, unharmed, temporary, tmp_path, monkeypatch):
     source = tmp_path / name
     shutil.copyfile(files / name, source)
-    real = fitting.scan
+    real = fitting.scan_rows
 
     def then_changed(*arguments):
         found = real(*arguments)
@@ -489,7 +489,7 @@ def test_a_source_that_changes_between_the_passes(name, memory, files, unharmed,
         source.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
         return found
 
-    monkeypatch.setattr(fitting, "scan", then_changed)
+    monkeypatch.setattr(fitting, "scan_rows", then_changed)
     unharmed.model.set_params(memory=memory)
     target = "x3" if name.endswith("npy") else "t"
     kept = unharmed.fails(InvalidInput, f"{name} changed after it was opened", source, target)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gigagp import HGPRegressor, load
-from gigagp.model.fit_warnings import MissedStructure, ParameterAtBound
+from gigagp.model.fit_warnings import MissedStructure, ParameterAtBound, sentences
 from gigagp.model.loading import read_warning
 from gigagp.model.saving import describe_warning
 from gigagp.model.units import Units
@@ -34,6 +34,15 @@ WARNINGS = (
 def test_a_sentence_names_columns_and_gives_advice(warning, sentence):
     assert sentence in warning.sentence(UNITS)
     assert warning.advice() in str(warning)
+
+
+def test_many_ignored_columns_are_one_sentence():
+    units = Units(("a", "b", "c", "d"), "y", (1.0,) * 4, 1.0)
+    ignored = [ParameterAtBound(f"lengthscale[{j}]", "upper", 1e3, 1e3) for j in (0, 2, 3)]
+    together = sentences([WARNINGS[4], *ignored, WARNINGS[2]], units)
+    assert len(together) == 3
+    assert "each of the columns a, c, d ended at its upper bound; the model ignores these columns" in together[1]
+    assert sentences(ignored[:2], units) == [warning.sentence(units) for warning in ignored[:2]]
 
 
 def test_only_extreme_length_scales_are_interpreted():

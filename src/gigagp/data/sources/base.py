@@ -31,6 +31,7 @@ MEANING = {
 # Kinds that can be categories; floats because integers in an array of floats, or with gaps in pandas, are floats.
 ENCODABLE = {"text", "integer", "boolean", "float", "float32"}
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_EVERY = 65536  # rows between two places from which an array is read
 _HASHED_ROWS = 65536  # rows hashed at a time
 _ENDS = 65536  # bytes hashed at either end of a file
 
@@ -95,6 +96,15 @@ class Source(ABC):
     def batches(self, columns: Sequence[str], rows: int, start: int = 0) -> Iterator[Batch]:
         """All rows from `start` on, in batches of about `rows` or fewer."""
 
+    def places_to_start(self) -> Array | None:
+        """Row numbers from which reading starts at no cost, 0 first; None where only all rows can be read."""
+        return None
+
+    @property
+    def paths(self) -> list[tuple[str, int]] | None:
+        """Local files, with their sizes, that a process must see to read the source; None where it is in memory."""
+        return None
+
     @abstractmethod
     def fingerprint(self) -> str:
         """A hash that changes with the data, and is the same in another process."""
@@ -118,9 +128,22 @@ class Source(ABC):
             key = list(self.columns)[place] if -len(self.columns) <= place < len(self.columns) else f"x{place}"
         if key in self.columns:
             return key
-        close = difflib.get_close_matches(key, self.columns, 1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise InvalidInput(f"{role}: {self.name} has no column {key!r}.{hint} It has {listed(self.columns)}")
+        raise InvalidInput(f"{role}: {self._missing([key])}")
+
+    def find_all(self, names: Iterable[object], role: str) -> list[str]:
+        """The columns that the user calls so; an error names all that are not there."""
+        each = list(names)
+        missing = [str(name) for name in each if isinstance(name, str) and name not in self.columns]
+        if len(missing) > 1:
+            raise InvalidInput(f"{role}: {self._missing(missing)}")
+        return [self.find(name, role) for name in each]
+
+    def _missing(self, names: Sequence[str]) -> str:
+        """That there are no such columns, and which ones are meant perhaps."""
+        close = [match for name in names for match in difflib.get_close_matches(name, self.columns, 1)]
+        hint = f" Did you mean {' and '.join(map(repr, dict.fromkeys(close)))}?" if close else ""
+        what = "column" if len(names) == 1 else "columns"
+        return f"{self.name} has no {what} {listed(names)}.{hint} It has {listed(self.columns)}"
 
 
 class Addressable(Source):
@@ -131,6 +154,9 @@ class Addressable(Source):
     @abstractmethod
     def read(self, columns: Sequence[str], start: int, stop: int) -> Batch:
         """Rows start to stop."""
+
+    def places_to_start(self) -> Array | None:
+        return np.arange(0, max(1, self.n_rows), _EVERY)
 
     def batches(self, columns: Sequence[str], rows: int, start: int = 0) -> Iterator[Batch]:
         for first in range(start, self.n_rows, rows):

@@ -131,6 +131,11 @@ class FileSource(Source):
 
     files: Files
 
+    @property
+    def paths(self) -> list[tuple[str, int]] | None:
+        local = isinstance(self.files.system, fs.LocalFileSystem)
+        return [(file.path, file.size) for file in self.files.files] if local else []
+
     def fingerprint(self) -> str:
         return self.files.fingerprint()
 

@@ -45,6 +45,10 @@ class NpySource(Addressable):
     def read(self, columns: Sequence[str], start: int, stop: int) -> ArrayBatch:
         return cut(self._map(), self.name, columns, start, stop)
 
+    @property
+    def paths(self) -> list[tuple[str, int]] | None:
+        return [(self._path, self._state[0])]
+
     def fingerprint(self) -> str:
         with open(self._path, "rb") as file:
             return digest([os.path.basename(self._path), self._state, hash_ends(file, self._state[0])])

@@ -7,9 +7,11 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from gigagp.arrays import Array
 from gigagp.data.sources.arrow import ArrowBatch, columns_of
 from gigagp.data.sources.files import File, Files, FileSource
 from gigagp.errors import InvalidInput
@@ -46,6 +48,10 @@ class ParquetSource(FileSource):
             pre_buffer=False,
             page_checksum_verification=True,
         )
+
+    def places_to_start(self) -> Array | None:
+        sizes = np.array([rows for file in self.files.files for rows in self._groups[file.path]], np.int64)
+        return np.unique(np.cumsum(sizes) - sizes)
 
     def batches(self, columns: Sequence[str], rows: int, start: int = 0) -> Iterator[ArrowBatch]:
         skip = start

@@ -14,6 +14,7 @@ from gigagp.data.sources.base import Batch, Source, digest, listed
 from gigagp.data.sources.encoding import Encoding, Feature
 from gigagp.data.sources.row_noise import RowNoise, Target, factors_and_variances
 from gigagp.data.sources.share import Share
+from gigagp.data.sources.times import is_date, per_day
 from gigagp.errors import InvalidInput, InvalidParameter
 
 BLOCK = 65_536
@@ -118,11 +119,38 @@ class Rows:
                 selection.append(each and [each.column, each.beside and each.beside.fingerprint()])
         return digest([self.source.fingerprint(), target, selection])
 
-    def blocks(self, size: int = BLOCK, start: int = 0) -> Iterator[Block]:
+    def ranges(self, about: int, size: int = BLOCK) -> list[tuple[int, int]] | None:
+        """Consecutive ranges (first row, end) of about so many rows that can be read independently of each other.
+
+        They begin at multiples of `size`, and where the source can be read from. None where only all rows can be read,
+        one after the other: of CSV files, and where rows may be left out, so that their numbers are not known before.
+        """
+        places = self.source.places_to_start()
+        if not self._all or places is None or self.n_rows is None:
+            return None
+        borders = [0]
+        for border in np.unique(-(-places // size) * size).tolist():
+            if border - borders[-1] >= about and border < self.n_rows:
+                borders.append(border)
+        return list(zip(borders, [*borders[1:], self.n_rows], strict=True))
+
+    @property
+    def paths(self) -> list[tuple[str, int]] | None:
+        """Local files, with their sizes, that another process must see to read the rows; None where it cannot."""
+        every = [self.source.paths, *(each.beside.paths for each in self._beside_inputs() if each.beside is not None)]
+        if self._subtracted is not None or any(paths is None for paths in every):
+            return None
+        return [path for paths in every for path in paths or []]
+
+    def blocks(self, size: int = BLOCK, start: int = 0, stop: int | None = None) -> Iterator[Block]:
         """All rows from `start` (a multiple of `size`) on; every block has `size` rows but the last.
 
-        Rows before `start` are skipped unread where the source allows it and no rows are dropped.
+        Rows before `start` are skipped unread where the source allows it and no rows are dropped. Nothing is read after
+        `stop`, which is the end of one of the `ranges`.
         """
+        if stop is not None:
+            yield from self._blocks_of_range(size, start, stop)
+            return
         if size < 1 or start % size:
             raise InvalidParameter(f"start must be a multiple of size; got start={start} and size={size}")
         self._check_unchanged()
@@ -145,6 +173,25 @@ class Rows:
             self._finish(rows_read, space.first_row + space.filled)
         if space.filled and space.first_row >= start:
             yield self._detrended(space.block())
+
+    def _blocks_of_range(self, size: int, start: int, stop: int) -> Iterator[Block]:
+        self._check_unchanged()
+        at, space = start, _Space(self, min(size, stop - start), start)
+        for batch in self.source.batches(self._wanted(), size, start):
+            rest = batch.slice(0, min(batch.n_rows, stop - at))
+            while rest.n_rows:
+                piece = rest.slice(0, min(rest.n_rows, space.size - space.filled))
+                rest = rest.slice(piece.n_rows, rest.n_rows)
+                self._add(piece, at, space)
+                at += piece.n_rows
+                if space.filled == space.size:
+                    yield self._detrended(space.block())
+                    space = _Space(self, min(size, stop - at), at)
+            if at == stop:
+                break
+        self._check_unchanged()
+        if at < stop:
+            raise InvalidInput(f"{self.source.name} should have {self.n_rows} rows, and has {at}; write it again")
 
     def _detrended(self, block: Block) -> Block:
         if self._subtracted is None or block.y is None:
@@ -224,6 +271,9 @@ class Rows:
         """The columns of X that a feature has; NaN where its value is missing."""
         if feature.categories is None:
             numbers = piece.numbers(name)
+            kind = self.source.columns[name].kind
+            if kind != feature.kind and is_date(kind) and is_date(feature.kind):  # a date is its midnight
+                numbers = numbers * (per_day(feature.kind) / per_day(kind))
             return np.column_stack([numbers, np.isnan(numbers)]) if feature.gaps else numbers[:, None]
         level = _places(piece, name, self._levels[feature.column], feature.unseen).astype(float)
         level[level == _MISSING] = np.nan if self.encoding.gaps is None else len(feature.categories)
@@ -245,14 +295,18 @@ class Rows:
         if bad.any():
             row = int(np.argmax(bad.any(axis=1)))
             column = int(np.argmax(bad[row]))
-            raise self._bad_value(row, column, bool(np.isnan(values[row, column])), piece, beside)
+            others = np.flatnonzero(bad.any(axis=0) & (np.arange(bad.shape[1]) != column)).tolist()
+            raise self._bad_value(row, column, others, bool(np.isnan(values[row, column])), piece, beside)
         gaps = np.isnan(values).any(axis=1)
         if self.missing == "keep":
             self._unanswered += int(gaps.sum())
             return None
         return np.asarray(~gaps)
 
-    def _bad_value(self, row: int, column: int, missing: bool, piece: Batch, beside: Batch) -> InvalidInput:
+    def _bad_value(
+        self, row: int, column: int, others: list[int], missing: bool, piece: Batch, beside: Batch
+    ) -> InvalidInput:
+        """The error of the first bad value, and the names of other columns with such values in the rows just read."""
         owners = [
             name for name, feature in zip(self._columns, self.encoding.features, strict=True) for _ in feature.names
         ]
@@ -266,18 +320,22 @@ class Rows:
         cure = 'missing="drop" leaves such rows out, or without a prediction; or fill them in'
         if missing and self.encoding.gaps is not None and column < len(owners):
             cure = f"the training data had no gaps in this column, so that the model cannot answer them; {cure}"
+        elif missing and column == len(owners):
+            cure = 'missing="drop" leaves such rows out; or fill them in'
         elif missing and self.encoding.gaps is None:
             cure += '; fit with missing="model" to have gaps answered'
         elif not missing:
             cure = "take such rows out, or clip it"
-        return InvalidInput(f"{who} has {what} at row {where.first_row + row}; {cure}")
+        names = dict.fromkeys(owners[other] for other in others if other < len(owners))
+        also = f"; so have {listed(names)}" if names else ""
+        return InvalidInput(f"{who} has {what} at row {where.first_row + row}{also}; {cure}")
 
 
 class _Space:
     """A block that is being filled."""
 
     def __init__(self, rows: Rows, size: int, first_row: int) -> None:
-        self.first_row, self.filled = first_row, 0
+        self.first_row, self.filled, self.size = first_row, 0, size
         self._X = np.empty((size, rows.n_features), rows.dtype)
         self._y = np.empty(size) if rows.target else None
         self._kept: list[Any] = []

@@ -18,6 +18,7 @@ from gigagp.data.sources.opening import open_source, open_target
 from gigagp.data.sources.row_noise import RowNoise, Target
 from gigagp.data.sources.rows import BLOCK, Rows
 from gigagp.data.sources.share import Share
+from gigagp.data.sources.times import is_date
 from gigagp.errors import InvalidInput, InvalidParameter, choose
 
 _INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # what pandas calls an index that it writes to a file
@@ -25,6 +26,7 @@ _COLUMNS_NAMED = 20  # columns that a message lists with their types
 _DISTINCT_ROWS = 20  # rows from which a column without any repeated value cannot be a category
 _MOST_CLASSES = 1000  # of a target
 _ALL_MISSING = "null"  # type of a column of a table that has no value at all
+_TARGETS = {kind for kind, meaning in MEANING.items() if meaning in ("number", "duration")}
 _INTEGER = re.compile(r"-?\d{1,18}")
 
 
@@ -93,12 +95,17 @@ def open_rows(
     source = source.with_types(only_kept) if typed else source.read_as(dict.fromkeys(only_kept, "category"))
     if encoding is None:
         levels = [name for name in columns if name in one_hot or _is_text(source, name)]
+        numbers = [name for name in columns if name not in levels]
+        _check_kinds(
+            source, numbers, [Feature(name, MEANING.get(source.columns[name].kind, "number")) for name in numbers]
+        )
         source = source.read_as(dict.fromkeys(levels, "category"))
         encoding = _learn(source, columns, levels, missing == "model")
     else:
         source = source.read_as(dict(zip(columns, (feature.kind for feature in encoding.features), strict=True)))
     present = [name for name in columns if not (of_model and source.columns[name].type == _ALL_MISSING)]
-    _check_kinds(source, present, [f for name, f in zip(columns, encoding.features, strict=True) if name in present])
+    own_features = [f for name, f in zip(columns, encoding.features, strict=True) if name in present]
+    _check_kinds(source, present, own_features, of_model)
     return Rows(source, columns, encoding, target_column, kept, missing, share, noise if noise.targets else None)
 
 
@@ -124,7 +131,13 @@ def _target(
             column = in_source.column
             return replace(in_source, labels=tuple(labels) or _collect(source, [column], _MOST_CLASSES)[column])
         cure = "convert it, or predict classes with HGPClassifier" if name == "y" else "convert it"
-        _check_number(source, in_source.column, f"{role}, column {in_source.column!r} of {source.name},", cure)
+        who = f"{role}, column {in_source.column!r} of {source.name},"
+        _check_number(source, in_source.column, who, cure)
+        kind = source.columns[in_source.column].kind
+        if kind not in _TARGETS:
+            raise InvalidInput(
+                f"{who} is a {MEANING[kind]}, and predictions are numbers: convert it, for example to days since a date"
+            )
         return in_source
     values = open_target(target, name, role)
     beside_data = Target(next(iter(values.columns)), values)
@@ -142,8 +155,20 @@ def _target(
     return beside_data
 
 
+def check_target_columns(source: Source, names: Sequence[str]) -> None:
+    """Raise InvalidInput for several targets of which some are not columns of the source, or are not numbers."""
+    found = source.find_all(names, "target")
+    others = [f"{name!r} ({source.columns[name].type})" for name in found if source.columns[name].kind not in _TARGETS]
+    if others:
+        raise InvalidInput(
+            f"the {'targets' if len(others) > 1 else 'target'} {', '.join(others)} of {source.name} "
+            f"{'are' if len(others) > 1 else 'is'} not numbers; convert such columns, or predict classes with "
+            "HGPClassifier, one model per target"
+        )
+
+
 def _columns(source: Source, columns: Iterable[str], role: str) -> list[str]:
-    names = [source.find(name, role) for name in ([columns] if isinstance(columns, str) else columns)]
+    names = source.find_all([columns] if isinstance(columns, str) else columns, role)
     if len(set(names)) < len(names):
         raise InvalidParameter(f"{role} names a column twice: {listed(names)}")
     return names
@@ -180,11 +205,12 @@ def _match(source: Source, encoding: Encoding, spare: list[str]) -> list[str]:
                 f"{listed(fitted)}"
             )
         return spare
-    for name in fitted:
-        if name not in source.columns:
-            raise InvalidInput(
-                f"{source.name} has no column {name!r}, which the model reads. It has {listed(source.columns)}"
-            )
+    absent = [name for name in fitted if name not in source.columns]
+    if absent:
+        what = "column" if len(absent) == 1 else "columns"
+        raise InvalidInput(
+            f"{source.name} has no {what} {listed(absent)}, which the model reads. It has {listed(source.columns)}"
+        )
     return fitted
 
 
@@ -247,15 +273,24 @@ def _collect(source: Source, names: Sequence[str], most: int = MOST_CATEGORIES) 
                     f"column {name!r} of {source.name} has more than {most} categories; "
                     f"leave it out with drop=[{name!r}], or merge rare ones"
                 )
-    for name, texts in categories.items():
-        if not texts:
-            raise InvalidInput(f"column {name!r} of {source.name} is empty; leave it out with drop=[{name!r}]")
-        if len(texts) == rows >= _DISTINCT_ROWS:
-            raise InvalidInput(
-                f"column {name!r} of {source.name} has another value in every row, so that it says nothing about other "
-                f"rows; leave it out with drop=[{name!r}]"
-            )
+    _check_levels(source, {name: len(texts) for name, texts in categories.items()}, rows)
     return {name: _in_order(texts) for name, texts in categories.items()}
+
+
+def _check_levels(source: Source, counts: dict[str, int], rows: int) -> None:
+    """Raise InvalidInput for categories without any value, and for those with another value in every row."""
+    empty = [name for name, count in counts.items() if count == 0]
+    if empty:
+        what = f"column {empty[0]!r} of {source.name} is" if len(empty) == 1 else f"columns {listed(empty)} are"
+        raise InvalidInput(f"{what} empty; leave out with drop=[{listed(empty)}]")
+    distinct = [name for name, count in counts.items() if count == rows >= _DISTINCT_ROWS]
+    if distinct:
+        one = len(distinct) == 1
+        raise InvalidInput(
+            f"{'column' if one else 'columns'} {listed(distinct)} of {source.name} {'has' if one else 'have'} another "
+            f"value in every row, so that {'it says' if one else 'they say'} nothing about other rows; leave "
+            f"{'it' if one else 'them'} out with drop=[{listed(distinct)}]"
+        )
 
 
 def _in_order(texts: set[str]) -> tuple[str, ...]:
@@ -264,7 +299,8 @@ def _in_order(texts: set[str]) -> tuple[str, ...]:
     return tuple(sorted(texts, key=lambda text: (int(text) if integers else 0, text)))
 
 
-def _check_kinds(source: Source, columns: Sequence[str], features: Sequence[Feature]) -> None:
+def _check_kinds(source: Source, columns: Sequence[str], features: Sequence[Feature], of_model: bool = False) -> None:
+    """Raise InvalidInput for columns that are not what they must be: with `of_model`, what a model was fitted with."""
     others = [
         name
         for name, feature in zip(columns, features, strict=True)
@@ -274,6 +310,7 @@ def _check_kinds(source: Source, columns: Sequence[str], features: Sequence[Feat
         text = [name for name in others if source.columns[name].kind in ENCODABLE]
         cure = f"leave them out with drop=[{listed(others)}]"
         cure += f", or make text a category with categorical=[{listed(text)}]" if text else ""
+        cure = "the model was fitted with numbers in them: convert them" if of_model else cure
         types = ", ".join(f"{name!r} ({source.columns[name].type})" for name in others[:_COLUMNS_NAMED])
         more = f" and {len(others) - _COLUMNS_NAMED} more" if len(others) > _COLUMNS_NAMED else ""
         raise InvalidInput(f"columns {types}{more} of {source.name} are not numbers; {cure}")
@@ -284,11 +321,13 @@ def _check_kinds(source: Source, columns: Sequence[str], features: Sequence[Feat
         cure = f"leave it out with drop=[{name!r}]"
         if source.columns[name].kind in ENCODABLE:
             cure += f", or make it a category with categorical=[{name!r}]"
+        cure = f"it was a {feature.kind} when the model was fitted: convert it" if of_model else cure
         _check_number(source, name, f"column {name!r} of {source.name}", cure)
         meaning = MEANING[source.columns[name].kind]
-        if meaning != feature.kind:
+        if meaning != feature.kind and not (is_date(meaning) and is_date(feature.kind)):
             raise InvalidInput(
-                f"column {name!r} of {source.name} is a {meaning}, and was a {feature.kind} when the model was fitted"
+                f"column {name!r} of {source.name} is a {meaning}, and was a {feature.kind} when the model was fitted; "
+                "convert it"
             )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from gigagp.data.sources.base import Addressable, Source, content_fingerprint
 from gigagp.errors import InvalidInput
 
 _ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?Z?)?")
+_NOT_UNDERSTOOD = (pa.ArrowException, TypeError, OverflowError)  # errors of pyarrow for values without a type
 _DATE_LENGTH = 10  # of a date without a time
 _FIRST_VALUES = 1000  # rows among which the first value that is not missing is looked for
 
@@ -92,6 +94,18 @@ class _PandasSource(TableSource):
         return _open_pandas(self._frame, self.name, text) if text else self
 
 
+class _Unreadable:
+    """The type of a column that pyarrow does not understand, so that it can be named, and left out."""
+
+    id = -1  # no type of pyarrow
+
+    def __init__(self, dtype: Any, error: Exception) -> None:
+        self._text = f"{dtype} (values of mixed or unknown types: {error})"
+
+    def __str__(self) -> str:
+        return self._text
+
+
 def _as_dates(values: Any) -> Any:
     """A column of text as dates or timestamps, where all of its values are such, as in a CSV file; else None."""
     text = pa.array(values, from_pandas=True)
@@ -111,16 +125,24 @@ def _open_pandas(frame: Any, name: str, as_text: Sequence[str] = ()) -> Source:
     fields, inferred, dates = [], {}, {}
     for j, label in enumerate(frame.columns):
         column, untyped = frame.iloc[:, j], str(frame.dtypes.iloc[j]) == "object"
-        type_ = _infer(column if untyped else column.iloc[:0], str(label), name).type
+        try:
+            type_ = pa.array(column if untyped else column.iloc[:0], from_pandas=True).type
+        except _NOT_UNDERSTOOD as error:
+            type_ = _Unreadable(frame.dtypes.iloc[j], error)
         if (pa.types.is_string(type_) or pa.types.is_large_string(type_)) and str(label) not in as_text:
             read = _as_dates(column)
             if read is not None:
                 dates[str(label)], type_ = read, read.type
-        fields.append(pa.field(str(label), type_))
+        fields.append(SimpleNamespace(name=str(label), type=type_))
         if untyped:
             inferred[str(label)] = type_  # else a slice of missing values would have another type
 
+    unreadable = {field.name for field in fields if isinstance(field.type, _Unreadable)}
+
     def cut(names: Sequence[str], start: int, stop: int) -> dict[str, Any]:
+        if unreadable & set(names):
+            column = next(each for each in names if each in unreadable)
+            _infer(frame.iloc[start:stop, place[column]], column, name)
         return {
             name: dates[name].slice(start, stop - start)
             if name in dates
@@ -134,7 +156,7 @@ def _open_pandas(frame: Any, name: str, as_text: Sequence[str] = ()) -> Source:
 def _infer(values: Any, column: str, name: str) -> Any:
     try:
         return pa.array(values, from_pandas=True)
-    except (pa.ArrowException, TypeError, OverflowError) as error:
+    except _NOT_UNDERSTOOD as error:
         raise InvalidInput(
             f"column {column!r} of {name} mixes types, or has one that is not understood ({error}); "
             "convert it to numbers or to text, or take it out of the table"
