@@ -29,7 +29,9 @@ TESTS = (
     "unit/model/test_prediction_files.py", "unit/model/test_neighbour_search.py", "unit/model/test_neighbourhood.py",
     "laws/test_rules.py", "laws/test_batches.py", "unit/test_row_noise.py", "unit/test_sparse.py",
     "unit/likelihoods/test_leaf.py", "unit/estimators/test_classifier.py", "unit/estimators/test_input_noise.py",
-    "unit/fit/test_small_tables.py",
+    "unit/fit/test_small_tables.py", "unit/model/test_averages.py", "unit/model/test_joint.py",
+    "unit/model/test_prediction_gradient.py", "unit/kernels/test_circles.py", "unit/linalg/test_levels.py",
+    "unit/estimators/test_online_updates.py", "unit/estimators/test_several_targets.py",
 )  # fmt: skip
 QUICK_TESTS = (
     "unit/linalg/test_linalg.py", "unit/kernels/test_kernels.py", "unit/model/test_committee.py",

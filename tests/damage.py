@@ -22,7 +22,7 @@ from gigagp import GigaGPError, HGPRegressor, InvalidInput
 from gigagp.combine import GRBCM, Healed
 from gigagp.data import folders
 from gigagp.data.row_lists import Runs
-from gigagp.data.store import FolderWriter, open_store
+from gigagp.data.store import PlacedWriter, open_store
 from gigagp.kernels import Constant, Linear, Matern32, SquaredExponential
 from gigagp.partition import IndexLists, StratifiedPartition
 
@@ -262,9 +262,10 @@ def build(home):
         HGPRegressor(**serial).fit(X, np.full(120, 4.0)).save(home / "one")
     lists = {"runs": Runs(np.arange(0, 121, 20)), "groups": IndexLists.of([np.arange(9), np.arange(5, 120)])}
     for name, cells in lists.items():
-        with folders.writing(home / name) as folder, FolderWriter(folder, 120, 2, X.dtype) as writer:
-            writer.append(X, y)
-            writer.finish(cells, "a source")
+        with folders.writing(home / name) as folder:
+            writer = PlacedWriter(folder, 120, 2, X.dtype)
+            checksums = [writer.places.write(first, X[first : first + 60], y[first : first + 60]) for first in (0, 60)]
+            writer.finish(cells, "a source", [60, 120], checksums)
 
 
 class Patient:

@@ -23,9 +23,13 @@ import numpy as np
 from threadpoolctl import threadpool_info
 from gigagp.linalg import vectors
 from gigagp.linalg.gemm import FULL, multiply
+from gigagp.linalg.stationary import RATIONAL_QUADRATIC, gram, pullback
 
 rng = np.random.default_rng(0)
 A, B, C = rng.standard_normal((3, 40, 40))
+K, gradient = np.zeros((40, 40)), np.empty(5)
+gram(RATIONAL_QUADRATIC, A[:3], 1.5, 0.8, np.empty(0), K)
+pullback(RATIONAL_QUADRATIC, A[:3], 1.5, 0.8, np.empty(0), B + B.T, K, gradient)
 multiply(1.0, A, 0, 0, True, B, 0, 0, 0.0, C, 0, 0, 40, 40, 40, FULL)
 numpy = np._core._multiarray_umath
 json.dump({
@@ -34,6 +38,7 @@ json.dump({
     "numpy": [name for name in numpy.__cpu_dispatch__ if numpy.__cpu_features__[name]],
     "cores": [library["architecture"] for library in threadpool_info() if library["internal_api"] == "openblas"],
     "product": C.tolist(),
+    "gradient": gradient.tolist(),
 }, open(sys.argv[1], "w"))
 """
 
@@ -54,6 +59,16 @@ def test_everything_follows_the_emulated_cpu(name, tmp_path):
     assert set(seen["cores"]) <= CORES[name]
     A, B, _ = np.random.default_rng(0).standard_normal((3, 40, 40))
     np.testing.assert_allclose(seen["product"], A.T @ B, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(seen["gradient"], gradient_of_rational_quadratic(A[:3], B + B.T, 1.5, 0.8), rtol=1e-9)
+
+
+def gradient_of_rational_quadratic(x, W, variance, shape):
+    """By the logarithms of variance, length-scales (one, at which x is scaled) and shape, of the sum of W times k."""
+    squares = (x[:, :, None] - x[:, None, :]) ** 2
+    base = 1 + squares.sum(axis=0) / (2 * shape)
+    k = variance * base**-shape
+    by_lengthscales = [(W * k / base * each).sum() for each in squares]
+    return [(W * k).sum(), *by_lengthscales, (W * k * shape * (1 - 1 / base - np.log(base))).sum()]
 
 
 COMPILE = """

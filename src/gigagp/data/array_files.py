@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -123,6 +124,17 @@ class ArrayFiles:
     def __contains__(self, name: str) -> bool:
         return f"{name}.npy" in self._listed
 
+    def length(self, name: str) -> int:
+        """The first dimension that the header of a file gives; `map` compares it with the size of the file."""
+        try:
+            with self.path(name).open("rb") as file:
+                match = re.search(rb"'shape': \((\d{1,18}),", _header(file))
+        except OSError as error:
+            raise damaged(self.path(name), f"it cannot be read ({error.strerror or error})") from None
+        if match is None:
+            raise damaged(self.path(name), "it has no valid header")
+        return int(match[1])
+
     def read(self, name: str, shape: tuple[int, ...], dtype: str, finite: bool = True) -> Array:
         """An array, read into memory. With `finite`, numbers that are not finite are an error."""
         return np.array(self.map(name, shape, dtype, finite=finite))
@@ -146,9 +158,14 @@ class ArrayFiles:
         except OSError as error:
             raise damaged(path, f"it cannot be read ({error.strerror or error})") from None
 
-    def lists(self, name: str, count: int, rows: int, verify: bool = True) -> RowLists:
-        """`count` lists of row numbers; an error if a list is empty or has a number that is not below `rows`."""
-        starts = self.read(f"{name}_starts", (count + 1,), "int64")
+    def lists(self, name: str, count: int, rows: int, verify: bool = True, trusted: bool = False) -> RowLists:
+        """`count` lists of row numbers; an error if a list is empty or has a number that is not below `rows`.
+
+        trusted : whether lists of consecutive rows are only mapped, without any check
+        """
+        starts = np.asarray(self.map(f"{name}_starts", (count + 1,), "int64", verify=not trusted))
+        if trusted and f"{name}_rows" not in self:
+            return Runs(starts)
         if starts[0] != 0 or (starts[1:] <= starts[:-1]).any():
             raise damaged(self.path(f"{name}_starts"), "its numbers do not ascend from 0")
         if f"{name}_rows" not in self:

@@ -28,6 +28,10 @@ def check_columns(X: Any) -> None:
             )
     elif isinstance(X, np.ndarray) and X.dtype.kind in "OSU" and X.ndim == 2:
         _check_objects(X)
+    elif isinstance(X, list | tuple):
+        for row, values in enumerate(X):
+            if isinstance(values, list | tuple) and any(isinstance(value, str | bytes) for value in values):
+                _check_objects(np.array([values], dtype=object), row)
 
 
 def is_text_column(X: Any, j: int, dtype: Any) -> bool:
@@ -39,13 +43,14 @@ def is_text_column(X: Any, j: int, dtype: Any) -> bool:
     return any(isinstance(value, str | bytes) for value in (X.iloc[:, j] if hasattr(X, "iloc") else X[X.columns[j]]))
 
 
-def _check_objects(X: Array) -> None:
+def _check_objects(X: Array, first: int = 0) -> None:
+    """Raise InvalidInput for text; `first` is the number of the first row."""
     for row in range(X.shape[0]):
         for column in range(X.shape[1]):
             value = X[row, column]
             if isinstance(value, str | bytes):
                 raise InvalidInput(
-                    f"could not convert string to float: X has {value!r} at row {row}, column {column}; "
+                    f"could not convert string to float: X has {value!r} at row {first + row}, column {column}; "
                     "X must be an array of numbers"
                 )
 

@@ -244,7 +244,7 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
             save_model(fitted, parameters, folder, overwrite)
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify: bool = True) -> Self:
+    def load(cls, folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify: bool | str = True) -> Self:
         """Load a model that `save` has written. Its rows stay in the folder and are read when they are needed.
 
         Parameters
@@ -253,8 +253,8 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
             Folder of the model.
         kernels : classes
             Classes of kernels, rules and partitioners of the model that are not part of gigagp.
-        verify : bool
-            False to load faster, without comparing the rows with their checksums.
+        verify : bool or "nothing"
+            False to load faster, without comparing the rows with their checksums; "nothing" as in `gigagp.load`.
 
         """
         return cls.of_model(*load_targets(folder, kernels=kernels, verify=verify), folder)

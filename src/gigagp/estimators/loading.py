@@ -16,7 +16,7 @@ from gigagp.model.model import Model
 from gigagp.model.target_folders import load_targets
 
 
-def load(folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify: bool = True) -> Any:
+def load(folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify: bool | str = True) -> Any:
     """Load a model that `save` has written, as HGPRegressor or HGPClassifier.
 
     Parameters
@@ -25,8 +25,10 @@ def load(folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify
         Folder of the model.
     kernels : classes
         Classes of kernels, rules and partitioners of the model that are not part of gigagp.
-    verify : bool
-        False to load faster, without comparing the rows with their checksums.
+    verify : bool or "nothing"
+        False to load faster, without comparing the rows with their checksums. "nothing": cells and boxes are not
+        checked either but only mapped into memory, so that a model of any size is opened in milliseconds. Use it only
+        for folders that nobody else can write to: a damaged folder may then crash the process.
 
     """
     model, parameters = load_targets(folder, kernels=kernels, verify=verify)

@@ -48,7 +48,7 @@ class LoggedUpdates(JointPredictions):  # type: ignore[misc]
     _log: UpdateLog | None = None  # where updates are written; None for a model in memory
 
     @classmethod
-    def open(cls, folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify: bool = True) -> Self:
+    def open(cls, folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify: bool | str = True) -> Self:
         """Open a saved model for updates that are kept: after `partial_fit` or `forget` returns they are on the disk.
 
         One process at a time may do so; others may load the model and `refresh` it. Use it in a `with` statement, or

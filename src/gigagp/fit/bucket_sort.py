@@ -34,11 +34,15 @@ ScaledBlock = tuple[int, Array, Targets]
 class MemoryBuckets(Buckets):
     """Buckets as row numbers of data in memory."""
 
-    def __init__(self, data: ArrayRows, assign: Assign, count: int) -> None:
-        ids = np.concatenate([assign(first, X) for first, X, _ in data.blocks()])
+    def __init__(self, data: ArrayRows, assign: Assign, count: int, engine: Engine) -> None:
+        def ids_of(block: ScaledBlock, work: Workspace) -> Array:
+            return np.asarray(assign(block[0], block[1]), np.int32)
+
+        ids = np.concatenate(list(engine.map(ids_of, data.blocks())))
         self.sizes = np.bincount(ids, minlength=count)
-        self._data, self._order = data, np.argsort(ids, kind="stable")
         self._starts = np.append(0, np.cumsum(self.sizes))
+        self._data, self._order = data, np.empty(len(ids), np.int64)
+        _order(ids, self._starts[:-1].copy(), self._order)
 
     def take(self, bucket: int) -> tuple[Array, Targets]:
         rows = self._order[self._starts[bucket] : self._starts[bucket + 1]]
@@ -70,6 +74,14 @@ class RowLayout:
         """Inputs and targets."""
         X, targets = (np.ascontiguousarray(part) for part in (rows[:, : self.columns], rows[:, self.columns :]))
         return X, targets if self.targets > 1 else targets[:, 0]
+
+
+@compiled_strict
+def _order(ids: Array, places: Array, out: Array) -> None:
+    """out := the rows bucket by bucket, in order; `places` says where each bucket begins, and is changed."""
+    for i in range(len(ids)):
+        out[places[ids[i]]] = i
+        places[ids[i]] += 1
 
 
 @compiled_strict

@@ -65,7 +65,7 @@ class MemoryStorage:
 
     def buckets(self, data: ScaledRows, assign: Assign, count: int, engine: Engine) -> Buckets:
         assert isinstance(data, ArrayRows)
-        return MemoryBuckets(data, assign, count)
+        return MemoryBuckets(data, assign, count, engine)
 
     def write(
         self, data: ScaledRows, buckets: Buckets, arrange: Arrange, cells: RowLists, engine: Engine

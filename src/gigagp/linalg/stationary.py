@@ -233,19 +233,31 @@ def _pull_limited(x: Array, G: Array, i: int, n: int, limits: Array, total: Arra
         total[d] += 2 * s
 
 
+@compiled_strict
+def _log_bases(row: Array, n: int, shape: float) -> None:
+    """row[:n] := ln(1 + r^2 / (2 shape)), from r^2."""
+    _log_one_plus(row, n, row.dtype.type(0.5 / shape))
+
+
+@compiled_strict
+def _inverses(row: Array, n: int) -> None:
+    """row[:n] := e^-row."""
+    for j in range(n):
+        row[j] = -row[j]
+    _scaled_exp(row, n, row.dtype.type(1))
+
+
 @compiled
 def _pull_shape(row: Array, w: Array, k: Array, n: int, shape: float) -> float:
     """d / d ln shape of sum_j 2 w_j k_j of the rational quadratic, from r^2 in `row`; then row := w times the slope.
 
     d k / d ln shape = k shape (1 - 1 / base - ln base), base = 1 + r^2 / (2 shape); the slope is k / base.
     """
-    _log_one_plus(row, n, row.dtype.type(0.5 / shape))
+    _log_bases(row, n, shape)
     logs = 0.0
     for j in range(n):
         logs += w[j] * k[j] * row[j]
-    for j in range(n):
-        row[j] = -row[j]
-    _scaled_exp(row, n, row.dtype.type(1))
+    _inverses(row, n)
     for j in range(n):
         row[j] *= w[j] * k[j]
     rest = 0.0

@@ -74,6 +74,8 @@ def elementwise(function: Callable[[VectorCode, Any, Any], Any]) -> Any:
     """A pass row[:n] := function(row[:n], number) for compiled code; `function` writes it for one vector.
 
     The same operations for whole vectors and for the remainder: an element's rounding does not depend on its place.
+    Only for functions that are `compiled_strict`: where operations may be regrouped, a number that is added and
+    subtracted in order to round would be cancelled.
     """
 
     @intrinsic

@@ -25,12 +25,10 @@ from gigagp.data.array_files import ArrayFiles
 from gigagp.data.folders import damaged
 from gigagp.data.row_lists import RowLists, Runs
 from gigagp.data.scaling import Scaling
-from gigagp.data.sources import Encoding
 from gigagp.data.store import DTYPES, ExpertStore, read_rows
-from gigagp.errors import InvalidInput
+from gigagp.errors import InvalidInput, InvalidParameter
 from gigagp.kernels import Kernel
 from gigagp.likelihoods import Latents
-from gigagp.linalg.row_codes import length as codes_length
 from gigagp.model.calibration_format import floats, read_calibration
 from gigagp.model.class_format import read_classes
 from gigagp.model.committee import Committee
@@ -43,8 +41,6 @@ from gigagp.model.likelihood_format import read_likelihood
 from gigagp.model.mixture import Member, Mixture
 from gigagp.model.model import CommitteeDefaults, Model
 from gigagp.model.model_format import (
-    BLOCK_CODES,
-    BLOCK_SIDES,
     FORMAT,
     MANIFEST,
     OLDEST_VERSION,
@@ -52,41 +48,42 @@ from gigagp.model.model_format import (
     check_settings,
     folder_path,
 )
-from gigagp.model.neighbour_search import BlockTree
 from gigagp.model.neighbourhood_format import read_neighbourhood
 from gigagp.model.plain_values import Registry, count, field, from_plain, number, require
+from gigagp.model.router_format import read_router
 from gigagp.model.routing import Router
 from gigagp.model.sharing import Neighbourhoods
 from gigagp.model.trend import RegressorTrend
 from gigagp.model.trend_format import read_trend
 from gigagp.model.update_replay import read_updates, with_updates
-from gigagp.partition.kdtree import block_starts
 from gigagp.tree import Tree
 
 _Plain = TypeVar("_Plain")
 _Read = TypeVar("_Read")
-_NOT_DISTANCES = "its numbers cannot be distances"
 _DEEPEST = 200  # levels of a tree
-_FARTHEST = 1e140  # a distance whose square, in any number of columns, does not overflow
+NOTHING = "nothing"  # value of `verify` for folders that are trusted
 _ATTEMPTS = 10  # at reading a model that is being replaced
 
 
 def load_model(
-    folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify: bool = True
+    folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify: bool | str = True
 ) -> tuple[Model, dict[str, Any]]:
     """The model in a folder, its rows mapped into memory, and the parameters of its estimator.
 
     kernels : classes of kernels, rules and partitioners that are not part of this package, and of the regressor that is
         the mean function where it is neither scikit-learn's nor NumPy's
-    verify : False to read the rows, and lists of rows, without comparing checksums
+    verify : False to read the rows, and lists of rows, without comparing checksums; NOTHING to check neither checksums
+        nor values of large arrays, which are only mapped
     """
+    if not (isinstance(verify, bool) or verify == NOTHING):
+        raise InvalidParameter(f'verify must be True, False or "{NOTHING}"; got {verify!r}')
     path = folder_path(folder)
     classes = tuple(kernels)
     regressors = tuple(each for each in classes if isinstance(each, type) and issubclass(each, RegressorMixin))
     registry = Registry(each for each in classes if each not in regressors)
 
     def read() -> tuple[Model, dict[str, Any]]:
-        model, settings = read_model(path, registry, verify, regressors)
+        model, settings = read_model(path, registry, verify is True, regressors, trusted=verify == NOTHING)
         return with_updates(model, path), settings
 
     return unchanged(path, read)
@@ -118,9 +115,13 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def read_model(
-    folder: Path, registry: Registry, verify: bool, own: Iterable[type] = ()
+    folder: Path, registry: Registry, verify: bool, own: Iterable[type] = (), trusted: bool = False
 ) -> tuple[Model, dict[str, Any]]:
-    """The model in a folder that no other process replaces meanwhile, and the parameters of its estimator."""
+    """The model in a folder that no other process replaces meanwhile, and the parameters of its estimator.
+
+    verify : whether checksums of rows are compared
+    trusted : whether cells and boxes are not checked, but only mapped
+    """
     manifest = folders.read_manifest(folder / MANIFEST, FORMAT, VERSION)
     if manifest["version"] < OLDEST_VERSION:
         raise InvalidInput(
@@ -138,8 +139,9 @@ def read_model(
         sphere, encoding, names = read_user_columns(manifest, columns)
         theta = _theta(files, kernel)
         store = read_rows(files, rows, columns, dtype, verify)
-        cells = files.lists("cells", leaves, rows, verify)
-        router = _router(files, leaves, columns, cells, verify, _keep_mapped(store, settings, verify), encoding)
+        cells = files.lists("cells", leaves, rows, verify, trusted)
+        kept = _keep_mapped(store, settings, verify)
+        router = read_router(files, leaves, columns, cells, verify, kept, encoding, trusted)
         experts = _experts(files, manifest, cells, store, router, verify)
         trend = read_trend(manifest.get("trend"), files, columns, own)
         if isinstance(trend, RegressorTrend):
@@ -151,7 +153,7 @@ def read_model(
         )  # fmt: skip
         return Model(
             committee=Committee(
-                kernel, theta, store, experts, _tree(files, manifest, leaves), router,
+                kernel, theta, store, experts, _tree(files, manifest, leaves, trusted), router,
                 _communication(files, manifest, rows), field(manifest, "student", bool),
                 None if manifest.get("inducing") is None else count(manifest, "inducing", 1),
                 FactorCache(memory.budget(settings.get("memory")) // 4),
@@ -175,8 +177,7 @@ def read_model(
             else _input_noise(field(manifest, "input_noise", dict), files, store, registry),
             classes=read_classes(manifest.get("classes"), store.y),
             trend=trend, **read_updates(files, manifest, rows),
-            likelihood=likelihood,
-            share=read_share(manifest),
+            likelihood=likelihood, share=read_share(manifest),
         ), settings  # fmt: skip
 
 
@@ -252,14 +253,16 @@ def _theta(files: ArrayFiles, kernel: Kernel) -> Array:
     return theta
 
 
-def _tree(files: ArrayFiles, manifest: dict[str, Any], leaves: int) -> Tree:
+def _tree(files: ArrayFiles, manifest: dict[str, Any], leaves: int, trusted: bool) -> Tree:
     sizes = field(manifest, "levels", list)
     require(
         0 < len(sizes) <= _DEEPEST and all(type(n) is int and 2 <= n <= leaves + 1 for n in sizes),
         "it does not describe a valid tree",
     )
-    whole = files.read("tree", (sum(sizes),), "int64")
+    whole = np.asarray(files.map("tree", (sum(sizes),), "int64", verify=not trusted))
     levels = tuple(np.split(whole, np.cumsum(sizes)[:-1]))
+    if trusted:
+        return Tree(levels)
     width = 1
     for level in levels:
         if len(level) != width + 1 or level[0] != 0 or (level[1:] <= level[:-1]).any():
@@ -268,48 +271,6 @@ def _tree(files: ArrayFiles, manifest: dict[str, Any], leaves: int) -> Tree:
     if width != leaves:
         raise damaged(files.path("tree"), f"it has {width} leaves, but there are {leaves} experts")
     return Tree(levels)
-
-
-def _router(
-    files: ArrayFiles, leaves: int, columns: int, cells: RowLists, verify: bool, kept: int, encoding: Encoding | None
-) -> Router:
-    """The search for experts: by boxes of cells, or by centres for partitions and earlier models without boxes.
-
-    kept : bytes of codes of rows that are read into memory; more are mapped
-    """
-    categories = () if encoding is None else encoding.category_places
-    metric = files.read("metric", (columns,), "float64")
-    if not (metric.min() >= 0 and metric.max() <= _FARTHEST):
-        raise damaged(files.path("metric"), _NOT_DISTANCES)
-    (centres,) = _places(files, ("centres",), (leaves, columns))
-    if "lows" not in files:
-        return Router(centres, metric, categories=categories)
-    boxes = _boxes(files, ("lows", "highs"), (leaves, columns))
-    if not ("block_lows" in files and isinstance(cells, Runs)):
-        return Router(centres, metric, boxes, categories=categories)
-    starts = block_starts(cells.starts)
-    sides = _boxes(files, BLOCK_SIDES, (len(starts) - 1, columns))
-    codes = None
-    if BLOCK_CODES in files:
-        length = codes_length(int(starts[-1]), columns)
-        codes = files.map(BLOCK_CODES, (length,), "uint8", verify)
-        codes = np.array(codes) if length <= kept else np.asarray(codes)
-    return Router(centres, metric, boxes, BlockTree.of(starts, *sides, codes), categories)
-
-
-def _places(files: ArrayFiles, names: tuple[str, ...], shape: tuple[int, int]) -> list[Array]:
-    arrays = [files.read(name, shape, "float64") for name in names]
-    for name, array in zip(names, arrays, strict=True):
-        if not (np.isfinite(array).all() and np.abs(array).max() <= _FARTHEST):
-            raise damaged(files.path(name), _NOT_DISTANCES)
-    return arrays
-
-
-def _boxes(files: ArrayFiles, names: tuple[str, str], shape: tuple[int, int]) -> tuple[Array, Array]:
-    lows, highs = _places(files, names, shape)
-    if (lows > highs).any():
-        raise damaged(files.path(names[0]), "a lower side of a box is above its upper side")
-    return lows, highs
 
 
 def _experts(

@@ -19,7 +19,8 @@ from gigagp.model.trend_format import ARRAYS as TREND_ARRAYS
 from gigagp.partition import Partitioner
 
 FORMAT = "gigagp-model"
-VERSION = 8  # of the format that is written where columns are warped
+VERSION = 9  # of the format that is written where blocks of rows have a tree of boxes, which is mapped
+WARPED_VERSION = 8  # of the format that is written where columns are warped
 COLUMNS_VERSION = 7  # of the format that is written for categories, averages of several kernels and mean functions
 ROW_NOISE_VERSION = 6  # of the format that is written where rows differ in noise or targets are not Gaussian
 EQUAL_NOISE_VERSION = 5  # of the format that is written for all other models: it has neither
@@ -28,16 +29,16 @@ TARGETS_FORMAT = "gigagp-targets"  # of a folder with one model per target
 TARGETS_VERSION = 1
 MANIFEST = "manifest.json"
 BLOCK_CODES = "block_codes"  # codes of the rows in these blocks (`linalg.row_codes`); models may lack them
+# Boxes of the blocks of `partition.kdtree.block_starts` in models of earlier versions; that division is part of the
+# format. Later ones have the arrays of a `BlockTree`.
+BLOCK_SIDES = ("block_lows", "block_highs")
+BLOCK_TREE = ("block_starts", "block_sides", "block_below")
 ARRAYS = (
     "X", "y", "cells_starts", "cells_rows", "experts_starts", "experts_rows", "outside", "tree", "centres", "lows",
-    "highs", "block_lows", "block_highs", "metric", "communication", "theta", "inputs", "target", "evidence_trace",
+    "highs", *BLOCK_SIDES, *BLOCK_TREE, "metric", "communication", "theta", "inputs", "target", "evidence_trace",
     "theta_trace", "held_out_errors", BLOCK_CODES, ROW_NOISE, "noise_points", "noise_weights", "noise_theta",
     "arrivals", "prequential", "recent", *TREND_ARRAYS,
 )  # fmt: skip
-BLOCK_SIDES = (
-    "block_lows",
-    "block_highs",
-)  # boxes of the blocks of `block_starts`; that division is part of the format
 _OBJECTS: dict[str, type] = {  # settings that may be objects
     "kernel": Kernel, "partition": Partitioner, "combine": CombinationRule, "likelihood": Likelihood
 }  # fmt: skip

@@ -368,7 +368,7 @@ def nearest_group(tree: BlockTree, points: Array, limits: Array = NO_LIMITS) -> 
     places = FANOUT * _DEEPEST
     groups = np.zeros(len(points), np.int64)
     _nearest_groups(  # type: ignore[call-arg]
-        tree.sides, tree.first_below, np.ascontiguousarray(points), limits, np.empty(FANOUT), np.empty(places),
-        np.empty(places, np.int64), groups,
+        read_only(tree.sides), read_only(tree.first_below), np.ascontiguousarray(points), limits, np.empty(FANOUT),
+        np.empty(places), np.empty(places, np.int64), groups,
     )  # fmt: skip
     return groups

@@ -109,8 +109,8 @@ class Neighbourhood:
     @cached_property
     def tree(self) -> BlockTree:
         """Boxes around blocks of rows; around whole cells in models of earlier versions, which have no blocks."""
-        boxes = self.router.boxes
-        return self.router.blocks or BlockTree.of(self.cells.starts, boxes.lows, boxes.highs)
+        blocks = self.router.blocks
+        return BlockTree.of(self.cells.starts, *self.router.sides) if blocks is None else blocks
 
     @property
     def limit(self) -> int:

@@ -41,7 +41,12 @@ class Router:
         self.centres, self.metric, self.by_cells = centres, metric, boxes is not None
         self.blocks = blocks  # boxes around blocks of rows within cells, for the search for the nearest rows
         self.categories, self.limits = categories, limits_of(metric, categories)
-        self.boxes = Boxes(*(boxes or (centres, centres)), centres, self.limits)
+        self.sides = boxes or (centres, centres)  # lows and highs of the boxes
+
+    @cached_property
+    def boxes(self) -> Boxes:
+        """The boxes of all cells and a tree of them, built when first needed: neighbourhoods do without."""
+        return Boxes(*self.sides, self.centres, self.limits)
 
     @cached_property
     def search_metric(self) -> Array:
@@ -51,7 +56,7 @@ class Router:
     def in_metric(self, metric: Array) -> Router:
         """The router to the same experts in another metric; both metrics are positive."""
         change = metric / self.metric
-        boxes = (self.boxes.lows * change, self.boxes.highs * change) if self.by_cells else None
+        boxes = (self.sides[0] * change, self.sides[1] * change) if self.by_cells else None
         blocks = None if self.blocks is None else self.blocks.scaled(change)
         return Router(self.centres * change, metric, boxes, blocks, self.categories)
 

@@ -32,13 +32,14 @@ from gigagp.model.mixture import Mixture
 from gigagp.model.model import Model
 from gigagp.model.model_format import (
     BLOCK_CODES,
-    BLOCK_SIDES,
+    BLOCK_TREE,
     COLUMNS_VERSION,
     EQUAL_NOISE_VERSION,
     FORMAT,
     MANIFEST,
     ROW_NOISE_VERSION,
     VERSION,
+    WARPED_VERSION,
     check_settings,
     folder_path,
     foreign_names,
@@ -170,8 +171,10 @@ def _version(model: Model) -> int:
     """The oldest version of the format that has everything that this model consists of."""
     levels = model.encoding is not None and bool(model.encoding.category_places)
     averages = model.neighbourhood is not None and bool(model.neighbourhood.others)
-    if model.inputs.warps or model.inputs.circles:
+    if model.committee.router.blocks is not None:
         return VERSION
+    if model.inputs.warps or model.inputs.circles:
+        return WARPED_VERSION
     if levels or averages or model.trend is not None:
         return COLUMNS_VERSION
     return (
@@ -241,7 +244,6 @@ def _write_arrays(folder: Path, model: Model) -> dict[str, Any]:
     numbers = {
         "centres": c.router.centres,
         **({"lows": boxes.lows, "highs": boxes.highs} if c.router.by_cells else {}),
-        **(dict(zip(BLOCK_SIDES, blocks.boxes(), strict=True)) if blocks is not None else {}),
         "metric": c.router.metric,
         "theta": c.theta,
         "inputs": np.stack([model.inputs.scaling.centre, model.inputs.scaling.scale]),
@@ -257,6 +259,9 @@ def _write_arrays(folder: Path, model: Model) -> dict[str, Any]:
         numbers |= {"noise_points": noise.points, "noise_weights": noise.weights, "noise_theta": noise.theta}
     for name, array in numbers.items():
         files |= write_array(folder, name, np.asarray(array, float))
+    if blocks is not None:
+        for name, array in zip(BLOCK_TREE, (blocks.starts, blocks.sides, blocks.first_below), strict=True):
+            files |= write_array(folder, name, array)
     if blocks is not None and len(blocks.codes) > 0:
         files |= write_array(folder, BLOCK_CODES, blocks.codes)
     for name, array in trend_arrays(model.trend).items():
@@ -276,6 +281,7 @@ def _size(model: Model) -> int:
     lists = {id(each): len(each.indices) for each in (model.cells, c.experts) if isinstance(each, IndexLists)}
     leaves = (3 * c.router.centres.nbytes + 24 * len(model.cells)) + model.report.theta_trace.nbytes
     if c.router.blocks is not None:
-        leaves += c.router.blocks.sides.nbytes + c.router.blocks.codes.nbytes
+        blocks = c.router.blocks
+        leaves += sum(each.nbytes for each in (blocks.sides, blocks.codes, blocks.starts, blocks.first_below))
     noise = 0 if c.store.row_noise is None else c.store.row_noise.nbytes
     return int(c.store.X.nbytes + c.store.y.nbytes + noise + 8 * sum(lists.values()) + leaves)

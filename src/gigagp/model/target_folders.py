@@ -61,7 +61,7 @@ def _link_equal_files(first: Path, second: Path) -> None:
 
 
 def load_targets(
-    folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify: bool = True
+    folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify: bool | str = True
 ) -> tuple[Model | TargetModels, dict[str, Any]]:
     """The model in a folder, of one target or of several, and the parameters of its estimator."""
     path, classes = folder_path(folder), tuple(kernels)
@@ -70,7 +70,7 @@ def load_targets(
     return unchanged(path, lambda: _read(path, classes, verify))
 
 
-def _read(path: Path, kernels: tuple[type, ...], verify: bool) -> tuple[TargetModels, dict[str, Any]]:
+def _read(path: Path, kernels: tuple[type, ...], verify: bool | str) -> tuple[TargetModels, dict[str, Any]]:
     manifest = folders.read_manifest(path / MANIFEST, TARGETS_FORMAT, TARGETS_VERSION)
     names, named = manifest.get("targets"), manifest.get("named")
     texts = isinstance(names, list) and bool(names) and all(isinstance(name, str) for name in names)

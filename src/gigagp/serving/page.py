@@ -20,10 +20,11 @@ document.querySelector('form').addEventListener('submit', async event => {
   try {
     const answer = await fetch('predict', {method: 'POST', headers, body: JSON.stringify({rows: [row]})});
     const content = await answer.json();
-    const number = value => typeof value === 'number' ? value.toPrecision(6).replace(/\\.?0+($|e)/, '$1') : value;
+    const number = value => typeof value === 'number' ? Number(value.toPrecision(6)) : value;
+    const line = ([name, values]) => name + ': ' + [values].flat(2).map(number).join(', ');
     output.className = answer.ok ? '' : 'problem';
     output.textContent = answer.ok
-      ? Object.entries(content).map(([name, values]) => name + ': ' + [values].flat(2).map(number).join(', ')).join('\\n')
+      ? Object.entries(content).map(line).join('\\n')
       : content.title + ': ' + content.detail;
   } catch (error) {
     output.className = 'problem';

@@ -41,7 +41,9 @@ from engine_models import (
     write_ingested,
 )
 from gigagp import HGPRegressor, InvalidParameter
-from gigagp.engines import open_engine
+from gigagp.data.row_lists import Runs
+from gigagp.data.store import ExpertStore
+from gigagp.engines import OverLeaves, open_engine
 from gigagp.engines.dask import _SETTINGS, DaskEngine
 from gigagp.errors import DamagedFile, NotFinite, NotPositiveDefinite, WorkerLost
 from gigagp.kernels import SquaredExponential
@@ -165,6 +167,17 @@ def test_models_made_elsewhere_answer_through_a_client(client, source, tmp_path)
 )
 def test_rows_of_a_parquet_file_out_of_core(client, tmp_path, small_sizes, roles):
     check_out_of_core(client, tmp_path, **roles)
+
+
+def test_the_number_of_tasks_does_not_grow_with_the_number_of_shards(client, monkeypatch):
+    store, lists = ExpertStore(np.ones((200, 2)), np.ones(200)), Runs(np.arange(201))
+    over = OverLeaves(store, lists, None, lambda leaf, X, y, work: float(y.sum()))
+    for shards in (1, 40):
+        monkeypatch.setattr("gigagp.engines.dask.SHARDS_PER_THREAD", shards)
+        with DaskEngine(client) as engine:
+            assert engine.sum(Tree.balanced(200), over) == 200
+            assert len(engine._loaded.shards) == 2 * shards
+            assert engine.tasks_of_step == 3, "one for each of two threads, and one that adds"
 
 
 # Ingestion

@@ -78,6 +78,16 @@ def test_text_as_target_is_explained(data):
         model().fit(frame, ["angle", "height"])
 
 
+@pytest.mark.parametrize("as_array", [list, np.array], ids=["lists", "an array"])
+def test_text_among_the_inputs_is_named(data, as_array):
+    X, y = data
+    rows = as_array([*X[:5].astype(str).tolist(), ["1.5", "tall"]])
+    with pytest.raises(InvalidInput, match=r"X has .* at row 0, column 0; X must be an array of numbers"):
+        model().fit(rows, y[:6])
+    with pytest.raises(InvalidInput, match=r"X has 'tall' at row 5, column 1"):
+        model().fit([*X[:5].tolist(), [1.5, "tall"]], y[:6])
+
+
 @pytest.mark.parametrize(
     ("X", "y", "message"),
     [
@@ -323,7 +333,7 @@ def test_endless_sharing_is_all_rows(data):
 def test_many_parameters_at_a_bound_make_one_warning(data):
     X, _ = data
     rng = np.random.default_rng(0)
-    with pytest.warns(ConvergenceWarning, match="and .* more in report_.warnings") as caught:
+    with pytest.warns(ConvergenceWarning, match=r"each of the columns x1, .* ended at its upper bound") as caught:
         model().fit(np.column_stack([X, rng.standard_normal((300, 12))]), X[:, 0] + 0.01 * rng.standard_normal(300))
     assert len([w for w in caught if "bound" in str(w.message)]) == 1
 

@@ -30,6 +30,7 @@ from gigagp import HGPRegressor, InvalidInput, InvalidParameter
 from gigagp.combine import GRBCM, NPAE, Healed, PoE, Rule
 from gigagp.combine.base import natural, weighted_average
 from gigagp.data import array_files, folders
+from gigagp.data.array_files import write_array
 from gigagp.data.row_lists import Runs
 from gigagp.engines import SerialEngine, ThreadsEngine
 from gigagp.errors import DamagedFile, DiskFull
@@ -44,6 +45,8 @@ from gigagp.kernels import (
     RationalQuadratic,
     SquaredExponential,
 )
+from gigagp.model.model_format import BLOCK_SIDES, BLOCK_TREE
+from gigagp.model.neighbour_search import BlockTree
 from gigagp.partition import IndexLists, LocalPartition, Partition, RandomPartition, StratifiedPartition
 from gigagp.tree import Tree
 
@@ -164,6 +167,33 @@ def test_models_without_codes_of_rows_predict_the_same(model_of, data, tmp_path)
     earlier = gigagp.load(tmp_path / "model")
     assert len(earlier.model_.neighbourhood.tree.codes) == 0
     assert_same(model, earlier, data[0][:50])
+
+
+def test_models_of_earlier_versions_have_boxes_without_a_tree(model_of, data, tmp_path):
+    model, folder = model_of("neighbours"), tmp_path / "model"
+    model.save(folder)
+    files = json.loads((folder / "manifest.json").read_text())["files"]
+    for name, sides in zip(BLOCK_SIDES, model.model_.neighbourhood.tree.boxes(), strict=True):
+        files |= write_array(folder, name, np.ascontiguousarray(sides))
+    for name in BLOCK_TREE:
+        (folder / f"{name}.npy").unlink()
+        del files[f"{name}.npy"]
+    rewrite(folder, files=files, version=8)
+    assert_same(model, gigagp.load(folder), data[0][:50])
+
+
+def test_a_trusted_folder_is_only_mapped(model_of, data, tmp_path, monkeypatch):
+    model, folder = model_of("neighbours"), tmp_path / "model"
+    model.save(folder)
+    monkeypatch.setattr("gigagp.model.boxes.Boxes.__init__", lambda *_: pytest.fail("boxes of cells were built"))
+    monkeypatch.setattr("gigagp.model.router_format.block_starts", lambda *_: pytest.fail("blocks were counted"))
+    monkeypatch.setattr(BlockTree, "of", lambda *_: pytest.fail("a tree was built"))
+    trusted = gigagp.load(folder, verify="nothing")
+    tree = trusted.model_.neighbourhood.tree
+    assert all(isinstance(each.base, np.memmap) for each in (tree.starts, tree.sides, tree.first_below))
+    np.testing.assert_array_equal(trusted.predict(data[0][:50]), model.predict(data[0][:50]))
+    with pytest.raises(InvalidParameter, match=r'verify must be True, False or "nothing"; got 1\.5'):
+        gigagp.load(folder, verify=1.5)
 
 
 def test_a_constant_target(data, tmp_path):
@@ -639,8 +669,8 @@ def test_folders_of_others_and_of_the_future_are_refused(saved, tmp_path):
             InvalidInput, match=r"is not a gigagp-model folder: it has no manifest.json; choose another"
         ):
             gigagp.load(missing)
-    rewrite(saved, version=9)
-    with pytest.raises(InvalidInput, match=r"written by a newer gigagp \(version 9 .* knows 8\): upgrade"):
+    rewrite(saved, version=10)
+    with pytest.raises(InvalidInput, match=r"written by a newer gigagp \(version 10 .* knows 9\): upgrade"):
         gigagp.load(saved)
     rewrite(saved, version=3)
     with pytest.raises(
@@ -731,6 +761,10 @@ def put(value):
         ("cells_starts", lambda starts: starts[::-1], "do not ascend from 0"),
         ("tree", put(7), "it has 7 leaves, but there are 6 experts"),
         ("tree", put(-1), "not a valid tree"),
+        ("block_starts", put(2**62), "not those of the cells"),
+        ("block_starts", lambda starts: starts[:-1], "not those of the cells"),
+        ("block_sides", put(1e200), "(not that of a tree of boxes|cannot be distances)"),
+        ("block_below", put(2**62), "not that of a tree of boxes"),
     ],
 )
 def test_what_arrays_say_is_checked_even_if_signed(saved, name, change, message):
