@@ -268,10 +268,8 @@ def _write_arrays(folder: Path, model: Model) -> dict[str, Any]:
         files |= write_array(folder, name, array)
     if model.arrivals is not None:
         files |= write_array(folder, "arrivals", np.asarray(model.arrivals, np.int64))
-    if model.prequential is not None:
-        files |= write_array(folder, "prequential", model.prequential)
-    if model.recent is not None:
-        files |= write_array(folder, "recent", model.recent)
+    for name, array in (("prequential", model.prequential), ("recent", model.recent)):
+        files |= {} if array is None else write_array(folder, name, array)
     return files
 
 
