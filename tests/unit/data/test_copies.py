@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 
 from gigagp import HGPRegressor, load
 from gigagp.data.copies import CopySearch, DistinctRows, find_copies
@@ -99,3 +100,17 @@ def test_a_fit_with_copies_is_the_fit_without(tmp_path):
     assert load(tmp_path / "m").report_.copies == 18
     paper = HGPRegressor(partition="random", random_state=0).fit(X[TWICE], Y[TWICE])
     assert paper.report_.rows == 108  # the partitions of the paper take the rows as they are
+
+
+def test_copies_count_once_out_of_core(tmp_path, small_sizes):
+    rng = np.random.default_rng(2)
+    table = pd.DataFrame(rng.uniform(-2, 2, (900, 2)), columns=["a", "b"])
+    table["y"] = np.sin(table.a) + 0.1 * rng.standard_normal(900)
+    table.to_parquet(tmp_path / "once.parquet")
+    pd.concat([table, table[::3]], ignore_index=True).to_parquet(tmp_path / "twice.parquet", row_group_size=200)
+    model = HGPRegressor("matern32", neighbours=16, memory=40_000, random_state=0)
+    once, twice = (clone(model).fit(tmp_path / f"{name}.parquet", "y") for name in ("once", "twice"))
+    assert twice.model_.store.mapped
+    assert (twice.report_.copies, twice.report_.rows) == (300, 900)
+    Z = table[["a", "b"]][:20]
+    np.testing.assert_array_equal(twice.predict(Z, return_std=True), once.predict(Z, return_std=True))

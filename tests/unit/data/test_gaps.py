@@ -76,3 +76,11 @@ def test_damaged_descriptions_are_refused():
 def test_a_column_without_any_value_is_an_error():
     with pytest.raises(InvalidInput, match=r"column 'a' of the table is empty; leave it out with drop=\['a'\]"):
         open_rows(pa.table({"a": pa.array([None, None], pa.float64()), "y": [1.0, 2.0]}), "y", missing="model")
+
+
+def test_without_conditions_the_mean_of_the_column_is_filled_in():
+    a = np.r_[np.arange(1.0, 21.0), np.nan]
+    table = pd.DataFrame({"a": a, "b": 2 * np.arange(1.0, 22.0)})
+    X = next(open_rows(table, missing="model", conditional=False).blocks()).X
+    assert X[-1].tolist() == [10.5, 1.0, 42.0]  # a, whether it is missing, b
+    assert next(open_rows(table, missing="model").blocks()).X[-1, 0] > 18

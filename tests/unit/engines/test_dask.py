@@ -136,6 +136,20 @@ def test_classes_have_the_same_bits_as_serial(client, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("targets", ["shared", "separate"])
+def test_several_targets_have_the_same_bits_as_serial(client, targets, monkeypatch):
+    monkeypatch.setattr("gigagp.model.neighbourhood._LITTLE_WORK", 0)  # predictions are made by the workers
+    X, y = data()
+    Y = np.column_stack([y, np.sin(3 * X[:, 0]) - y])
+    model = HGPRegressor("matern32", targets=targets, neighbours=16, leaf_size=50, random_state=0)
+    predictions = [
+        clone(model).set_params(engine=engine).fit(X, Y).predict(X[:30], return_std=True)
+        for engine in ("serial", client)
+    ]
+    np.testing.assert_array_equal(*predictions)
+
+
+@pytest.mark.slow
 def test_a_cluster_of_its_own_ends_with_the_fit(client):
     before = children()
     model = fitted("dask", n_jobs=1)

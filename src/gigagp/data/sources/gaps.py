@@ -4,6 +4,9 @@ A column with gaps in the training data becomes two: the number, and a category 
 the model learns what a gap means, with a length-scale of its own. In the place of a missing number stands its mean
 given the numbers that are present, as for a Gaussian with the means and covariances of all pairs of values that are
 present. A missing level of a category is a level of its own.
+
+Where columns become normal scores (`warp`, the default for classes), the mean of the column stands there instead: of a
+column most of whose values are equal, small differences between such means would become large ones.
 """
 
 from __future__ import annotations
@@ -76,8 +79,10 @@ class Gaps:
     covariances: tuple[tuple[float, ...], ...]
 
     @classmethod
-    def of(cls, columns: Sequence[str], moments: GapMoments) -> Gaps:
+    def of(cls, columns: Sequence[str], moments: GapMoments, conditional: bool = True) -> Gaps:
+        """conditional : whether the numbers that are present matter; if not, the mean of the column is filled in."""
         means, covariances = moments.filling()
+        covariances = covariances if conditional else np.diag(np.diagonal(covariances))
         incomplete = tuple(name for name, count in zip(columns, moments.missing.tolist(), strict=True) if count)
         return cls(tuple(columns), incomplete, tuple(means.tolist()), tuple(map(tuple, covariances.tolist())))
 

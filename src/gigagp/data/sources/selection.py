@@ -45,6 +45,7 @@ def open_rows(
     deviations: Any = None,
     labels: Sequence[str] | None = None,
     typed: bool = False,
+    conditional: bool = True,
 ) -> Rows:
     """The rows of an array, a table (pandas, polars, pyarrow), or a path to .npy, Parquet or CSV, as numbers.
 
@@ -58,7 +59,8 @@ def open_rows(
       since it is likely a column of numbers with a typing error, as is anything else that is not a number.
     - A missing value (null, NaN) is an error. With missing="drop" its row is left out, with "keep" it remains NaN, and
       with "model" something stands in its place (`sources.gaps`), of which the encoding knows; a row without target is
-      then left out. Infinity is an error always.
+      then left out. Infinity is an error always. `conditional` says whether what stands there depends on the other
+      numbers of the row.
     - `encoding`, of the rows a model was fitted with, selects the same columns by name (by place where either side has
       no names) and reads them in the same way.
     - `share` says which of the rows are wanted; default all.
@@ -100,7 +102,7 @@ def open_rows(
             source, numbers, [Feature(name, MEANING.get(source.columns[name].kind, "number")) for name in numbers]
         )
         source = source.read_as(dict.fromkeys(levels, "category"))
-        encoding = _learn(source, columns, levels, missing == "model")
+        encoding = _learn(source, columns, levels, missing == "model", conditional)
     else:
         source = source.read_as(dict(zip(columns, (feature.kind for feature in encoding.features), strict=True)))
     present = [name for name in columns if not (of_model and source.columns[name].type == _ALL_MISSING)]
@@ -229,10 +231,12 @@ def _is_text(source: Source, name: str) -> bool:
     return True
 
 
-def _learn(source: Source, columns: Sequence[str], levels: Sequence[str], with_gaps: bool) -> Encoding:
+def _learn(
+    source: Source, columns: Sequence[str], levels: Sequence[str], with_gaps: bool, conditional: bool
+) -> Encoding:
     categories = _collect(source, levels) if levels else {}
     numbers = [name for name in columns if name not in categories]
-    gaps = _gaps(source, numbers) if with_gaps else None
+    gaps = _gaps(source, numbers, conditional) if with_gaps else None
     features = (
         Feature(name, "category", categories[name])
         if name in categories
@@ -244,7 +248,7 @@ def _learn(source: Source, columns: Sequence[str], levels: Sequence[str], with_g
     return Encoding(tuple(features), source.named, gaps)
 
 
-def _gaps(source: Source, numbers: Sequence[str]) -> Gaps:
+def _gaps(source: Source, numbers: Sequence[str], conditional: bool) -> Gaps:
     """What stands in the place of missing numbers, by reading all of them."""
     moments = GapMoments(len(numbers))
     for batch in source.batches(numbers, BLOCK) if numbers else ():
@@ -255,7 +259,7 @@ def _gaps(source: Source, numbers: Sequence[str]) -> Gaps:
     empty = [n for n, count in zip(numbers, moments.counts.tolist(), strict=True) if count == 0 and moments.rows]
     if empty:
         raise InvalidInput(f"column {empty[0]!r} of {source.name} is empty; leave it out with drop=[{empty[0]!r}]")
-    return Gaps.of(numbers, moments)
+    return Gaps.of(numbers, moments, conditional)
 
 
 def _collect(source: Source, names: Sequence[str], most: int = MOST_CATEGORIES) -> dict[str, tuple[str, ...]]:
