@@ -268,8 +268,8 @@ def _write_arrays(folder: Path, model: Model) -> dict[str, Any]:
         files |= write_array(folder, name, array)
     if model.arrivals is not None:
         files |= write_array(folder, "arrivals", np.asarray(model.arrivals, np.int64))
-    for name, array in (("prequential", model.prequential), ("recent", model.recent)):
-        files |= {} if array is None else write_array(folder, name, array)
+    for name, scores in (("prequential", model.prequential), ("recent", model.recent)):
+        files |= {} if scores is None else write_array(folder, name, scores)
     return files
 
 
