@@ -64,6 +64,16 @@ class ScaleMixture(BaseDistribution):  # type: ignore[misc]
         self.widths = widths
         super().__init__(index=index, columns=columns)
 
+    def _subset_params(self, rowidx: Any, colidx: Any, coerce_scalar: bool = False) -> dict[str, Any]:
+        """The parameters of some entries; the shape is that of all."""
+        own = {
+            name: self._subset_param(
+                val=getattr(self, name), rowidx=rowidx, colidx=colidx, coerce_scalar=coerce_scalar
+            )
+            for name in ("mu", "sigma")
+        }  # fmt: skip
+        return {**own, "weights": self.weights, "widths": self.widths}
+
     @property
     def _mixture(self) -> Shape:
         if self.weights is None or self.widths is None:
