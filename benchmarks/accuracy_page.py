@@ -193,16 +193,24 @@ def set_sections(results: Result, name: str, splits: Sequence[int]) -> list[str]
 
 
 def losses_table(versus: Sequence[Result]) -> str:
-    """Where a peer is better than ours beyond the paired interval, on split 0."""
+    """Where a peer is better than ours on split 0: beyond the paired interval, then within it."""
+    here = [v for v in versus if v["splits"] == [0]]
+    if not here:
+        return "Nothing has been compared."
+    losses = [v for v in here if v["verdict"] == "loss"]
+    behind = [v for v in here if v["verdict"] == "tie" and v["difference"] > 0]
+    text = [_behind(losses) if losses else "No peer is better than ours beyond the paired interval."]
+    if behind:
+        text += ["Ties in which the peer's mean is better:", _behind(behind)]
+    return "\n\n".join(text)
+
+
+def _behind(versus: Sequence[Result]) -> str:
     body = [
         (v["set"], v["who"], COLUMNS[v["column"]][1], f"{v['difference']:.3g} ({v['low']:.3g} to {v['high']:.3g})")
         for v in versus
-        if v["splits"] == [0] and v["verdict"] == "loss"
     ]
-    head = ("data", "peer", "score", "ours less theirs (squared errors for RMSE)")
-    if not any(v["splits"] == [0] for v in versus):
-        return "Nothing has been compared."
-    return table(head, body) if body else "No peer is better than ours beyond the paired interval."
+    return table(("data", "peer", "score", "ours less theirs (squared errors for RMSE)"), body)
 
 
 def not_measured(rows: Sequence[Result]) -> list[str]:

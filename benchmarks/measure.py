@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,11 +50,10 @@ class DiskUse(threading.Thread):
     def run(self) -> None:
         while not self._over.wait(0.1):
             total = 0
-            for path in self.folder.rglob("*"):
-                try:
-                    total += path.stat().st_blocks * 512  # files of a store have holes while they are written
-                except OSError:
-                    continue  # gone meanwhile
+            for parent, _, names in os.walk(self.folder):  # which passes over folders that are gone meanwhile
+                for name in names:
+                    with suppress(OSError):  # files may be gone as well, and those of a store have holes
+                        total += os.stat(os.path.join(parent, name)).st_blocks * 512
             self.most = max(self.most, total)
 
     def stop(self) -> int:

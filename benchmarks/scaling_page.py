@@ -292,9 +292,9 @@ def page(result: Result, disk: Result | None) -> str:
         draw_memory(columns),
         memory(columns),
         "## Before the first step",
-        "One process, the client, reads the source and writes the expert store; workers do not help. "
-        f"{before_the_first_step(disk)} For the largest sizes the table above therefore shows the cost of a step, but "
-        "preparing the data takes much longer.",
+        "All workers read the source and sort its rows into the expert store, each some row groups, so that the time "
+        "falls with their number until the shared file system limits it. The following was measured on one machine, "
+        f"with the threads of one process. {before_the_first_step(disk)}",
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -24,7 +24,7 @@ import pytest
 from gigagp import HGPRegressor, datasets, memory
 from gigagp.data import scan
 from gigagp.data.sources.rows import Rows
-from gigagp.data.store import FolderWriter, open_store
+from gigagp.data.store import PlacedWriter, StorePlaces, open_store
 from gigagp.fit import store_writer
 from gigagp.fit.checkpoint import EvaluationLog
 
@@ -152,8 +152,8 @@ def main(partition, place):
     store_writer.bucket_rows = lambda columns: 2000
     scan._SAMPLE_ROWS = scan._LEAST_SAMPLE = 300
     Rows.blocks = slow_blocks(Rows.blocks)
-    FolderWriter.append = slowed(FolderWriter.append, 0.01)
-    FolderWriter.finish = slowed(FolderWriter.finish, 0.05)
+    StorePlaces.write = slowed(StorePlaces.write, 0.01)
+    PlacedWriter.finish = slowed(PlacedWriter.finish, 0.05)
     EvaluationLog._append = slowed(EvaluationLog._append, 0.005)
     X, y = datasets.robot_arm(ROWS + 100)
     names = [f"joint{d}" for d in range(X.shape[1])]

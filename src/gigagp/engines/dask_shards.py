@@ -103,8 +103,10 @@ class LoadedShards:
         for i, shard in enumerate(self.shards):
             where = owner.get(shard.key, self._worker_of[i])
             owns.get(where, lost).append(i)
-        for i in lost:  # they are loaded again by any worker, and the group that they are in moves them
-            owns[min(owns, key=lambda w: len(owns[w]) / threads[w])].append(i)
+        for i in lost:  # loaded again where they will be needed, so that no second worker has a copy
+            poorest = min(owns, key=lambda w: len(owns[w]) / threads[w])
+            owns[poorest].append(i)
+            self.shards[i] = self._load(self._packed[i], poorest)
         share = len(self.shards) / sum(threads.values())
         for worker, n in threads.items():
             while len(owns[worker]) < int(share * n):

@@ -339,6 +339,9 @@ def test_the_page_shows_bars_caps_failures_and_wins():
     assert "not been measured beside these peers on elevators" in accuracy_page.page({**result, "rows": rows[1:]})
     lost = accuracy_page.losses_table([{**versus[0], "verdict": "loss", "low": 0.05, "high": 0.2, "difference": 0.1}])
     assert "| elevators | NN-GP, 32 neighbours | NLPD | 0.1 (0.05 to 0.2) |" in lost
+    assert "Ties" not in lost
+    tied = accuracy_page.losses_table([{**versus[0], "verdict": "tie", "low": -0.1, "high": 0.3, "difference": 0.1}])
+    assert tied.index("Ties in which") < tied.index("| NLPD | 0.1 (-0.1 to 0.3) |")
 
 
 @pytest.fixture
