@@ -1,12 +1,17 @@
 """Updates against daily refits: flights of 2008, day by day (section 1 of the bars for updates).
 
 A model is fitted to the 500,000 flights before the first of February. Then every day is predicted before it is learnt,
-by three models: `updates` learns each day and forgets all but the last 500,000 flights; `refits` is fitted again every
-day to the last 500,000; `stays` learns nothing. All of them are scored by the same flights of each day.
+by four models: `auto` learns each day with refine="auto" and forgets all but the last 500,000 flights; `updates` does
+the same with refine="never"; `refits` is fitted again every day to the last 500,000; `stays` learns nothing. All are
+scored by the same flights of each day.
 """
 
 from __future__ import annotations
 
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -15,12 +20,26 @@ from gigagp import HGPRegressor
 from measure import arguments, bar, data_set, save
 
 WINDOW = 500_000  # flights
-SCORED = 1000  # flights per day
+SCORED = 2000  # flights per day by which the models are compared
+LEARNT = 1000  # flights per day that `auto` scores itself
 MONTH, DAY = 0, 1  # columns by which flights are ordered
 
 
 def scores(model: HGPRegressor, X: np.ndarray, y: np.ndarray) -> np.ndarray:
     return -np.asarray(model.predict_distribution(X).log_pdf(y))
+
+
+def copied(other: HGPRegressor) -> HGPRegressor:
+    """Another estimator with the same fitted model."""
+    return HGPRegressor.of_model(other.model_, other.get_params(deep=False), "memory")
+
+
+@contextmanager
+def counted(seconds: dict[str, float], name: str) -> Iterator[None]:
+    """Add the CPU time of a block."""
+    start = time.process_time()
+    yield
+    seconds[name] += time.process_time() - start
 
 
 def main() -> None:
@@ -29,6 +48,7 @@ def main() -> None:
     parser.add_argument("--month-column", type=int, default=MONTH)
     parser.add_argument("--day-column", type=int, default=DAY)
     options = parser.parse_args()
+    warnings.simplefilter("ignore")  # about columns that a model ignores, on every day
     data = data_set(options.data, "airline2008_jan_apr")
     if data is None:
         return
@@ -38,28 +58,43 @@ def main() -> None:
     X, y, number = X[order], y[order], number[order]
     first = int(np.searchsorted(number, 31 * 2 + 1))
     settings = {"method": "neighbourhood", "random_state": 0}
-    updates = HGPRegressor(**settings).fit(X[max(0, first - WINDOW) : first], y[max(0, first - WINDOW) : first])
-    stays = HGPRegressor(**settings)
-    stays._take(updates.model_)
-    losses: dict[str, list[np.ndarray]] = {"updates": [], "refits": [], "stays": []}
+    auto = HGPRegressor(**settings).fit(X[max(0, first - WINDOW) : first], y[max(0, first - WINDOW) : first])
+    updates, stays = (copied(auto) for _ in range(2))
+    losses: dict[str, list[np.ndarray]] = {"auto": [], "updates": [], "refits": [], "stays": []}
+    spent = dict.fromkeys(("auto", "updates", "refits"), 0.0)  # seconds of CPU time
     rng = np.random.default_rng(0)
     for day in range(28 if options.full else options.days):
         begin, end = (int(np.searchsorted(number, 63 + day + shift)) for shift in (0, 1))
         some = begin + rng.choice(end - begin, min(SCORED, end - begin), replace=False)
-        refits = (
-            updates if day == 0 else HGPRegressor(**settings).fit(X[begin - WINDOW : begin], y[begin - WINDOW : begin])
-        )
-        for name, model in (("updates", updates), ("refits", refits), ("stays", stays)):
+        with counted(spent, "refits"):
+            refits = HGPRegressor(**settings).fit(X[begin - WINDOW : begin], y[begin - WINDOW : begin])
+        for name, model in (("auto", auto), ("updates", updates), ("refits", refits), ("stays", stays)):
             losses[name].append(scores(model, X[some], y[some]))
+        with counted(spent, "auto"):
+            auto.partial_fit(X[begin:end], y[begin:end], score_rows=LEARNT, refine="auto").forget(max_rows=WINDOW)
+        with counted(spent, "updates"):
+            updates.partial_fit(X[begin:end], y[begin:end]).forget(max_rows=WINDOW)
         means = {name: float(np.concatenate(parts).mean()) for name, parts in losses.items()}
-        print(f"  day {day + 1}: " + ", ".join(f"{name} {mean:.4f}" for name, mean in means.items()), flush=True)
-        updates.partial_fit(X[begin:end], y[begin:end]).forget(max_rows=WINDOW)
+        own = ", ".join(f"{name} {parts[-1].mean():.3f} ({means[name]:.4f})" for name, parts in losses.items())
+        print(f"  day {day + 1} (mean so far): {own}", flush=True)
     together = {name: np.concatenate(parts) for name, parts in losses.items()}
-    difference = together["updates"] - together["refits"]
+    difference = together["auto"] - together["refits"]
     error = float(difference.std() / np.sqrt(len(difference)))
     result: dict[str, Any] = {name: float(values.mean()) for name, values in together.items()}
-    bars = [bar("NLPD of updates minus that of daily refits", float(difference.mean()), 2 * error, at_least=False)]
-    save("online_airline", {"nlpd": result, "standard_error": error, "days": len(losses["stays"]), "bars": bars})
+    bars = [
+        bar(
+            "NLPD of updates with refine=auto minus that of daily refits",
+            float(difference.mean()),
+            2 * error,
+            at_least=False,
+        )
+    ]
+    trainings = auto.prequential_.trainings.tolist()
+    by_day = {name: [float(part.mean()) for part in parts] for name, parts in losses.items()}
+    save("online_airline", {
+        "nlpd": result, "by_day": by_day, "standard_error": error, "days": len(losses["stays"]), "cpu_seconds": spent,
+        "trainings": trainings, "bars": bars,
+    })  # fmt: skip
 
 
 if __name__ == "__main__":

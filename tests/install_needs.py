@@ -6,6 +6,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 
+ECOSYSTEM = ("mapie>=1,<2", "shap>=0.48,<1", "skpro>=2.9,<3")
 TORCH = ("torch==2.13.0", "gpytorch>=1.15,<1.16")
 
 
@@ -34,8 +35,16 @@ def torch():
     return f"pip install {' '.join(TORCH)} failed"
 
 
+def ecosystem():
+    if all(map(find_spec, ("mapie", "shap", "skpro"))):
+        return None
+    if done(sys.executable, "-m", "pip", "install", "--disable-pip-version-check", *ECOSYSTEM):
+        return None
+    return f"pip install {' '.join(ECOSYSTEM)} failed"
+
+
 def main():
-    for what, install in (("a browser", browser), ("torch", torch)):
+    for what, install in (("a browser", browser), ("torch", torch), ("MAPIE, SHAP or skpro", ecosystem)):
         failure = install()
         if failure is not None:
             print(f"tests that need {what} are skipped: {failure}")

@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -23,10 +24,11 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *IN_DOCS]
 WITH_CODE = [page for page in PAGES if {language for language, _ in transcript.blocks(page)} & transcript.RUN]
 # More than a few seconds each.
 LONG = {
-    "README", "choosing", "classification", "clusters", "command-line", "extending", "faq", "how-it-works",
+    "README", "choosing", "classification", "clusters", "command-line", "ecosystem", "extending", "faq", "how-it-works",
     "joint", "kriging", "likelihoods", "online", "optimisation", "out-of-core", "pictures", "quick-start", "report",
     "tables",
 }  # fmt: skip
+NEEDS = {"ecosystem": ("mapie", "shap", "skpro")}  # optional packages, which `make test-slow` installs
 
 
 def name(page):
@@ -38,6 +40,9 @@ def name(page):
     [pytest.param(page, marks=pytest.mark.slow if page.stem in LONG else (), id=name(page)) for page in WITH_CODE],
 )
 def test_a_page_works_as_pasted_from_top_to_bottom(page, tmp_path, monkeypatch):
+    missing = [package for package in NEEDS.get(page.stem, ()) if find_spec(package) is None]
+    if missing:
+        pytest.skip(f"{', '.join(missing)} is not installed")
     (tmp_path / "bin").mkdir()
     command = tmp_path / "bin" / "gigagp"
     command.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-m", "gigagp"])} "$@"\n')

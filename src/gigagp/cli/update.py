@@ -31,6 +31,9 @@ def command(
     older_than: Annotated[str | None, typer.Option(help="Forget rows with a smaller value in --column.")] = None,
     column: Annotated[str | None, typer.Option(help="Column of --older-than, such as a date.")] = None,
     refine: Annotated[bool, typer.Option("--refine", help="Train the model again on the rows it has then.")] = False,
+    auto: Annotated[
+        bool, typer.Option("--auto", help="Recalibrate by the new rows; train again if they drift.")
+    ] = False,
     compact: Annotated[bool, typer.Option("--compact", help="Sort the updates into the model; end the log.")] = False,
     engine: options.OtherEngine = None,
     insecure: options.Insecure = False,
@@ -39,7 +42,7 @@ def command(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Learn the rows of a file in place, without training; theta and scalings stay as they are.
+    """Learn the rows of a file in place, without training; theta and scalings stay, unless --auto or --refine is given.
 
     The rows are written to a log in the model's folder before the command ends: after an interruption, each call of up
     to a million rows is either complete or absent. Other commands see the updates.
@@ -54,7 +57,8 @@ def command(
         before = fitted.n_rows_
         if data is not None:
             fitted.partial_fit(
-                data, target, weight_column, noise_std=noise_column, missing=missing, progress=progress
+                data, target, weight_column, noise_std=noise_column, missing=missing,
+                refine="auto" if auto else "never", progress=progress,
             )  # fmt: skip
         learnt = fitted.n_rows_ - before
         if max_rows is not None:

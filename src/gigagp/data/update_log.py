@@ -26,7 +26,10 @@ from gigagp.errors import FolderInUse
 
 NAME = "updates.log"
 MAGIC = b"gigagp updates 1\n"
-ROWS, FORGET = 1, 2  # kinds of records
+# Kinds of records.
+ROWS = 1
+FORGET = 2
+CHANGE = 3  # of the calibration or of the record of scores (`model.adaptation`)
 _MARK = b"GGPR"
 _HEADER = struct.Struct("<4sIQ16s")  # mark, kind, length, checksum
 _ROWS_HEADER = struct.Struct("<QIHH")  # rows, columns, bytes per number, numbers of the score

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -17,37 +15,31 @@ from gigagp.data.scaling import BLOCK
 from gigagp.data.sources import open_rows
 from gigagp.data.sources.rows import Block
 from gigagp.data.store import join_targets, split_targets
-from gigagp.data.update_log import FORGET, ROWS, RowsRecord, UpdateLog
+from gigagp.data.update_log import FORGET, ROWS, RowsRecord
 from gigagp.engines import Engine
 from gigagp.errors import InvalidParameter
 from gigagp.estimators.input_rows import is_source
-from gigagp.estimators.joint_predictions import JointPredictions
+from gigagp.estimators.refinement import Refinement
 from gigagp.fit import settings
-from gigagp.fit.refitting import refitted
-from gigagp.fit.settling import settled
-from gigagp.model import prequential
-from gigagp.model.loading import load_model
+from gigagp.model import prequential, recent_rows
+from gigagp.model.adaptation import score_numbers, with_scores
 from gigagp.model.model import Model
-from gigagp.model.online import added, all_rows, check_updates, following, online, without
-from gigagp.model.predictor import Predictor
-from gigagp.model.prequential import Prequential
+from gigagp.model.online import added, all_rows, following, online, without
 from gigagp.model.row_segments import ArrivingRows
-from gigagp.model.saving import save_model
-from gigagp.model.update_replay import LogPlace, refreshed, with_updates
-from gigagp.progress import Listener, make_listener
+from gigagp.progress import Listener
 
 _ROWS_PER_RECORD = 1 << 20  # rows of a call that are learnt together, and are one record of the log
 _MOST_EXACT = 4096  # rows up to which a mixture of exact GPs takes updates; with more, the model is fitted again
 
 
-class OnlineUpdates(JointPredictions):  # type: ignore[misc]
+class OnlineUpdates(Refinement):  # type: ignore[misc]
     """The methods of a regressor that takes updates."""
 
     def partial_fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, noise_std: Any = None, missing: str = "error",
         score_rows: int = 256, refine: str = "never", progress: Listener | None = None,
     ) -> Self:  # fmt: skip
-        """Learn more rows, without training: theta, scalings and calibration stay until `refine`.
+        """Learn more rows, without training: theta, scalings and calibration stay, unless refine="auto".
 
         The first call on a model that is not fitted fits it. Predictions are then those of one fit to all rows with
         the same theta and scalings, in whatever order and chunks the rows have arrived. Some of the rows are predicted
@@ -64,7 +56,8 @@ class OnlineUpdates(JointPredictions):  # type: ignore[misc]
         score_rows : int
             How many rows of the call are predicted before they are learnt, at equal distances; 0 for none.
         refine : {"never", "auto"}
-            "auto" fits the model again (`refine`) when the scores of arriving rows have become worse.
+            "auto" learns the calibration again from the predictions of arriving rows, and trains the model again when
+            their scores have become worse than expected; the result is kept if it predicts the last rows better.
         progress : function
             Called with a gigagp.progress.Event during a fit.
 
@@ -82,25 +75,15 @@ class OnlineUpdates(JointPredictions):  # type: ignore[misc]
             X, target, encoding=self.model_.reading, missing=settings.missing(missing), weights=sample_weight,
             deviations=noise_std,
         )  # fmt: skip
-        predictor = self.predictor_
+        predictor, before = self.predictor_, self.prequential_.scored
         with predictor.engine() as engine:
             for part in _together(rows.blocks(BLOCK)):
                 self._learn(part, scored, engine)
-        small = self.model_.mixture is not None and self.n_rows_ > _MOST_EXACT
-        drift = Prequential(self.model_.prequential).drift if self.model_.prequential is not None else None
-        if small or (when == "auto" and drift is not None and drift.detected):
-            self.refine(progress=progress)
+        if self.model_.mixture is not None and self.n_rows_ > _MOST_EXACT:
+            self.refine(warm=False, progress=progress)
+        elif when == "auto":
+            self._adapt(before, progress)
         return self
-
-    def _check_updates(self) -> None:
-        if "targets_" in self.__dict__:
-            raise InvalidParameter(
-                "a model of several targets takes no updates; use target(name), which is one of them"
-            )
-        check_is_fitted(self, "model_")
-        check_updates(self.model_)
-        if self._settings().by_committee:
-            raise InvalidParameter('partial_fit needs method="auto" or "neighbourhood"; a committee takes no updates')
 
     def _learn(self, part: list[Block], score_rows: int, engine: Engine) -> None:
         """Score some of the rows, write them to the log if there is one, and add them."""
@@ -109,11 +92,11 @@ class OnlineUpdates(JointPredictions):  # type: ignore[misc]
         rows = ArrivingRows.joined(blocks)
         state = online(model)
         rows = replace(rows, arrivals=state.following + np.arange(len(rows)))
-        score = self._score(part, score_rows, engine)
-        if score is not None:
-            model = replace(model, prequential=prequential.appended(model.prequential, score))
+        score = self._score(part, rows, score_rows, engine)
+        if len(score):
+            model = with_scores(model, score)
         end = self._logged(ROWS, lambda: RowsRecord(
-            rows.X, rows.y, rows.row_noise, rows.arrivals, np.empty(0) if score is None else score
+            rows.X, rows.y, rows.row_noise, rows.arrivals, score
         ).to_bytes())  # fmt: skip
         self.model_ = self._at(added(replace(model, online=state), rows, engine), end)
 
@@ -124,17 +107,23 @@ class OnlineUpdates(JointPredictions):  # type: ignore[misc]
         targets, noise = split_targets(scaled_targets(join_targets(y, block.row_noise), model.target, dtype))
         return ArrivingRows(model.inputs.apply(block.X, dtype), targets, noise, np.empty(len(y), np.int64))
 
-    def _score(self, part: list[Block], score_rows: int, engine: Engine) -> Array | None:
-        """One row of the record of scores."""
-        arrived = sum(len(block.X) for block in part)
+    def _score(self, part: list[Block], rows: ArrivingRows, score_rows: int, engine: Engine) -> Array:
+        """The numbers of `adaptation.score_numbers`, none where no row is scored; rows: those of the part, scaled."""
+        arrived = len(rows)
         places = np.unique(np.linspace(0, arrived - 1, min(score_rows, arrived)).astype(int))
         if not len(places):
-            return None
+            return np.empty(0)
         X = np.concatenate([block.X for block in part])[places]
         y = np.concatenate([block.y for block in part if block.y is not None])[places]
         noises = [block.row_noise for block in part if block.row_noise is not None]
         noise = np.concatenate(noises)[places] if noises else None
-        return prequential.score(self.predictor_.distribution_at(X, engine, noise), y, arrived)
+        predictor = self.predictor_
+        Z = predictor.scaled(X)
+        prediction = predictor.latent_with_noise(Z, engine, row_noise=noise)
+        mean, deviation = predictor.from_latent(X, Z, prediction)
+        assert deviation is not None
+        score = prequential.score(predictor.distribution(mean, deviation), y, arrived)
+        return score_numbers(score, recent_rows.scored(rows.arrivals[places], rows.y[places], prediction))
 
     def forget(
         self, *, rows: Any = None, max_rows: int | None = None, older_than: Any = None, column: str | int | None = None
@@ -164,148 +153,11 @@ class OnlineUpdates(JointPredictions):  # type: ignore[misc]
             self.model_ = self._at(changed, end)
         return self
 
-    def refine(self, *, progress: Listener | None = None) -> Self:
-        """Fit the model again to the rows that it has now: scalings, choices, theta and calibration are learnt anew.
-
-        Scores of arriving rows begin anew. A model that was opened with `open` is saved.
-        """
-        self._check_updates()
-        seed = settings.seed(self.random_state)
-        tell = make_listener(self.verbose, progress)
-        self._take(refitted(self.model_, self._settings(), seed, self._predictor_of, tell))
-        if self._log is not None:
-            self.compact()
-        return self
-
-    @property
-    def prequential_(self) -> Prequential:
-        """Scores of the rows that have arrived since the last fit, each predicted before it was learnt."""
-        check_is_fitted(self, "model_")
-        record = self.model_.prequential
-        return Prequential(np.empty((0, prequential.COLUMNS)) if record is None else record)
-
-    @property
-    def n_rows_(self) -> int:
-        """The number of rows that the model predicts from."""
-        check_is_fitted(self, "model_")
-        model = self.model_
-        return len(model.store.y) if model.online is None else online(model).size
-
     @property
     def next_arrival_(self) -> int:
         """The number of arrival of the next row."""
         check_is_fitted(self, "model_")
         return following(self.model_)
-
-    def _predictor_of(self, model: Model) -> Predictor:
-        """A model with the current prediction settings."""
-        predictor = super()._predictor_of(model)
-        if model.online is None or predictor.neighbourhood is not None or predictor.mixture is not None:
-            return predictor
-        self.model_ = settled(model)  # its committee was that of the fit
-        return super()._predictor_of(self.model_)
-
-    def log_marginal_likelihood(self, theta: Array | None = None, eval_gradient: bool = False) -> Any:
-        """The summed log marginal likelihood of the experts, as `HGPEstimator` describes it."""
-        self._settle()
-        return super().log_marginal_likelihood(theta, eval_gradient)
-
-    def _settle(self) -> None:
-        """Sort the rows of a model that has taken updates into cells."""
-        if "model_" in self.__dict__:
-            self.model_ = settled(self.model_)
-
-    # Models on disk
-
-    _log: UpdateLog | None = None  # where updates are written; None for a model in memory
-
-    @classmethod
-    def open(cls, folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify: bool | str = True) -> Self:
-        """Open a saved model for updates that are kept: after `partial_fit` or `forget` returns they are on the disk.
-
-        One process at a time may do so; others may load the model and `refresh` it. Use it in a `with` statement, or
-        call `close`.
-
-        Parameters
-        ----------
-        folder, kernels, verify
-            As in `load`.
-
-        """
-        path = Path(os.path.realpath(folder))
-        if not path.is_dir():
-            raise InvalidParameter(f"{folder} is not the folder of a model; save one there first")
-        log = UpdateLog(path)
-        try:
-            model = cls.of_model(*load_model(path, kernels=kernels, verify=verify), folder)
-        except BaseException:
-            log.close()
-            raise
-        model._log = log
-        return model
-
-    def close(self) -> None:
-        """Release the folder. Updates after that are in memory only."""
-        if self._log is not None:
-            self._log.close()
-            self._log = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def compact(self) -> Self:
-        """Save a model that was opened with `open` into its folder: its updates become part of it, the log ends."""
-        log = self._log
-        if log is None:
-            raise InvalidParameter("compact is for models that were opened with open; use save for others")
-        self._settle()
-        save_model(self.model_, self.get_params(deep=False), log.folder, True)
-        folder = log.folder
-        log.reopen()
-        self.model_ = replace(self.model_, log=with_updates(self.model_, folder).log)
-        return self
-
-    def refresh(self) -> Self:
-        """Read the updates that another process has written since this model was loaded."""
-        check_is_fitted(self, "model_")
-        place = self.model_.log
-        if not isinstance(place, LogPlace):
-            raise InvalidParameter("refresh is for models that were loaded from a folder")
-        model = refreshed(self.model_)
-        if model is None:  # the folder has been replaced
-            model = load_model(place.path)[0]
-        self.model_ = model
-        return self
-
-    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the fitted model into a folder.
-
-        Parameters
-        ----------
-        folder : path
-            Folder of the model; it appears only when it is complete.
-        overwrite : bool
-            Whether an existing model may be replaced.
-
-        """
-        self._settle()
-        super().save(folder, overwrite=overwrite)
-
-    def _logged(self, kind: int, content: Any) -> int | None:
-        """Write a record if the model keeps its updates; the end of the log."""
-        return None if self._log is None else self._log.append(kind, content())
-
-    def _at(self, model: Model, end: int | None) -> Model:
-        place = model.log
-        if end is None or not isinstance(place, LogPlace):
-            return model
-        return replace(model, log=replace(place, end=end))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "_log"}
 
 
 def _refine_rule(value: Any) -> str:

@@ -18,11 +18,14 @@ from gigagp.partition.kdtree import cell_starts, kd_order_of_blocks
 from gigagp.tree import Tree
 
 
-def settled(model: Model) -> Model:
-    """The same predictions from one sorted store, so that all parts of the model describe the same rows."""
-    if model.online is None:
+def settled(model: Model, metric: Array | None = None) -> Model:
+    """The same predictions from one sorted store, so that all parts of the model describe the same rows.
+
+    metric : in which the rows are sorted; None for that of the model's cells, and then only if rows have arrived
+    """
+    if model.online is None and metric is None:
         return model
-    rows, metric = all_rows(model), model.committee.router.metric
+    rows, metric = all_rows(model), model.committee.router.metric if metric is None else metric
     near, mixture = model.neighbourhood, model.mixture
     count = 1 if near is None else max(1, round(len(rows) / float(model.cells.sizes.mean())))
     starts = cell_starts(len(rows), count)

@@ -67,6 +67,7 @@ class Model:
     online: object | None = None  # the rows of a model that has taken updates (`model.online.Online`)
     log: object | None = None  # up to where it has the updates of its folder's log (`model.update_replay.LogPlace`)
     prequential: Array | None = None  # scores of arriving rows (`model.prequential`)
+    recent: Array | None = None  # the last predictions of arriving rows (`model.recent_rows`)
     trend: Trend | None = None  # the mean function, subtracted from the target before scaling; None for a constant
     gap_scales: GapScales | None = None  # of rows with and without missing values; None where gaps are not answered
 

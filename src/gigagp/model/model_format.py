@@ -37,7 +37,7 @@ ARRAYS = (
     "X", "y", "cells_starts", "cells_rows", "experts_starts", "experts_rows", "outside", "tree", "centres", "lows",
     "highs", *BLOCK_SIDES, *BLOCK_TREE, "metric", "communication", "theta", "inputs", "target", "evidence_trace",
     "theta_trace", "held_out_errors", BLOCK_CODES, ROW_NOISE, "noise_points", "noise_weights", "noise_theta",
-    "arrivals", "prequential", *TREND_ARRAYS,
+    "arrivals", "prequential", "recent", *TREND_ARRAYS,
 )  # fmt: skip
 _OBJECTS: dict[str, type] = {  # settings that may be objects
     "kernel": Kernel, "partition": Partitioner, "combine": CombinationRule, "likelihood": Likelihood

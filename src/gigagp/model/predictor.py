@@ -117,10 +117,22 @@ class Predictor:
             assert isinstance(law, LikelihoodDistribution)
             return law.mean, (law.mean_std if latent else law.std) if with_variance else None
         Z = self.scaled(X)
+        return self.from_latent(X, Z, self.latent_with_noise(Z, engine, with_variance, row_noise), latent)
+
+    def latent_with_noise(
+        self, Z: Array, engine: Engine, with_variance: bool = True, row_noise: Array | None = None
+    ) -> LatentPrediction:
+        """Mean and variance of f at scaled queries; row_noise as in `predict`."""
         prediction = self.latent_prediction(Z, engine, with_variance)
-        if row_noise is not None:
-            scale = float(self.model.target.scale[0])
-            prediction = replace(prediction, noise=variances(self.noise * scale**2, row_noise) / scale**2)
+        if row_noise is None:
+            return prediction
+        scale = float(self.model.target.scale[0])
+        return replace(prediction, noise=variances(self.noise * scale**2, row_noise) / scale**2)
+
+    def from_latent(
+        self, X: Array, Z: Array, prediction: LatentPrediction, latent: bool = False
+    ) -> tuple[Array, Array | None]:
+        """Mean and standard deviation of y, or with `latent` of f, from a prediction at X, which is Z when scaled."""
         mean, deviation = self.in_units(prediction, latent)
         deviation = None if deviation is None else deviation * self.gap_factors(X)
         if self.model.trend is None:

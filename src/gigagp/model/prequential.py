@@ -1,7 +1,9 @@
 """Scores of arriving rows, each predicted before it is learnt (prequential; Dawid 1984), and whether they drift.
 
 The record is an array with one row per update that was scored, and the columns below. Sums, not means, are kept, so
-that consecutive rows of the record can be added.
+that consecutive rows of the record can be added. A row without scored rows is a marker: a training has ended there, its
+column `LOSS` has the NLPD that is expected of the model from then on, if `SQUARED_ERROR` is one, and `SQUARED_LOSS`
+how the training ended.
 """
 
 from __future__ import annotations
@@ -22,6 +24,11 @@ SQUARED_ERROR = 4
 CRPS = 5
 COVERED = 6  # rows within their 95% interval
 COLUMNS = 7
+# How a training has ended.
+FITTED = 0  # a fit, or one that the user has requested
+ACCEPTED = 1  # recent rows are predicted better
+WARM_REJECTED = 2  # a training from the present theta predicts them no better
+COLD_REJECTED = 3  # nor does a fit from the beginning
 _TOGETHER = 64  # scores of several updates that are added up in one row of the record
 _WINDOW = 512  # scored rows that are compared with the reference, at least
 _LEAST_DRIFT = 0.1  # nats per row
@@ -43,11 +50,14 @@ def score(distribution: Distribution, y: Array, arrived: int) -> Array:
 
 @dataclass(frozen=True)
 class Drift:
-    """How much worse the most recent rows were predicted than the first ones: nats per row, and its standard error."""
+    """How much worse the last rows were predicted than is expected: nats per row, and the standard error.
+
+    Expected is the score of the held-out rows of the last training, or that of earlier arrivals where it was lower.
+    """
 
     difference: float
     error: float
-    rows: int  # scored rows that were compared, of each kind
+    rows: int  # scored rows that were compared
 
     @property
     def detected(self) -> bool:
@@ -57,16 +67,56 @@ class Drift:
 
 @dataclass(frozen=True, eq=False)
 class Prequential:
-    """The record of a model, since its last fit.
+    """The record of a model, since it was fitted.
 
     Attributes
     ----------
     record : array
-        One row per update.
+        One row per update, and markers of trainings.
 
     """
 
     record: Array
+
+    @property
+    def trainings(self) -> Array:
+        """How many rows had arrived when each training ended."""
+        return np.asarray(np.cumsum(self.record[:, ARRIVED])[self.record[:, SCORED] == 0])
+
+    @property
+    def last_training(self) -> int:
+        """How the last training ended."""
+        return FITTED if self._last_marker is None else int(self.record[self._last_marker, SQUARED_LOSS])
+
+    @property
+    def rejected(self) -> int:
+        """How many trainings have gained nothing since the last one that has."""
+        ends = self.record[self.record[:, SCORED] == 0, SQUARED_LOSS]
+        gained = np.flatnonzero(ends < WARM_REJECTED)
+        return len(ends) - 1 - int(gained[-1]) if len(gained) else len(ends)
+
+    @property
+    def expected(self) -> float:
+        """The NLPD of the held-out rows of the last training that was kept; NaN if it is not known."""
+        marker = self._last_marker
+        if marker is None or not self.record[marker, SQUARED_ERROR]:
+            return float("nan")
+        return float(self.record[marker, LOSS])
+
+    @property
+    def rows_since_training(self) -> int:
+        """The number of rows that have arrived since the last training."""
+        return int(self._since[:, ARRIVED].sum())
+
+    @property
+    def _last_marker(self) -> int | None:
+        markers = np.flatnonzero(self.record[:, SCORED] == 0)
+        return int(markers[-1]) if len(markers) else None
+
+    @property
+    def _since(self) -> Array:
+        """The scores since the last training."""
+        return self.record if self._last_marker is None else self.record[self._last_marker + 1 :]
 
     @property
     def rows(self) -> int:
@@ -79,7 +129,8 @@ class Prequential:
         return int(self.record[:, SCORED].sum())
 
     def _mean(self, column: int) -> float:
-        return float(self.record[:, column].sum() / self.scored) if self.scored else float("nan")
+        scores = self.record[self.record[:, SCORED] > 0]
+        return float(scores[:, column].sum() / self.scored) if self.scored else float("nan")
 
     @property
     def nlpd(self) -> float:
@@ -103,22 +154,41 @@ class Prequential:
         """Rows that have arrived, and the mean NLPD of those scored since the point before, at some points."""
         if not self.scored:
             return np.empty(0), np.empty(0)
-        ends = np.unique(np.linspace(0, len(self.record), min(points, len(self.record)) + 1).astype(int))
-        totals = np.add.reduceat(self.record, ends[:-1], axis=0)
-        arrived = np.cumsum(totals[:, ARRIVED])
-        some = totals[:, SCORED] > 0
-        return arrived[some], totals[some, LOSS] / totals[some, SCORED]
+        scores = self.record[self.record[:, SCORED] > 0]
+        ends = np.unique(np.linspace(0, len(scores), min(points, len(scores)) + 1).astype(int))
+        totals = np.add.reduceat(scores, ends[:-1], axis=0)
+        return np.cumsum(totals[:, ARRIVED]), totals[:, LOSS] / totals[:, SCORED]
 
     @property
     def drift(self) -> Drift | None:
-        """The last rows compared with the first; None while too few have been scored."""
-        counts = np.cumsum(self.record[:, SCORED])
-        if not len(counts) or counts[-1] < 2 * _WINDOW:
+        """The last rows compared with what is expected; None while too few have been scored."""
+        scores = self._since
+        counts = np.cumsum(scores[:, SCORED])
+        if not len(counts) or counts[-1] < _WINDOW:
             return None
-        first = self.record[: int(np.searchsorted(counts, _WINDOW)) + 1].sum(axis=0)
-        last = self.record[int(np.searchsorted(counts, counts[-1] - _WINDOW, side="right")) :].sum(axis=0)
-        (a, va, na), (b, vb, nb) = (_moments(part) for part in (first, last))
-        return Drift(b - a, float(np.sqrt(va / na + vb / nb)), int(min(na, nb)))
+        begin = int(np.searchsorted(counts, counts[-1] - _WINDOW, side="right"))
+        mean, variance, rows = _moments(scores[begin:].sum(axis=0))
+        expected = [_moments(window) for window in _windows(scores[:begin])]
+        if np.isfinite(self.expected):
+            expected.append((self.expected, 0.0, rows))
+        if not expected:
+            return None
+        lowest, its_variance, its_rows = min(expected)
+        return Drift(mean - lowest, float(np.sqrt(variance / rows + its_variance / its_rows)), int(rows))
+
+
+def _windows(scores: Array) -> list[Array]:
+    """Sums over consecutive rows of the record, each with so many scored rows that windows can be compared."""
+    result, begin = [], 0
+    counts = np.cumsum(scores[:, SCORED])
+    while begin < len(counts):
+        before = counts[begin - 1] if begin else 0.0
+        end = int(np.searchsorted(counts, before + _WINDOW)) + 1
+        if end > len(counts):
+            break
+        result.append(scores[begin:end].sum(axis=0))
+        begin = end
+    return result
 
 
 def _moments(total: Array) -> tuple[float, float, float]:
@@ -128,10 +198,18 @@ def _moments(total: Array) -> tuple[float, float, float]:
     return mean, max(float(total[SQUARED_LOSS]) / n - mean**2, 0.0), n
 
 
+def marker(expected: float, outcome: int) -> Array:
+    """The row of the record that marks the end of a training; `expected` : NLPD in the user's units, NaN if unknown."""
+    row = np.zeros(COLUMNS)
+    known = bool(np.isfinite(expected))
+    row[LOSS], row[SQUARED_LOSS], row[SQUARED_ERROR] = expected if known else 0.0, outcome, known
+    return row
+
+
 def appended(record: Array | None, row: Array) -> Array:
     """The record with one more row, which is added to the last one where that has few scores."""
     if record is None:
         return row[None, :]
-    if record[-1, SCORED] < _TOGETHER:
+    if 0 < record[-1, SCORED] < _TOGETHER and row[SCORED] > 0:
         return np.concatenate([record[:-1], (record[-1] + row)[None, :]])
     return np.concatenate([record, row[None, :]])

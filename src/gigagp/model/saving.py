@@ -136,6 +136,7 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
         **({} if model.input_noise is None else {"input_noise": _describe_input_noise(model.input_noise)}),
         "classes": describe_classes(model.classes),
         **({} if model.prequential is None else {"prequential": len(model.prequential)}),
+        **({} if model.recent is None else {"recent": len(model.recent)}),
         **({} if model.trend is None else {"trend": describe_trend(model.trend)}),
         **({} if model.likelihood is None else {"likelihood": describe_likelihood(model.likelihood)}),
         "communication": 0 if c.communication is None else len(c.communication),
@@ -267,8 +268,8 @@ def _write_arrays(folder: Path, model: Model) -> dict[str, Any]:
         files |= write_array(folder, name, array)
     if model.arrivals is not None:
         files |= write_array(folder, "arrivals", np.asarray(model.arrivals, np.int64))
-    if model.prequential is not None:
-        files |= write_array(folder, "prequential", model.prequential)
+    for name, scores in (("prequential", model.prequential), ("recent", model.recent)):
+        files |= {} if scores is None else write_array(folder, name, scores)
     return files
 
 

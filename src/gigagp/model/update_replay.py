@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ import numpy as np
 from gigagp.data import update_log
 from gigagp.data.array_files import ArrayFiles
 from gigagp.data.folders import damaged
-from gigagp.data.update_log import FORGET, ROWS, RowsRecord
+from gigagp.data.update_log import CHANGE, FORGET, ROWS, RowsRecord
 from gigagp.engines import SerialEngine
-from gigagp.model import prequential
+from gigagp.model import prequential, recent_rows
+from gigagp.model.adaptation import changed, with_scores
 from gigagp.model.model import Model
 from gigagp.model.online import added, check_updates, without
 from gigagp.model.plain_values import count
@@ -32,13 +34,16 @@ class LogPlace:
 
 
 def read_updates(files: ArrayFiles, manifest: dict[str, Any], rows: int) -> dict[str, Any]:
-    """The order of arrival of the rows and the scores of arriving ones, where the model has taken updates."""
+    """The order of arrival of the rows, the scores of arriving ones, and the last predictions, where there are any."""
     arrays: dict[str, Any] = {}
     if "arrivals" in files:
         arrays["arrivals"] = files.read("arrivals", (rows,), "int64")
     if "prequential" in manifest:
         shape = (count(manifest, "prequential", 1), prequential.COLUMNS)
         arrays["prequential"] = files.read("prequential", shape, "float64")
+    if "recent" in manifest:
+        shape = (count(manifest, "recent", 1), recent_rows.COLUMNS)
+        arrays["recent"] = files.read("recent", shape, "float64")
     return arrays
 
 
@@ -78,8 +83,10 @@ def replayed(model: Model, folder: Path, start: int = 0) -> tuple[Model, int]:
                 if rows.X.shape[1] != model.store.X.shape[1] or rows.X.dtype != model.store.X.dtype:
                     raise ValueError("a record has other columns than the model")
                 waiting.append(ArrivingRows(rows.X, rows.y, rows.row_noise, rows.arrivals))
-                if len(rows.score) == prequential.COLUMNS:
-                    model = replace(model, prequential=prequential.appended(model.prequential, rows.score))
+                if len(rows.score):
+                    model = with_scores(model, rows.score)
+            elif record.kind == CHANGE:
+                model = changed(model, json.loads(record.content))
             elif record.kind == FORGET and len(record.content) % 8 == 0:
                 model, waiting = _added(model, waiting, engine), []
                 model = without(model, np.frombuffer(record.content, np.int64), engine)

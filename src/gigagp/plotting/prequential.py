@@ -13,6 +13,8 @@ from gigagp.plotting import style
 def prequential_curve(model: Any, ax: Axes | None = None) -> Axes:
     """The mean NLPD of the rows that have arrived, against their number; it rises where the data drift.
 
+    Broken lines are trainings.
+
     model : a regressor that has taken updates
     """
     record, ax = model.prequential_, style.axes(ax)
@@ -21,6 +23,8 @@ def prequential_curve(model: Any, ax: Axes | None = None) -> Axes:
     if record.scored:
         ax.axhline(record.nlpd, color=style.GRID, linewidth=1.2)
         ax.set_xlim(0, float(np.max(arrived)) * 1.02)
+    for place in record.trainings[record.trainings > 0]:
+        ax.axvline(place, color=style.GRID, linestyle="--", linewidth=1.2, zorder=0)
     ax.set_xlabel("rows that have arrived")
     ax.set_ylabel("NLPD before learning")
     ax.grid(axis="y", color=style.GRID, linewidth=0.8)

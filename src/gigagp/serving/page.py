@@ -7,19 +7,36 @@ from typing import Any
 from gigagp.markup import tag
 
 _SCRIPT = """
+const output = document.querySelector('output');
 document.querySelector('form').addEventListener('submit', async event => {
   event.preventDefault();
   const row = {};
-  for (const field of document.querySelectorAll('[data-column]'))
-    row[field.dataset.column] = field.dataset.kind === 'number' ? Number(field.value) : field.value;
+  for (const field of document.querySelectorAll('[data-column]')) {
+    const number = field.dataset.kind === 'number' && field.value.trim() !== '' && isFinite(field.value);
+    row[field.dataset.column] = field.value === '' ? null : number ? Number(field.value) : field.value;
+  }
   const token = document.querySelector('#token').value;
   const headers = {'Content-Type': 'application/json', ...(token && {Authorization: 'Bearer ' + token})};
-  const answer = await fetch('predict', {method: 'POST', headers, body: JSON.stringify({rows: [row]})});
-  document.querySelector('output').textContent = JSON.stringify(await answer.json(), null, 1);
+  try {
+    const answer = await fetch('predict', {method: 'POST', headers, body: JSON.stringify({rows: [row]})});
+    const content = await answer.json();
+    const number = value => typeof value === 'number' ? Number(value.toPrecision(6)) : value;
+    const line = ([name, values]) => name + ': ' + [values].flat(2).map(number).join(', ');
+    output.className = answer.ok ? '' : 'problem';
+    output.textContent = answer.ok
+      ? Object.entries(content).map(line).join('\\n')
+      : content.title + ': ' + content.detail;
+  } catch (error) {
+    output.className = 'problem';
+    output.textContent = 'The service does not answer.';
+  }
 });
 """
 _STYLE = (
-    "body{font:16px sans-serif;max-width:40em;margin:2em auto}label{display:block;margin:.4em 0}output{white-space:pre}"
+    "body{font:16px sans-serif;max-width:40em;margin:2em auto;padding:0 1em}"
+    "label{display:grid;grid-template-columns:14em 1fr;gap:1em;margin:.4em 0;align-items:center}"
+    "input,button{font:inherit;padding:.3em .5em}button{margin:1em 0}"
+    "output{display:block;white-space:pre-wrap;font:16px monospace}.problem{color:#a00000}"
 )
 
 
@@ -28,13 +45,13 @@ def page(schema: dict[str, Any]) -> str:
     fields = [
         tag(
             "label",
-            f"{column['name']} ({column['kind']}) ",
+            f"{column['name']} ({column['kind']})",
             tag("input", data_column=column["name"], data_kind=_kind(column["kind"]), aria_label=column["name"]),
         )
         for column in schema["columns"]
     ]
     button = tag("button", "predict")
-    token = tag("label", "token, if the service has one ", tag("input", id="token", type="password"))
+    token = tag("label", "token, if needed", tag("input", id="token", type="password"))
     title = f"Predict {schema['target']}"
     body = tag("body", tag("h1", title), tag("form", *fields, token, button), tag("output", role="status"))
     head = f"<meta charset=utf-8><title>gigagp</title><style>{_STYLE}</style>"

@@ -49,3 +49,33 @@ def test_an_update_that_does_nothing_is_an_error(folder):
     result = CliRunner().invoke(app, ["update", str(folder / "model")])
     assert result.exit_code != 0
     assert "nothing to do" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "cure"),
+    [
+        (["model", "no.csv"], "no.csv"),
+        (["no", "new.csv"], "save one there first"),
+        (["model", "wrong.csv"], "'b'"),
+        (["model", "new.csv", "--target", "z"], "'z'"),
+        (["model", "--older-than", "1"], "column"),
+    ],
+)
+def test_what_the_user_can_cure_is_one_line_and_the_model_stays(folder, words, cure, monkeypatch):
+    frame(5, 1)[["a", "y"]].to_csv(folder / "wrong.csv", index=False)
+    monkeypatch.chdir(folder)
+    result = CliRunner().invoke(app, ["update", *words])
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert cure in line
+    assert gigagp.load(folder / "model").n_rows_ == 120
+
+
+def test_auto_recalibrates(folder):
+    new = frame(300, 3)
+    new["y"] += np.random.default_rng(1).standard_normal(300)
+    new.to_csv(folder / "noisy.csv", index=False)
+    before = gigagp.load(folder / "model").report_.calibration
+    run(folder / "model", folder / "noisy.csv", "--auto")
+    assert gigagp.load(folder / "model").report_.calibration != before

@@ -33,7 +33,7 @@ def scan(*arguments):
     print("scanning", flush=True)
     sys.stdin.readline()
 
-fitting.scan = scan
+fitting.scan_rows = scan
 HGPRegressor(leaf_size=50, random_state=0).fit(X, y, checkpoint=sys.argv[1])
 """
 )

@@ -158,7 +158,7 @@ def test_tables_with_categories_take_updates_and_are_refined():
     X, y = table(200)
     frame = pd.DataFrame({"a": X[:, 0], "kind": np.where(X[:, 1] > 0, "high", "low"), "y": y})
     model = HGPRegressor(**{**SETTINGS, "neighbours": 20}).fit(frame[:120], "y").partial_fit(frame[120:])
-    refined = copy_of(model).refine()
+    refined = copy_of(model).refine(warm=False)
     direct = HGPRegressor(**{**SETTINGS, "neighbours": 20}).fit(frame, "y")
     np.testing.assert_allclose(refined.predict(frame[:10]), direct.predict(frame[:10]), rtol=1e-3)
     assert refined.model_.encoding is not None
@@ -167,7 +167,7 @@ def test_tables_with_categories_take_updates_and_are_refined():
 def test_refine_is_a_fit_to_the_rows_that_are_there(base):
     X, y = table(100, seed=1)
     model = copy_of(base).partial_fit(X, y)
-    model.forget(rows=150 + np.arange(20)).refine()
+    model.forget(rows=150 + np.arange(20)).refine(warm=False)
     assert model.n_rows_ == 230
     assert model.prequential_.scored == 0
     direct = HGPRegressor(**model.get_params()).fit(
