@@ -270,6 +270,8 @@ def test_memory_is_bounded(unnamed, tmp_path, monkeypatch):
     """24 MB of queries, 16 MB of answers; parts of 8,192."""
     n = 1_000_000
     np.save(tmp_path / "q.npy", np.random.default_rng(0).uniform(-1, 1, (n, 3)))
+    np.save(tmp_path / "few.npy", np.zeros((2, 3)))
+    unnamed.predict_file(tmp_path / "few.npy", tmp_path / "few.parquet")  # modules that are imported do not count
     monkeypatch.setattr(predictor.Predictor, "predict", lambda self, X, *_, **__: (X[:, 0].copy(), np.ones(len(X))))
     for whole in (unnamed.predict_file, unnamed.predict):
         output = [tmp_path / "o.parquet"] if whole == unnamed.predict_file else []
