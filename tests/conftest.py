@@ -50,7 +50,7 @@ NEEDS = {
 }
 
 
-SLOW_CHECKS = ("HGPClassifier(leaf_size=60,random_state=0)-check_classifiers_train(readonly_memmap",)  # of scikit-learn
+SLOW_CHECKS = ("HGPClassifier(leaf_size=60,random_state=0)-check_classifiers_train",)  # of scikit-learn
 
 
 @pytest.hookimpl(tryfirst=True)

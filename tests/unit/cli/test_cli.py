@@ -650,6 +650,7 @@ def test_warnings_are_lines_of_their_own(here):
 # Ctrl-C
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_checkpoint_and_the_printed_command_goes_on_to_the_same_bits(here):
     done("datasets", "make", "robot-arm", "-n", 600, "-o", "a b.parquet")
     words = ["fit", "a b.parquet", "--target", "distance", "--partition", "random", "--leaf-size", "300", "--jobs", "1"]
@@ -774,7 +775,8 @@ def many(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("columns", [80, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [80, 200])
 def test_on_a_terminal_a_fit_leaves_no_garbage(columns, many, here):
     words = ["fit", str(many), "--target", "distance", "-o", "m", *LONG]
     raw = on_a_terminal(words, columns)

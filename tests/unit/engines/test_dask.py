@@ -130,6 +130,7 @@ def children():
     return processes
 
 
+@pytest.mark.slow
 def test_classes_have_the_same_bits_as_serial(client, monkeypatch):
     monkeypatch.setattr("gigagp.model.neighbourhood._LITTLE_WORK", 0)  # predictions are made by the workers
     assert class_answers(client) == expected_classes()
@@ -174,9 +175,10 @@ def test_models_made_elsewhere_answer_through_a_client(client, source, tmp_path)
     check_prediction_file(model, tmp_path, quantiles=(0.1,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "roles",
-    [pytest.param({}, marks=pytest.mark.slow), {"sample_weight": "w", "noise_std": "s"}],
+    [{}, {"sample_weight": "w", "noise_std": "s"}],
     ids=["equal noise", "row noise"],
 )
 def test_rows_of_a_parquet_file_out_of_core(client, tmp_path, small_sizes, roles):
@@ -504,6 +506,7 @@ def _count_bytes():
     return TCP.written
 
 
+@pytest.mark.slow
 def test_a_step_moves_less_than_a_megabyte(client):
     """All that client, scheduler and workers send, while .7 MB of rows stay where they are."""
     moved = []
@@ -563,6 +566,7 @@ def test_an_engine_used_again_keeps_what_it_holds(client, traps):
     engine.close()
 
 
+@pytest.mark.slow
 def test_no_folder_is_left(client, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     model = fitted(client)
@@ -574,6 +578,7 @@ def test_no_folder_is_left(client, tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_checkpoint_holds_no_more_than_its_own(client, tmp_path):
     model = HGPRegressor(**MODELS["local"], random_state=3, engine=client).fit(*data(), checkpoint=tmp_path / "kept")
     assert answers(model) == expected()

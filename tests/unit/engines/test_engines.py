@@ -251,6 +251,7 @@ def two_after_fits_that_overlap():
     assert blas_threads() == {2}, "after both"
 
 
+@pytest.mark.slow
 def test_blas_has_one_thread_inside_and_its_own_number_after(fresh_process):
     for check in (one_inside_and_two_after, two_after_an_error, two_after_fits_that_overlap):
         fresh_process.submit(with_two_blas_threads, check).result()

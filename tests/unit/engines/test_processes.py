@@ -88,7 +88,7 @@ def test_meets_what_engines_promise(pool):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in ("progressive", "npae") else pytest.mark.slow) for name in MODELS]
+    "name", [pytest.param(name, marks=() if name == "npae" else pytest.mark.slow) for name in MODELS]
 )
 def test_the_same_bits_as_serial(pool, name, monkeypatch):
     monkeypatch.setattr("gigagp.fit.training._FIRST_POINTS", 100)
@@ -111,6 +111,7 @@ def test_rows_of_different_noise_give_the_same_bits(pool, noise):
     np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_as_many_processes_as_asked_for(pool):
     assert len(set(pool.map(pid_of_worker, range(60))) - {os.getpid()}) == 2
 
@@ -134,6 +135,7 @@ def test_models_made_elsewhere_answer(pool, saved, tmp_path):
     check_prediction_file(model, tmp_path)
 
 
+@pytest.mark.slow
 def test_rows_of_a_parquet_file_out_of_core(pool, tmp_path, small_sizes):
     check_out_of_core(pool, tmp_path, ROWS)
 
@@ -313,6 +315,7 @@ def _command(pid):
         return b"resource_tracker"  # gone
 
 
+@pytest.mark.slow
 def test_fits_one_after_the_other_leave_nothing_in_the_depot(pool):
     for _ in range(3):
         answers(fitted(pool, "stratified"))

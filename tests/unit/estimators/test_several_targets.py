@@ -124,7 +124,13 @@ def test_saved_and_loaded(model, tmp_path):
         load(tmp_path / "m")
 
 
-@pytest.mark.parametrize("options", [{"engine": "serial"}, {"memory": 60_000}, {"partition": "stratified"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"memory": 60_000},
+        *(pytest.param(o, marks=pytest.mark.slow) for o in ({"engine": "serial"}, {"partition": "stratified"})),
+    ],
+)
 def test_engines_and_storage(table, options, small_sizes):
     queries = made(20, seed=4)
     alone = [
@@ -321,6 +327,7 @@ def test_shared_theta_with_other_engines_and_storage(shared, options, small_size
         assert np.abs((mean - shared.predict(Z)) / std).max() < 1.0
 
 
+@pytest.mark.slow
 def test_auto_shares_theta_unless_separate_ones_predict_better(monkeypatch):
     monkeypatch.setattr(target_fits, "MOST_SEPARATE", 100)
     X, Y = alike(500)

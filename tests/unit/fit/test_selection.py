@@ -64,6 +64,7 @@ def test_smooth_functions_are_answered_by_the_committee():
     assert chosen(smooth, "neighbours") == "256"
 
 
+@pytest.mark.slow
 @pytest.mark.full_choices
 def test_rough_functions_are_answered_by_neighbours():
     rng = np.random.default_rng(0)

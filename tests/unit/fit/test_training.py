@@ -151,6 +151,7 @@ def test_batches_are_decided_by_the_seed(small_batches):
     assert (one != other).any()
 
 
+@pytest.mark.slow
 def test_batches_are_unbiased(small_batches):
     """Scaled up, the evidence and gradient of the first batch are those of all leaves, on average over seeds."""
     leaves, theta = Leaves(60, 0.5), np.array([0.3, -0.2])

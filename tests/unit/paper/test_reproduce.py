@@ -200,6 +200,7 @@ def test_repeats_draw_rows_apart(tmp_path):
     assert (rows.X[:, 0] == rows.y).all()
 
 
+@pytest.mark.slow
 def test_the_kin40k_table_is_what_its_models_say(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (400, 3))

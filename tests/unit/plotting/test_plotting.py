@@ -94,6 +94,7 @@ def pictures(model, line):
     }
 
 
+@pytest.mark.slow
 def test_each_picture_draws_into_the_axes_given_or_into_a_new_figure_within_its_edges(model, line):
     made = pictures(model, line)
     functions = {name.partition(" ")[0] for name in made}
