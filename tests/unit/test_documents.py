@@ -26,7 +26,7 @@ WITH_CODE = [page for page in PAGES if {language for language, _ in transcript.b
 LONG = {
     "README", "choosing", "classification", "clusters", "command-line", "ecosystem", "extending", "faq", "how-it-works",
     "joint", "kriging", "likelihoods", "online", "optimisation", "out-of-core", "pictures", "quick-start", "report",
-    "tables",
+    "tables", "time-series",
 }  # fmt: skip
 NEEDS = {"ecosystem": ("mapie", "shap", "skpro")}  # optional packages, which `make test-slow` installs
 

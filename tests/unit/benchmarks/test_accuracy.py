@@ -202,6 +202,7 @@ def test_held_out_rows_are_a_tenth_and_fixed():
     assert np.array_equal(rows.held_out, rows.held_out)
 
 
+@pytest.mark.slow
 def test_boosted_trees_hold_rows_out_and_find_the_function():
     rng = np.random.default_rng(9)
     X = rng.uniform(-2, 2, (1500, 1))

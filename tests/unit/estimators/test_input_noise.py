@@ -106,6 +106,7 @@ def test_bad_settings_are_errors_that_say_what_to_do():
         HGPRegressor(noise="inputs").fit(X, y, sample_weight=1 / noise)
 
 
+@pytest.mark.slow
 def test_picture_and_report_show_the_noise_of_the_column(models, tmp_path):
     ax = plotting.noise_along(models["inputs"])
     (line,) = ax.lines

@@ -76,6 +76,7 @@ def test_rough_functions_are_answered_by_neighbours():
     assert {c.name for c in rough.report_.choices if c.what == "kernel"} == FAMILIES
 
 
+@pytest.mark.slow
 @pytest.mark.full_choices
 def test_kernels_rougher_than_one_that_is_too_rough_are_not_tried():
     model = HGPRegressor(method="neighbourhood", neighbours=64, random_state=0).fit(*robot_arm(2500, noise=0.001))
@@ -223,6 +224,7 @@ def test_held_out_predictions_are_the_same_at_once_and_in_parts():
         assert np.array_equal(ours, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.full_choices
 def test_two_models_are_compared_by_as_few_rows_as_the_difference_needs():
     X, y = robot_arm(2000)

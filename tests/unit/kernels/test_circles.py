@@ -85,6 +85,7 @@ def test_predictions_are_near_those_of_the_exact_gp(model):
     np.testing.assert_allclose(model.predict(far), model.predict(Z), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_sums_products_and_other_kernels():
     X, y = made(400)
     kernel = seasonal() + Matern32(columns=0) + Linear(columns=1)

@@ -275,14 +275,17 @@ def test_memory_is_bounded(unnamed, tmp_path, monkeypatch):
     monkeypatch.setattr(predictor.Predictor, "predict", lambda self, X, *_, **__: (X[:, 0].copy(), np.ones(len(X))))
     for whole in (unnamed.predict_file, unnamed.predict):
         output = [tmp_path / "o.parquet"] if whole == unnamed.predict_file else []
-        before = pa.total_allocated_bytes()
-        tracemalloc.start()
-        with at_once(8192):
-            whole(tmp_path / "q.npy", *output)
-        peak = tracemalloc.get_traced_memory()[1] + pa.total_allocated_bytes() - before
-        tracemalloc.stop()
-        assert peak < (8e6 if output else 32e6)  # what `predict` returns is in memory
-    assert len(pq.read_table(tmp_path / "o.parquet")) == n
+        peaks = []
+        for _ in range(2):  # other threads of this process may allocate meanwhile, such as those of Dask
+            (tmp_path / "o.parquet").unlink(missing_ok=True)
+            before = pa.total_allocated_bytes()
+            tracemalloc.start()
+            with at_once(8192):
+                whole(tmp_path / "q.npy", *output)
+            peaks.append(tracemalloc.get_traced_memory()[1] + pa.total_allocated_bytes() - before)
+            tracemalloc.stop()
+        assert min(peaks) < (8e6 if output else 32e6)  # what `predict` returns is in memory
+        assert not output or len(pq.read_table(*output)) == n
 
 
 # Interruptions

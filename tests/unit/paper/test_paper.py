@@ -29,6 +29,7 @@ def test_blocks_keep_what_experts_see(tmp_path):
     assert is_png(tmp_path / "blocks.png")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*bound")
 def test_more_experts_cost_accuracy_and_more_data_give_it_back(tmp_path):
     few, many, more = (depth.panel(*each) for each in ((200, 1), (200, 3), (800, 3)))

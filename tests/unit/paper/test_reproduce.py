@@ -261,6 +261,7 @@ def test_fitc_with_all_rows_as_inducing_inputs_is_the_exact_gp():
     np.testing.assert_allclose(gradient, exact.gradient, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_million_in_small(tmp_path):
     paths, settings = Paths(tmp_path, "million"), million.Settings(rows=1_000, held_out=200, leaf_size=100)
     record = Record(paths.steps, {})

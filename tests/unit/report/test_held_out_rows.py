@@ -44,6 +44,7 @@ def test_a_model_remembers_the_rows_that_it_has_not_seen(rows, tmp_path):
     assert HGPRegressor(FIXED, noise_bounds=(0.01, 0.01)).fit(rows, "y").held_out_ is None
 
 
+@pytest.mark.slow
 def test_commands_score_the_rows_that_the_fit_held_out(rows, tmp_path):
     rows.to_csv(tmp_path / "rows.csv", index=False)
     fit = ["fit", tmp_path / "rows.csv", "-t", "y", "--kernel", "matern32", "--noise", "0.01", "--test-fraction", "0.2"]
