@@ -99,7 +99,9 @@ def test_a_constant_column_is_centred_on_its_value_and_not_scaled(X, value):
 def test_scaled_rows_have_mean_zero_and_deviation_one(X):
     moments = Moments.of(X)
     scaled = moments.scaling().apply(X, np.dtype(float))[:, ~moments.constant]
-    np.testing.assert_allclose(scaled.mean(axis=0), 0, atol=1e-9)
+    # The centre is a double: where a column varies in its last digits only, the mean is off by a unit of these.
+    size = (np.abs(X).max(axis=0) / moments.scaling().scale)[~moments.constant]
+    assert (np.abs(scaled.mean(axis=0)) <= 1e-9 + 2 * EPS * size).all()
     np.testing.assert_allclose(scaled.std(axis=0), 1, rtol=1e-9)
 
 
