@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
+
+from gigagp.data.scaling import Scaling
 from gigagp.engines import SerialEngine
 from gigagp.errors import NotPositiveDefinite
 from gigagp.estimators.classifier import HGPClassifier
@@ -42,5 +45,6 @@ def _load_compiled_code(model: Model) -> None:
     """Predict one of the model's rows from its neighbours, so that the first query does not wait for compiled code."""
     near = model.neighbourhood
     if near is not None and model.latents is None:
+        Scaling(np.zeros(1), np.ones(1)).apply(np.zeros((1, 1)), near.store.X.dtype)
         with suppress(NotPositiveDefinite):  # queries will report it
             neighbourhood.predict(near, near.store.X[:1], SerialEngine())
