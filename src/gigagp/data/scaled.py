@@ -49,7 +49,19 @@ class ScaledRows(Protocol):
         """Local files, with their sizes, that another process must see to read the rows; None where it cannot."""
 
 
-class ArrayRows:
+class _RowsAtHand:
+    """Rows that are already scaled: any range can be read, and reading them is no progress to report."""
+
+    rows: int
+
+    def ranges(self, about: int) -> list[tuple[int, int]] | None:
+        return _even_ranges(self.rows, about)
+
+    def say(self, rows: int) -> None:
+        pass
+
+
+class ArrayRows(_RowsAtHand):
     """Scaled rows in memory."""
 
     def __init__(self, X: Array, y: Targets, others: int = 0) -> None:
@@ -60,12 +72,6 @@ class ArrayRows:
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, Array, Targets]]:
         for here in _slices(start, self.rows if stop is None else stop):
             yield here.start, self.X[here], self.y[here]
-
-    def ranges(self, about: int) -> list[tuple[int, int]] | None:
-        return _even_ranges(self.rows, about)
-
-    def say(self, rows: int) -> None:
-        pass
 
     @property
     def paths(self) -> list[tuple[str, int]] | None:
@@ -125,7 +131,7 @@ class StreamedRows:
         return ArrayRows(X, y, self.others)
 
 
-class StoredRows:
+class StoredRows(_RowsAtHand):
     """The rows of a store, in its order."""
 
     def __init__(self, store: ExpertStore) -> None:
@@ -137,12 +143,6 @@ class StoredRows:
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, Array, Targets]]:
         for rows in _slices(start, self.rows if stop is None else stop):
             yield rows.start, self._store.gather(rows)[0], self._store.targets_of(rows)
-
-    def ranges(self, about: int) -> list[tuple[int, int]] | None:
-        return _even_ranges(self.rows, about)
-
-    def say(self, rows: int) -> None:
-        pass
 
     @property
     def paths(self) -> list[tuple[str, int]] | None:

@@ -227,6 +227,9 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
             total = evidence(theta, None)
         return (total.value, total.gradient.copy()) if eval_gradient else total.value
 
+    def _settle(self) -> None:
+        """Bring the model up to date with what has been learnt since the fit; most estimators have nothing to do."""
+
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted model into a folder.
 
@@ -238,6 +241,7 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
             Whether an existing model may be replaced.
 
         """
+        self._settle()
         fitted, parameters = self._fitted, self.get_params(deep=False)
         if isinstance(fitted, TargetModels):
             save_targets(fitted, parameters, folder, overwrite)

@@ -108,20 +108,6 @@ class LoggedUpdates(JointPredictions):  # type: ignore[misc]
         self.model_ = model
         return self
 
-    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the fitted model into a folder.
-
-        Parameters
-        ----------
-        folder : path
-            Folder of the model; it appears only when it is complete.
-        overwrite : bool
-            Whether an existing model may be replaced.
-
-        """
-        self._settle()
-        super().save(folder, overwrite=overwrite)
-
     def _logged(self, kind: int, content: Any) -> int | None:
         """Write a record if the model keeps its updates; the end of the log."""
         return None if self._log is None else self._log.append(kind, content())

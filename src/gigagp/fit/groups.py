@@ -114,8 +114,8 @@ class Groups:
         rows = np.random.default_rng(0).integers(self.rows, size=_PROBES)
 
         nobody = np.full(len(rows), NO_ROW)
-        true, found = (self._nearest(model, rows, nobody) for model in (exact, limited))
-        shares = [np.isin(some, others).mean() for some, others in zip(true, found, strict=True)]
+        nearest, by_cells = (self._nearest(model, rows, nobody) for model in (exact, limited))
+        shares = [np.isin(some, others).mean() for some, others in zip(nearest, by_cells, strict=True)]
         return float(np.mean(shares)) >= _LEAST_RECALL
 
     def _nearest(self, model: Neighbourhood, rows: Array, held_out: Array) -> Array:

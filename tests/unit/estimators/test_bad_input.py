@@ -1,5 +1,7 @@
 """What users hand over by mistake: handled as they would expect, or refused with what, where and what to do."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,8 +10,10 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from gigagp import HGPRegressor, InvalidInput, InvalidParameter
 from gigagp.combine import GRBCM, Healed, PoE
+from gigagp.estimators.user_warnings import warn_user
 from gigagp.kernels import SquaredExponential
 from gigagp.metrics import rmse
+from gigagp.model.fit_warnings import OutlyingRows
 
 AT_A_BOUND = pytest.mark.filterwarnings("ignore:.*bound")  # such data may drive a parameter there, and are told so
 
@@ -336,6 +340,14 @@ def test_many_parameters_at_a_bound_make_one_warning(data):
     with pytest.warns(ConvergenceWarning, match=r"each of the columns x1, .* ended at its upper bound") as caught:
         model().fit(np.column_stack([X, rng.standard_normal((300, 12))]), X[:, 0] + 0.01 * rng.standard_normal(300))
     assert len([w for w in caught if "bound" in str(w.message)]) == 1
+
+
+def test_of_many_warnings_some_are_quoted_and_the_others_counted(data):
+    fitted = model().fit(*data)
+    many = tuple(OutlyingRows(1, (row,)) for row in range(7))
+    with pytest.warns(ConvergenceWarning, match=r"; and 2 more in report_\.warnings$") as caught:
+        warn_user(replace(fitted.report_, warnings=many), fitted.model_.units)
+    assert len(caught) == 1
 
 
 def test_a_bound_that_is_hit_is_named(data):

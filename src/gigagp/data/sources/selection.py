@@ -159,8 +159,10 @@ def _target(
 
 def check_target_columns(source: Source, names: Sequence[str]) -> None:
     """Raise InvalidInput for several targets of which some are not columns of the source, or are not numbers."""
-    found = source.find_all(names, "target")
-    others = [f"{name!r} ({source.columns[name].type})" for name in found if source.columns[name].kind not in _TARGETS]
+    targets = source.find_all(names, "target")
+    others = [
+        f"{name!r} ({source.columns[name].type})" for name in targets if source.columns[name].kind not in _TARGETS
+    ]
     if others:
         raise InvalidInput(
             f"the {'targets' if len(others) > 1 else 'target'} {', '.join(others)} of {source.name} "
