@@ -83,9 +83,10 @@ def test_a_hundred_killed_writers_of_a_log_lose_nothing(tmp_path):
     for _ in range(100):
         lines = killed(LOG_WRITER, [tmp_path, first], rng.uniform(0.0, 0.03))
         acknowledged = int(lines[-1]) if lines[-1] != "open" else first
-        records = [RowsRecord.of(record.content) for record in read(tmp_path / NAME) if record.kind == ROWS]
+        written = list(read(tmp_path / NAME)) if (tmp_path / NAME).exists() else []
+        records = [RowsRecord.of(record.content) for record in written if record.kind == ROWS]
         present = sum(len(record.y) for record in records)
-        expected, end = expected_rows(present)
+        expected, end = expected_rows(present) if present else (None, 0)
         assert present >= acknowledged  # one that was written and not yet acknowledged may be there
         assert present == end  # whole records only
         if records:

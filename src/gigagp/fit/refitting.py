@@ -14,6 +14,7 @@ from gigagp.fit.fitting import fit_model
 from gigagp.fit.settings import FitSettings
 from gigagp.fit.trends import fit_with_mean
 from gigagp.linalg.row_noise import ADDED, FACTOR
+from gigagp.model.class_model import ClassModel, Label
 from gigagp.model.model import Model
 from gigagp.model.online import all_rows
 from gigagp.model.predictor import Predictor
@@ -24,7 +25,7 @@ from gigagp.progress import Listener
 
 def refitted(
     model: Model, options: FitSettings, seed: np.random.SeedSequence, predictor_of: Callable[[Model], Predictor],
-    tell: Listener,
+    class_model: Callable[[Rows, tuple[Label, ...]], ClassModel], tell: Listener,
 ) -> Model:  # fmt: skip
     """A model of the same rows whose scalings, theta, choices and calibration are learnt anew."""
     rows = all_rows(model)
@@ -34,11 +35,12 @@ def refitted(
         y = y + model.trend.values(X)
     weights, deviations = _weights_and_deviations(model, rows)
     source = EncodedRows(X, y, model.reading, weights, deviations)
+    classes = None if model.classes is None else class_model(source, model.classes.labels)
 
     def fit_rows(some: Rows, trend: Trend | None = None, last: bool = True) -> Model:
         fitted = fit_model(
             some, options, seed, store=None, checkpoint=None, encoding=model.encoding,
-            feature_names=model.feature_names, tell=tell,
+            feature_names=model.feature_names, tell=tell, classes=classes,
         )  # fmt: skip
         return replace(fitted, trend=trend)
 

@@ -52,6 +52,27 @@ def schema_of(model: Model) -> dict[str, Any]:
     return {"columns": columns, "target": model.target_name or "y", "rows": len(model.store.y)}
 
 
+def example_of(model: Model) -> dict[str, Any]:
+    """One of the model's rows, as a request has it."""
+    X, place, values = model.inputs.restore(np.asarray(model.store.X[:1], float))[0], 0, {}
+    for feature in features_of(model):
+        values[feature.column] = _written(feature, X[place : place + len(feature.names)])
+        place += len(feature.names)
+    return values
+
+
+def _written(feature: Feature, numbers: Array) -> Any:
+    """A value of a column as a request has it, from the model's numbers."""
+    if feature.categories:
+        level = int(np.argmax(numbers)) if feature.one_hot else round(float(numbers[0]))
+        return feature.categories[level if 0 <= level < len(feature.categories) else 0]
+    if feature.kind == "date":
+        return str(np.datetime64(round(float(numbers[0])), "D"))
+    if feature.kind == "timestamp":
+        return str(np.datetime64(round(float(numbers[0])), "s"))
+    return float(f"{numbers[0]:.6g}")
+
+
 def read(kind: str, body: bytes, model: Model, limits: Limits, target: str | None = None) -> Query:
     """The rows of a body; `target` : the name of a further column, for updates."""
     media = kind.partition(";")[0].strip().lower()
