@@ -57,7 +57,6 @@ def make_plan(
     nearest = settings.experts_per_query(options.experts_per_query)
     own_scales = {"auto": partitioner.local and inducing is None, "gaussian": False, "student": True}
     student = choose("experts", settings.experts(options), own_scales)
-    calibrate = settings.switch("calibrate", options.calibrate)
     method = "committee" if one_leaf else _method(options, partitioner)
     if inducing is not None:
         method = _sparse_method(options, combination, student)
@@ -89,7 +88,7 @@ def make_plan(
         inducing=inducing,
         rule=None if isinstance(options.combine, str) and options.combine == "auto" else combination,
         nearest=nearest,
-        calibrate=calibrate,
+        calibrate=settings.switch("calibrate", options.calibrate),
         families=settings.families(kernel) if own_kernel is None and partitioner.local and inducing is None else (),
         method="neighbourhood" if noise == "inputs" else method,
         neighbours=settings.neighbours(options.neighbours),
