@@ -33,6 +33,7 @@ class OnlineUpdates(Refinement):  # type: ignore[misc]
 
     def _learn_all(self, rows: Rows, score_rows: int) -> None:
         """Learn rows of a source; so many of them are predicted before they are learnt."""
+        rows.may_be_empty = True
         with self.predictor_.engine() as engine:
             for part in _together(rows.blocks(BLOCK)):
                 self._learn(part, score_rows, engine)
