@@ -1,4 +1,4 @@
-"""A page on which a person can try the service: one field per column, with the values of one of the model's rows."""
+"""A page on which a person can try the service: one field per column, with a typical value in each."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ _STYLE = (
 )
 
 
-def page(schema: dict[str, Any], example: dict[str, Any]) -> str:
-    """The page of a model with these columns; example : a value of each."""
+def page(schema: dict[str, Any], typical: dict[str, Any]) -> str:
+    """The page of a model with these columns; typical : a value of each."""
     fields = [
-        tag("label", f"{column['name']} ({column['kind']})", _field(column, example[column["name"]]))
+        tag("label", f"{column['name']} ({column['kind']})", _field(column, typical[column["name"]]))
         for column in schema["columns"]
     ]
     button = tag("button", "predict")
