@@ -73,8 +73,9 @@ def noise(kind):
 
 
 def trend(mean):
-    frame, _ = table()
-    return frame.assign(y=frame["y"] + 50 * (frame["a"] > 0)), {"mean": mean}, {}
+    frame, rng = table()
+    steps = 50 * ((frame["a"] > 0) & (frame["b"] > -1)) + 0.3 * rng.standard_normal(N)
+    return frame.assign(y=frame["y"] + 9 * frame["a"] if mean == "linear" else steps), {"mean": mean}, {}
 
 
 def counts(likelihood):
