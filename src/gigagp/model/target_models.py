@@ -112,6 +112,11 @@ class TargetsPredictor:
             return [part.latent_distribution_at(X, engine) for part in self.parts]
         return [LatentDistribution.gaussian(m, s) for m, s in self.predictions(X, engine, latent=True) if s is not None]
 
+    @property
+    def independent(self) -> bool:
+        """As `Predictor.independent`."""
+        return all(part.independent for part in self.parts)
+
     def queries_at_once(self, budget: int, carried: int = 0) -> int:
         """As `Predictor.queries_at_once`."""
         return min(part.queries_at_once(budget, carried) for part in self.parts)
