@@ -118,7 +118,9 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
 class _Unpacker(pickle.Unpickler):
     def persistent_load(self, name: Any) -> Any:
         kind, where = name
-        return {"store": mapped_store, "array": _mapped_array, "value": _fetch}[kind](where)
+        if kind == "store":
+            return mapped_store(where)
+        return _mapped_array(where) if kind == "array" else _fetch(where)
 
 
 def unpack(data: bytes) -> Any:
@@ -140,7 +142,7 @@ def mapped_store(files: tuple[MappedFile, ...]) -> ExpertStore:
 
 def _file_of(array: Array) -> MappedFile | None:
     """The file that an array was mapped from, if the array is all of what was mapped."""
-    mapped = array
+    mapped: Any = array
     while mapped is not None and not isinstance(mapped, np.memmap):
         mapped = mapped.base if isinstance(mapped.base, np.ndarray) else None
     if mapped is None or mapped.filename is None or not isinstance(mapped.base, mmap.mmap):

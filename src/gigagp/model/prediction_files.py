@@ -13,7 +13,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -114,10 +114,11 @@ class _PredictBlock:
     name = "predict-block"
 
     def __call__(self, task: tuple[int, int] | Block, work: Workspace) -> _Predicted:
-        block = task
-        if not isinstance(block, Block):
+        if isinstance(task, Block):
+            block = task
+        else:
             assert self.rows is not None
-            first, end = task  # type: ignore[misc]
+            first, end = task
             block = next(self.rows.blocks(end - first, first, end))
         table = pa.table(dict(zip(self.names, self.predict(block.X), strict=True)))
         for at, name in enumerate(self.keep):
@@ -148,15 +149,21 @@ class Division:
         if not independent:
             return cls(SerialEngine(), engine, most(budget))
         together = min(engine.slots, os.cpu_count() or 1)  # workers of a cluster, as far as they are on one machine
-        ahead = 1 if _workers_read(rows, engine, most(budget // together)) else _BLOCKS_READ_AHEAD
+        waits = _alone(engine) or _workers_read(rows, engine, most(budget // together))
+        ahead = 1 if waits else _BLOCKS_READ_AHEAD
         even = max(1, (rows.n_rows or _UNKNOWN_ROWS) // (_BLOCKS_PER_WORKER * engine.slots))
         size = min(most(budget // (together * ahead)), 1 << (even.bit_length() - 1))
         return cls(engine, SerialEngine(), max(most(0), size))
 
 
+def _alone(engine: Engine) -> bool:
+    """Whether one worker of this process does everything; it reads the rows one after the other."""
+    return engine.slots == 1 and not engine.reads_files
+
+
 def _workers_read(rows: Rows, engine: Engine, size: int) -> bool:
-    """Whether workers can read blocks of `size` rows themselves, without many rows that are not theirs."""
-    ranges = rows.ranges(1, 1)
+    """Whether workers should read blocks of `size` rows themselves: they read few rows that are not theirs."""
+    ranges = None if _alone(engine) or not rows.n_rows else rows.ranges(1, 1)
     if ranges is None or max(end - first for first, end in ranges) > _SKIPPED_BLOCKS * size:
         return False
     return engine.that_reads(rows.paths) is engine
@@ -212,7 +219,8 @@ def _blocks_predicted(task: Task, parts: Parts) -> Iterator[_Predicted]:
     """Predicts the blocks that are missing, on the engine."""
     rows, engine, size = task.rows, task.engine, parts.progress.rows_at_once
     by_workers = _workers_read(rows, engine, size)
-    done, blocks = parts.progress.blocks_done(), None
+    done = parts.progress.blocks_done()
+    blocks: Iterable[tuple[int, int] | Block]
     if by_workers:
         assert rows.n_rows is not None
         starts = (first for first in range(0, rows.n_rows, size) if first not in done)
