@@ -354,8 +354,9 @@ def test_mapped_arrays_are_sent_as_paths_and_large_ones_are_mapped(tmp_path):
         assert arrived.dtype == part.dtype
         np.testing.assert_array_equal(arrived, part)
         assert len(os.listdir(depot.folder)) == number + 1
-    packed = depot.pack(whole)
-    os.utime(tmp_path / "a.npy", (1, 1))
+    np.save(tmp_path / "b.npy", values)
+    packed = depot.pack(np.asarray(np.load(tmp_path / "b.npy", mmap_mode="r")))
+    os.utime(tmp_path / "b.npy", (1, 1))
     with pytest.raises(DamagedFile, match="it has changed since it was opened"):
         unpack(packed.data)
 
