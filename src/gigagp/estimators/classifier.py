@@ -297,7 +297,7 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
         rows = open_rows(data, encoding=self.model_.reading, keep=keep, missing=settings.missing_queries(missing))
         predictor = self.predictor_
         carried = prediction_files.bytes_of_kept(rows) + 32 * (1 + len(classes.labels))
-        near, labels = self._neighbourhood, self.classes_
+        near, labels, worker = self._neighbourhood, self.classes_, predictor.on_worker
         with predictor.engine() as engine:
             division = prediction_files.Division.of(
                 rows, engine, predictor.independent, lambda size: predictor.queries_at_once(size, carried),
@@ -305,7 +305,7 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
             )  # fmt: skip
 
             def columns(X: Array) -> list[Array]:
-                p = np.exp(classes.log_probabilities(near, predictor.scaled(X), division.queries))
+                p = np.exp(classes.log_probabilities(near, worker.scaled(X), division.queries))
                 return [labels[p.argmax(axis=1)], *p.T.copy()]
 
             task = prediction_files.Task(

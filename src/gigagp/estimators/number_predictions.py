@@ -282,7 +282,7 @@ class NumberPredictions(NumberEvaluations):  # type: ignore[misc]
 
     def _columns(self, engine: Engine, levels: tuple[float, ...], latent: bool) -> Callable[[Array], list[Array]]:
         """Mean, standard deviation and quantiles, as a function of the inputs; one target after the other."""
-        predictor = self._any_predictor
+        predictor = self._any_predictor.on_worker
 
         def laws_at(X: Array) -> Sequence[LatentDistribution | Distribution]:
             if isinstance(predictor, TargetsPredictor):
