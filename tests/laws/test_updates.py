@@ -113,7 +113,7 @@ FEATURES = {
 
 
 def copy_of(model):
-    other = type(model)(**model.get_params())
+    other = type(model)(**model.get_params(deep=False))
     other._take(model._fitted)
     return other
 
