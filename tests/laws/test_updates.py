@@ -214,15 +214,14 @@ def test_several_targets_take_updates(targets, tmp_path):
 
 
 def test_the_first_call_never_chooses_a_committee():
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-2, 2, (300, 2))
-    y = np.sin(X[:, 0]) + X[:, 1]  # smooth and without noise, which is where a committee is chosen
-    settings = {"random_state": 0, "n_jobs": 1, "kernel": "se", "leaf_size": 100}
-    model = HGPRegressor(**settings).partial_fit(X[:200], y[:200])
+    frame, _ = table()
+    settings = {"random_state": 0, "n_jobs": 1, "kernel": "matern52", "leaf_size": 40}
+    assert HGPRegressor(**settings).fit(frame[:80], "y").model_.neighbourhood is None
+    model = HGPRegressor(**settings).partial_fit(frame[:80], "y")
     assert model.model_.neighbourhood is not None
-    model.partial_fit(X[200:250], y[200:250]).partial_fit(X[250:], y[250:]).refine(warm=False)
+    model.partial_fit(frame[80:90]).partial_fit(frame[90:95]).refine(warm=False)
     assert model.model_.neighbourhood is not None
-    assert model.n_rows_ == 300
+    assert model.n_rows_ == 95
 
 
 @pytest.mark.parametrize(
