@@ -78,11 +78,15 @@ def test_what_the_user_can_cure_is_one_line_and_nothing_is_left_behind(folder, w
     assert gigagp.load(folder / "model").n_rows_ == 120
 
 
+def labelled(n, seed):
+    rows = frame(n, seed)
+    return rows.assign(y=np.where(rows["y"] + np.random.default_rng(9).standard_normal(n) > 0, "high", "low"))
+
+
 def test_a_model_of_classes_learns_a_file(folder):
-    names = np.where(frame(120, 0)["a"] > 0, "high", "low")
     model = HGPClassifier(kernel=Matern52(), neighbours=15, random_state=0, n_jobs=1)
-    model.fit(frame(120, 0).assign(y=names), "y").save(folder / "classes")
-    frame(60, 1).assign(y=np.where(frame(60, 1)["a"] > 0, "high", "low")).to_csv(folder / "labels.csv", index=False)
+    model.fit(labelled(120, 0), "y").save(folder / "classes")
+    labelled(60, 1).to_csv(folder / "labels.csv", index=False)
     content = run(folder / "classes", folder / "labels.csv")
     assert (content["rows"], content["scored"]) == (180, 60)
     assert "rmse" not in content
