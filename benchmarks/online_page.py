@@ -1,15 +1,18 @@
 """Writes the measured parts of docs/online.md and docs/serving.md, from the results of online.py, online_airline.py and
 serving.py.
 
-A part whose results are not here stays as it is.
+A part whose results are not here stays as it is. With --busy the page says that the machine had other work meanwhile.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from measure import RESULTS
 from page_parts import DOCS, origin, table
@@ -24,7 +27,8 @@ MODELS = {
 
 def stamp(result: dict[str, Any]) -> str:
     machine = result["machine"]
-    return f"Measured {machine['date']}, commit {machine['commit']}: {origin(result)}."
+    busy = " The machine was busy with other work meanwhile." if "--busy" in sys.argv[1:] else ""
+    return f"Measured {machine['date']}, commit {machine['commit']}: {origin(result)}.{busy}"
 
 
 def bars(result: dict[str, Any]) -> str:
@@ -59,8 +63,17 @@ def airline(result: dict[str, Any]) -> str:
     body = [
         (MODELS[name], f"{result['nlpd'][name]:.4f}", f"{spent[name]:.0f}" if name in spent else "0") for name in MODELS
     ]
-    head = ("model", "NLPD", "seconds of CPU time to learn")
-    return "\n\n".join(["### Flights, day by day", stamp(result), words, table(head, body), bars(result)])
+    head = ("model", "NLPD", "seconds of CPU time to learn", *(f"day {day + 1}" for day in range(days)))
+    by_day = result["by_day"]
+    body = [(*row, *(f"{value:.2f}" for value in by_day[name])) for row, name in zip(body, MODELS, strict=True)]
+    differences = np.subtract(by_day["auto"], by_day["refits"])
+    error = float(differences.std(ddof=1)) / days**0.5
+    caution = (
+        f'`refine="auto"` had the lower NLPD on {int((differences < 0).sum())} of {days} days, and a fit every day on '
+        f"{int((differences > 0).sum())}. Flights of one day are not independent: by days, the mean difference is "
+        f"{float(differences.mean()):.3f} with a standard error of {error:.3f}. The bar below counts flights."
+    )
+    return "\n\n".join(["### Flights, day by day", stamp(result), words, table(head, body), caution, bars(result)])
 
 
 def serving(result: dict[str, Any]) -> str:
