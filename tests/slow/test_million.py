@@ -49,6 +49,7 @@ def test_engines_agree_to_the_bit_at_size(partition):
         np.testing.assert_array_equal(predictions[0], other)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # the function has no noise
 def test_progressive_training_finds_what_full_training_finds():
     X, y = robot_arm(120_000)
     full, part = (
