@@ -17,7 +17,7 @@ from gigagp.data.sources.base import category_text
 from gigagp.data.validation import check_columns, check_finite
 from gigagp.engines import Place
 from gigagp.errors import InvalidParameter
-from gigagp.estimators.base import HGPEstimator
+from gigagp.estimators.class_updates import ClassUpdates
 from gigagp.estimators.input_rows import reads_queries
 from gigagp.estimators.labels import class_model, encode, known_codes, labels_of_column
 from gigagp.fit import settings
@@ -43,7 +43,7 @@ _REGRESSION_SETTINGS = {
 }  # fmt: skip
 
 
-class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
+class HGPClassifier(ClassifierMixin, ClassUpdates):  # type: ignore[misc]
     """Gaussian process classification with a theta that is learnt from a hierarchy of groups of neighbouring rows.
 
     Two classes have one latent function with a logistic link; more classes have one each, against all others, with a
@@ -297,16 +297,21 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
         rows = open_rows(data, encoding=self.model_.reading, keep=keep, missing=settings.missing_queries(missing))
         predictor = self.predictor_
         carried = prediction_files.bytes_of_kept(rows) + 32 * (1 + len(classes.labels))
+        near, labels, worker = self._neighbourhood, self.classes_, predictor.on_worker
         with predictor.engine() as engine:
+            division = prediction_files.Division.of(
+                rows, engine, predictor.independent, lambda size: predictor.queries_at_once(size, carried),
+                memory.budget(self.memory),
+            )  # fmt: skip
 
             def columns(X: Array) -> list[Array]:
-                p = np.exp(classes.log_probabilities(self._neighbourhood, predictor.scaled(X), engine))
-                return [self.classes_[p.argmax(axis=1)], *p.T.copy()]
+                p = np.exp(classes.log_probabilities(near, worker.scaled(X), division.queries))
+                return [labels[p.argmax(axis=1)], *p.T.copy()]
 
             task = prediction_files.Task(
                 rows, complete_rows(columns), ("label", *(f"p_{label}" for label in classes.labels)), {},
                 fingerprint([*predictor.state(), json.dumps(describe_classes(classes))]),
-                predictor.queries_at_once(memory.budget(self.memory), carried), make_listener(self.verbose, progress),
+                division.at_once, make_listener(self.verbose, progress), division.blocks,
             )  # fmt: skip
             return prediction_files.predict_file(task, data, output, overwrite)
 
