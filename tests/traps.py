@@ -2,8 +2,8 @@
 
 A trap is a file, and is sprung once. Moments: `load` (a shard is read, and not yet handed over), `step` (in the midst
 of a shard's experts), `add` (an inner sum is formed), `answer` (questions are answered, and not yet handed over), and
-in ingestion `scan`, `sort` and `store` (a task is done, and its result not yet handed over) and `sorting` (in the midst
-of a task).
+in ingestion `scan`, `sort` and `store` (a task is done, and its result not yet handed over) and `scanning`, `sorting`
+and `storing` (in the midst of a task).
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ class Traps(WorkerPlugin):
 
     def setup(self, worker):
         try:
+            from gigagp.data.array_files import ArrayPlace  # noqa: PLC0415
+            from gigagp.data.scan import PartialScan  # noqa: PLC0415
             from gigagp.engines import dask_tasks  # noqa: PLC0415
             from gigagp.engines.shards import Shard, ShardFiles  # noqa: PLC0415
             from gigagp.fit.bucket_sort import SortTask  # noqa: PLC0415
@@ -75,7 +77,9 @@ class Traps(WorkerPlugin):
         ShardFiles.load = self._then(ShardFiles.load, "load")
         for task in (ScanTask, SortTask, StoreTask):
             task.__call__ = self._then(task.__call__, task.name)
+        PartialScan.add = self._then(PartialScan.add, "scanning")
         SortTask._write = self._then(SortTask._write, "sorting")
+        ArrayPlace.write = self._then(ArrayPlace.write, "storing")
         sums = Shard.sums
         Shard.sums = lambda shard, value, work: sums(shard, self._then(value, "step"), work)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
@@ -19,8 +18,9 @@ from distributed import Client, LocalCluster
 
 from engine_models import MODELS, Stepwise, answers, data, expected, fitted
 from gigagp import HGPRegressor, datasets
-from gigagp.engines.dask import _SETTINGS
+from gigagp.engines.dask import SETTINGS
 from gigagp.errors import WorkerLost
+from hosts import cut, two_hosts
 from traps import Traps, dask_process, join, limit
 
 pytestmark = pytest.mark.slow
@@ -35,6 +35,12 @@ def small_first_batch(monkeypatch):
 
 
 @pytest.fixture
+def sums_added_by_workers(monkeypatch):
+    """As on clusters of many workers: the client of a small one adds all sums itself."""
+    monkeypatch.setattr("gigagp.engines.dask_shards.MOST_GATHERED", 1)
+
+
+@pytest.fixture
 def traps(tmp_path):
     (tmp_path / "traps").mkdir()
     return Traps(tmp_path / "traps")
@@ -43,7 +49,7 @@ def traps(tmp_path):
 @contextmanager
 def cluster_of(workers, traps):
     with (
-        dask.config.set({**_SETTINGS, "distributed.scheduler.worker-ttl": TTL, **KEPT}),
+        dask.config.set({**SETTINGS, "distributed.scheduler.worker-ttl": TTL, **KEPT}),
         LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
@@ -81,12 +87,19 @@ def test_all_workers_killed_at_once(client):
     assert answers(fitted(Stepwise(client, step4=lambda: kill(client)))) == expected()
 
 
-@pytest.mark.parametrize("moment", ["load", "step", "add"])
+@pytest.mark.parametrize("moment", ["load", "step"])
 def test_the_only_worker_killed_five_times(traps, moment):
     with limit(300), cluster_of(1, traps) as client:
         traps.set(moment, count=5)
         assert answers(fitted(client)) == expected()
         assert len(traps.sprung(moment)) == 5
+
+
+@pytest.mark.usefixtures("sums_added_by_workers")
+def test_workers_killed_five_times_while_they_add(client, traps):
+    traps.set("add", count=5)
+    assert answers(fitted(client)) == expected()
+    assert len(traps.sprung("add")) == 5
 
 
 def test_a_newcomer_killed_while_it_takes_its_share(client, traps):
@@ -102,6 +115,7 @@ def test_a_newcomer_killed_while_it_takes_its_share(client, traps):
 
 @pytest.mark.parametrize("moment", ["step", "add", "load"])
 @pytest.mark.parametrize("seconds", [2, 12])
+@pytest.mark.usefixtures("sums_added_by_workers")
 def test_a_worker_that_hangs_and_comes_back(client, traps, moment, seconds):
     """It is stopped for less and for longer than the scheduler waits, and then goes on, if its nanny lets it."""
 
@@ -147,6 +161,7 @@ def test_a_scheduler_killed_and_the_fit_resumed(tmp_path):
         assert engine.step > 0
 
 
+@pytest.mark.usefixtures("sums_added_by_workers")
 def test_twenty_kills_over_a_million_rows(traps):
     X, y = datasets.robot_arm(1_000_000)
     X = X[:, :3]
@@ -191,53 +206,8 @@ def test_twenty_kills_over_a_million_rows(traps):
     assert len(kills) == 20
 
 
-# Hosts of their own
-
-
-def ip(*arguments):
-    ran = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
-    if ran.returncode:
-        raise OSError(f"ip {' '.join(arguments)}: {ran.stderr.strip()}")
-
-
-@contextmanager
-def host(name, number):
-    """A network namespace with an address, 10.213.number.2, and a link to here, 10.213.number.1."""
-    with ExitStack() as undo:
-        ip("netns", "add", name)
-        undo.callback(ip, "netns", "del", name)
-        ip("link", "add", f"{name}-here", "type", "veth", "peer", "name", "eth0", "netns", name)
-        ip("addr", "add", f"10.213.{number}.1/24", "dev", f"{name}-here")
-        ip("link", "set", f"{name}-here", "up")
-        for command in (("addr", "add", f"10.213.{number}.2/24", "dev", "eth0"), ("link", "set", "eth0", "up")):
-            ip("-n", name, *command)
-        ip("-n", name, "link", "set", "lo", "up")
-        ip("-n", name, "route", "add", "default", "via", f"10.213.{number}.1")
-        yield name
-
-
-@contextmanager
-def two_hosts():
-    try:
-        with open("/proc/sys/net/ipv4/ip_forward") as file:
-            forwarding = file.read()
-        with ExitStack() as stack:
-            hosts = [stack.enter_context(host(f"ggp{os.getpid() % 10_000}{i}", 10 + i)) for i in (1, 2)]
-            with open("/proc/sys/net/ipv4/ip_forward", "w") as file:
-                file.write("1")
-            try:
-                yield hosts
-            finally:
-                with open("/proc/sys/net/ipv4/ip_forward", "w") as file:
-                    file.write(forwarding)
-    except (OSError, FileNotFoundError) as error:
-        if "ip " in str(error) or isinstance(error, FileNotFoundError | PermissionError):
-            pytest.skip(f"this machine lets us make no network namespaces: {error}")
-        raise
-
-
 def test_a_host_cut_off_for_good():
-    """The link goes down in mid-training: nobody says goodbye, and packets vanish."""
+    """The link goes down in mid-training."""
     with limit(300), two_hosts() as hosts, ExitStack() as stack:
         settings = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": TTL, "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "15s"}
         options = ("--host=10.213.11.1", "--port=28788", "--dashboard-address=:0")
@@ -247,6 +217,6 @@ def test_a_host_cut_off_for_good():
             inside = {"within": ("ip", "netns", "exec", name), "host": f"10.213.{i}.2"}
             join(client, stack, **inside, **settings)
         assert {address.split(":")[1] for address in client.nthreads()} == {"//10.213.11.2", "//10.213.12.2"}
-        engine = Stepwise(client, step5=lambda: ip("link", "set", f"{hosts[1]}-here", "down"))
+        engine = Stepwise(client, step5=lambda: cut(hosts[1]))
         assert answers(fitted(engine)) == expected()
         assert len(client.nthreads()) == 1

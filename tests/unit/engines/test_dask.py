@@ -20,7 +20,7 @@ from pathlib import Path
 import dask
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, SchedulerPlugin
 from distributed.security import Security
 from sklearn.base import clone
 from threadpoolctl import threadpool_info
@@ -44,7 +44,7 @@ from gigagp import HGPRegressor, InvalidParameter
 from gigagp.data.row_lists import Runs
 from gigagp.data.store import ExpertStore
 from gigagp.engines import OverLeaves, open_engine
-from gigagp.engines.dask import _SETTINGS, DaskEngine
+from gigagp.engines.dask import SETTINGS, DaskEngine
 from gigagp.errors import DamagedFile, NotFinite, NotPositiveDefinite, WorkerLost
 from gigagp.kernels import SquaredExponential
 from gigagp.testing import check_engine
@@ -63,7 +63,7 @@ def traps(tmp_path_factory):
 @pytest.fixture(scope="module")
 def cluster():
     with (
-        dask.config.set({**_SETTINGS, **TESTED}),
+        dask.config.set({**SETTINGS, **TESTED}),
         limit(300),  # only so that a test that hangs ends; the machine may be busy
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
     ):
@@ -185,15 +185,76 @@ def test_rows_of_a_parquet_file_out_of_core(client, tmp_path, small_sizes, roles
     check_out_of_core(client, tmp_path, **roles)
 
 
-def test_the_number_of_tasks_does_not_grow_with_the_number_of_shards(client, monkeypatch):
-    store, lists = ExpertStore(np.ones((200, 2)), np.ones(200)), Runs(np.arange(201))
-    over = OverLeaves(store, lists, None, lambda leaf, X, y, work: float(y.sum()))
-    for shards in (1, 40):
+# What the scheduler sees
+
+
+class Seen(SchedulerPlugin):
+    """The names of all tasks that a scheduler is given."""
+
+    def __init__(self):
+        self.tasks = []
+
+    def update_graph(self, scheduler, *, tasks, **others):
+        self.tasks += [str(task).rsplit("-", 2)[0] for task in tasks]
+
+
+@pytest.fixture(scope="module")
+def several_threads():
+    """Three workers of two threads, all in this process, so that they start at once; and what their scheduler sees."""
+    seen = Seen()
+    with (
+        limit(300),
+        LocalCluster(n_workers=3, threads_per_worker=2, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        cluster.scheduler.add_plugin(seen)
+        yield client, seen
+
+
+def evaluated(leaf, X, y, work):
+    """Each leaf at its own place, so that a sum shows which leaves were evaluated, and how often."""
+    assert y.tolist() == [leaf, leaf]
+    places = np.zeros(200)
+    places[leaf] = 1
+    return places
+
+
+def two_rows_per_leaf(leaves=None):
+    store = ExpertStore(np.ones((400, 2)), np.repeat(np.arange(200.0), 2))
+    return OverLeaves(store, Runs(2 * np.arange(201)), leaves, evaluated)
+
+
+@pytest.mark.parametrize(("most", "adding"), [(3, []), (2, ["add-leaves"])])
+def test_a_step_has_one_task_per_worker_however_many_shards_and_threads(several_threads, monkeypatch, most, adding):
+    client, seen = several_threads
+    tree, over = Tree.balanced(200), two_rows_per_leaf()
+    monkeypatch.setattr("gigagp.engines.dask_shards.MOST_GATHERED", most)
+    for shards in (1, 20):
         monkeypatch.setattr("gigagp.engines.dask.SHARDS_PER_THREAD", shards)
         with DaskEngine(client) as engine:
-            assert engine.sum(Tree.balanced(200), over) == 200
-            assert len(engine._loaded.shards) == 2 * shards
-            assert engine.tasks_of_step == 3, "one for each of two threads, and one that adds"
+            engine.sum(tree, over)
+            assert len(engine._loaded.shards) == 6 * shards
+            seen.tasks.clear()
+            assert engine.sum(tree, over).tolist() == [1] * 200
+            assert seen.tasks == ["leaves"] * 3 + adding
+            assert engine.tasks_of_step == len(seen.tasks)
+
+
+@pytest.mark.parametrize("count", [2, 50])
+def test_a_batch_concerns_only_its_own_leaves(several_threads, count):
+    """Workers load the rows of the batch alone, and where there are few leaves most workers have nothing to do."""
+    client, seen = several_threads
+    batch = np.sort(np.random.default_rng(count).permutation(200)[:count])
+    tree, over = Tree.balanced(count), two_rows_per_leaf(batch)
+    with DaskEngine(client) as engine:
+        engine.sum(Tree.balanced(200), two_rows_per_leaf())
+        for _ in range(2):
+            seen.tasks.clear()
+            assert engine.sum(tree, over).tolist() == np.isin(np.arange(200), batch).tolist()
+        assert seen.tasks == ["leaves"] * min(count, 3)
+        shards = client.gather(engine._loaded.shards)
+        assert sum(len(shard.y) for shard in shards) == 2 * count
+        assert np.concatenate([shard.leaves for shard in shards]).tolist() == batch.tolist()
 
 
 # Ingestion
@@ -242,7 +303,9 @@ def test_large_tasks_arrive(client, monkeypatch):
 
 
 @pytest.mark.parametrize("moment", ["step", *(pytest.param(name, marks=pytest.mark.slow) for name in ("load", "add"))])
-def test_a_worker_killed_in_training(client, traps, moment):
+def test_a_worker_killed_in_training(client, traps, moment, monkeypatch):
+    if moment == "add":  # as on clusters of many workers: the client of a small one adds all sums itself
+        monkeypatch.setattr("gigagp.engines.dask_shards.MOST_GATHERED", 1)
     traps.set(moment)
     model = fitted(client, "progressive" if moment == "load" else "local")
     assert len(traps.sprung(moment)) == 1
