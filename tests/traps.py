@@ -41,7 +41,7 @@ class Traps(WorkerPlugin):
         for path in self.folder.iterdir():
             path.unlink(missing_ok=True)
 
-    def wait(self, moment, count=1, seconds=60):
+    def wait(self, moment, count=1, seconds=240):
         end = time.monotonic() + seconds
         while len(self.sprung(moment)) < count:
             assert time.monotonic() < end, f"no worker came to {moment}"
@@ -97,7 +97,7 @@ def join(client, stack, within=(), host="127.0.0.1", **environment):
     name = f"joined-{time.monotonic_ns()}"
     options = (f"--name={name}", f"--host={host}", "--no-nanny", "--nthreads=1", "--no-dashboard")
     stack.enter_context(dask_process("worker", client.scheduler.address, *options, within=within, **environment))
-    end = time.monotonic() + 40
+    end = time.monotonic() + 240  # seconds: the machine may be busy
     while time.monotonic() < end:
         for worker, state in client.scheduler_info(n_workers=-1)["workers"].items():
             if state["name"] == name and state["status"] == "running":
