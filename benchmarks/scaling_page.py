@@ -30,6 +30,7 @@ from simulate_cluster import (
     dask_step,
     dask_tasks,
     division,
+    empty_step,
 )  # fmt: skip
 
 PAGE = DOCS / "scaling.md"
@@ -48,19 +49,18 @@ def counted(number: int, what: str = "worker") -> str:
 
 
 def compared(result: Result, costs: Costs) -> list[tuple[str, Result, float]]:
-    """Steps that were measured on this machine: their names, measurements and simulated seconds."""
+    """Steps that were measured on this machine: their names, measurements and simulated seconds.
+
+    A step without work is simulated with costs that were learnt from the other ones.
+    """
     cores, lines = result["machine"]["cores"], []
-
-    def simulated(rows: int, workers: int, shards: int | None, work: bool) -> float:
-        tasks = dask_tasks(rows, workers, 1, costs, shards, work)
-        return dask_step(tasks, workers, costs, LOOPBACK, cores)
-
     for r in result["steps"]:
         if r["engine"] == "dask":
-            seconds = simulated(result["rows"], r["workers"], None, True)
+            tasks = dask_tasks(result["rows"], r["workers"], 1, costs)
+            seconds = dask_step(tasks, r["workers"], costs, LOOPBACK, cores)
             lines.append((f"{result['rows']:,} rows, {counted(r['workers'])}", r, seconds))
-    for r in result["empty"]:
-        seconds = simulated(r["shards"] * costs.leaf_rows, r["workers"], r["shards"], False)
+    for i, r in enumerate(result["empty"]):
+        seconds = empty_step(r, Costs.of(result, without=i), cores)
         lines.append((f"no work, {counted(r['workers'])}, shards: {r['shards']}", r, seconds))
     return lines
 
@@ -274,15 +274,15 @@ def page(result: Result, disk: Result | None, prices: Prices) -> str:
     columns, lines = result["columns"], compared(result, costs)
     parts = [
         "# Scaling",
-        "Written by `benchmarks/scaling_page.py` from measurements of `benchmarks/cluster.py --full`; do not edit.",
+        "Written by `benchmarks/scaling_page.py` from measurements of `benchmarks/cluster.py`; do not edit.",
         f"Measured {here['date']}, commit {here['commit']}: {origin(result)}. "
         f"Simulated {machine()['date']}, commit {machine()['commit']}.",
         "**No cluster was used.** Times on one and two workers were measured on one machine. All other figures are "
         "simulated from these and from an assumed network. A step is LML + gradient over all experts.",
         "## Measured beside simulated",
-        "The inputs of the simulation are the time of a step of one thread without a cluster, the processor times of "
-        "all steps without work, and the duration of the first of these. All other durations in this table are "
-        f"predicted by it. Here all processes share the {here['cores']} cores of one machine.",
+        "The inputs of the simulation are the time of a step of one thread without a cluster, and processor times and "
+        "durations of steps without work. Each of the latter is simulated here with costs that were learnt from the "
+        f"other ones. All processes share the {here['cores']} cores of one machine.",
         checks(lines),
         f"Steps without work are simulated with errors of up to {worst_error(lines):.0%}.",
         quietness(result),

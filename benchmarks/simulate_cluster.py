@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -56,26 +56,27 @@ class Costs:
     there: tuple[float, float]  # Dask's workers: per task, and per shard
 
     @classmethod
-    def of(cls, result: Result) -> Costs:
-        empty = result["empty"]
+    def of(cls, result: Result, without: int | None = None) -> Costs:
+        """Costs that explain a measurement; `without` leaves one of the steps without work out."""
+        empty = [r for i, r in enumerate(result["empty"]) if i != without]
         tasks = np.array([r["tasks"] for r in empty], float)
         shards = np.array([r["shards"] for r in empty], float)
-        here = _weights(np.column_stack([np.ones(len(empty)), tasks]), [r["cpu_here"] for r in empty])
-        there = _weights(np.column_stack([tasks, shards]), [r["cpu_workers"] for r in empty])
-        alone = next(r for r in empty if r["tasks"] == r["shards"] == 1)
         alone_thread = next(r for r in result["steps"] if (r["engine"], r["workers"]) == ("threads", 1))
         message = result["message"]
-        return cls(
+        costs = cls(
             leaf=alone_thread["seconds"] / _experts(result["rows"], result["leaf"]),
             leaf_rows=result["leaf"],
             send=message["send_seconds"],
             receive=message["receive_seconds"],
             evidence=message["evidence_bytes"],
             question=message["question_bytes"],
-            hop=max(0.0, alone["seconds"] - sum(here) - sum(there)) / HOPS,
-            here=here,
-            there=there,
+            hop=0.0,
+            here=_weights(np.column_stack([np.ones(len(empty)), tasks]), [r["cpu_here"] for r in empty]),
+            there=_weights(np.column_stack([tasks, shards]), [r["cpu_workers"] for r in empty]),
         )
+        cores = result["machine"]["cores"]
+        hops = [(r["seconds"] - empty_step(r, costs, cores)) / HOPS for r in empty]
+        return replace(costs, hop=max(0.0, float(np.median(hops))))
 
 
 def _weights(columns: np.ndarray, seconds: Sequence[float]) -> tuple[float, float]:
@@ -215,6 +216,13 @@ def dask_step(tasks: Sequence[_Task], workers: int, costs: Costs, network: Netwo
             if above.missing == 0:
                 send(above, machine.use(scheduler, end, half))
     return machine.use(scheduler, end, costs.here[0] / 2) + (HOPS - 3) * hop
+
+
+def empty_step(measured: Result, costs: Costs, cores: int) -> float:
+    """A step without work that `cluster.py` has measured on a machine of so many cores."""
+    workers, shards = measured["workers"], measured["shards"]
+    tasks = dask_tasks(shards * costs.leaf_rows, workers, 1, costs, shards, work=False)
+    return dask_step(tasks, workers, costs, LOOPBACK, cores)
 
 
 def dask(rows: int, cores: int, costs: Costs, network: Network, work: bool = True) -> float:

@@ -154,27 +154,25 @@ class DaskEngine(Engine):
     def map(self, function: Callable[[T, Workspace], R], tasks: Iterable[T], together: int = 1) -> Iterator[R]:
         depot, name = self._depot_in_use(), getattr(function, "name", "task")
         packed, remaining = depot.pack(function), iter(tasks)
-        ahead: deque[tuple[Callable[[], Future], str, Future]] = deque()
+        ahead: deque[tuple[Callable[[], list[Future]], str, list[Future]]] = deque()
         try:
             with self._cluster.scheduler_errors():
                 while True:
                     most = _BUNDLES_AHEAD * sum(self._cluster.threads().values())
                     while len(ahead) < most and (bundle := list(islice(remaining, together))):
-                        submit: Callable[[], Future] = partial(self._run_bundle, name, packed, depot.pack(bundle))
+                        submit = partial(self._run_bundle, name, packed, depot.pack(bundle))
                         ahead.append((submit, _experts([t.leaf for t in bundle if hasattr(t, "leaf")]), submit()))
                     if not ahead:
                         return
-                    submit, about, future = ahead.popleft()
-                    (results,) = self._cluster.results(
-                        [future], name, lambda submit=submit: [submit()], lambda _, about=about: about
-                    )
+                    again, about, futures = ahead.popleft()
+                    (results,) = self._cluster.results(futures, name, again, lambda _, about=about: about)  # type: ignore[misc]
                     yield from results
         finally:
             with suppress(Exception, CancelledError):  # of a scheduler that is gone
-                self.client.cancel([future for _, _, future in ahead])
+                self.client.cancel([future for _, _, futures in ahead for future in futures])
 
-    def _run_bundle(self, name: str, packed: Packed, content: Packed) -> Future:
-        return self._cluster.submit(name, dask_tasks.run, packed.data, content.data)
+    def _run_bundle(self, name: str, packed: Packed, content: Packed) -> list[Future]:
+        return [self._cluster.submit(name, dask_tasks.run, packed.data, content.data)]
 
     def sum(self, tree: Tree, leaf_value: Callable[[int, Workspace], V]) -> V:
         """Workers sum the subtrees whose rows they have, and add these sums in the order of the tree."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from distributed import CancelledError, Client, Future, KilledWorker
+from distributed import CancelledError, Client, Future, KilledWorker, wait
 
 from gigagp.engines import dask_tasks
 from gigagp.errors import GigaGPError, WorkerLost
@@ -144,13 +144,15 @@ class DaskCluster:
         """The results of tasks, as long as there are workers that may compute them."""
         last_seen, idle_looks, seconds = time.monotonic(), 0, _LOOK_SECONDS
         while True:
-            try:
-                results: list[Any] = self.client.sync(self.client.gather, futures, callback_timeout=seconds)
-                return results
-            except TimeoutError:
-                if any(future.status == "error" for future in futures):  # the task itself raised it
-                    raise
-            if all(future.done() for future in futures):  # results are under way to a machine that is busy
+            with suppress(TimeoutError):
+                wait(futures, timeout=_LOOK_SECONDS)
+            for future in futures:
+                if future.status == "error":
+                    future.result()  # raises it
+            if all(future.done() for future in futures):
+                with suppress(TimeoutError):  # of a busy machine, or of a result that was lost and is computed again
+                    results: list[Any] = self.client.sync(self.client.gather, futures, callback_timeout=seconds)
+                    return results
                 last_seen, idle_looks, seconds = time.monotonic(), 0, 2 * seconds
                 continue
             processing: dict[str, tuple[str, ...]] = self.client.processing()
