@@ -230,7 +230,7 @@ def draw_memory(columns: int) -> str:
 def before_the_first_step(result: Result | None) -> str:
     """The time of what the client does alone."""
     if result is None:
-        return "How long that takes is measured by `benchmarks/out_of_core.py`, which was not run."
+        return "[Benchmarks](benchmarks.md) has measured times."
     last = result["rows"][-1]
     seconds = last["fit_seconds"] - last["stages"]["training"]
     rate = last["rows"] / seconds
@@ -238,6 +238,27 @@ def before_the_first_step(result: Result | None) -> str:
     return (
         f"Measured ({result['machine']['date']}, commit {result['machine']['commit']}): {last['rows']:,} rows from "
         f"Parquet in {time_of(seconds)}, without training. At that rate it takes {times} rows."
+    )
+
+
+def shuffles(result: Result | None) -> str:
+    """Two ways of sorting rows into buckets."""
+    if result is None:
+        return "`benchmarks/shuffle.py` compares them, and was not run."
+    body = [
+        (r["way"], time_of(r["seconds"]), f"{r['received']:.2f}", f"{r['written']:.2f}",
+         f"the same result in {time_of(r['killed_seconds'])}" if r["survived"] else f"failed: {r['error']}")
+        for r in result["ways"]
+    ]  # fmt: skip
+    head = ("way", "seconds", "received / size of the rows", "written / size of the rows", "one worker killed halfway")
+    return (
+        f"Measured ({result['machine']['date']}, commit {result['machine']['commit']}, `benchmarks/shuffle.py`): "
+        f"{result['rows']:,} rows of {result['columns']} columns in float32 from Parquet into {result['buckets']} "
+        f"buckets, on two Dask workers of one machine, which others used meanwhile.\n\n{table(head, body)}\n\n"
+        "Bytes that workers receive cross the network in P2P; those of bucket files are read from the shared file "
+        "system once more. Workers survive the loss of one of them in both ways, but P2P starts again as a whole. "
+        "GigaGP uses bucket files: they are faster, only the tasks of a lost worker are repeated, and threads and "
+        "processes sort rows in the same way."
     )
 
 
@@ -269,7 +290,7 @@ def assumed_inputs() -> str:
     )
 
 
-def page(result: Result, disk: Result | None, prices: Prices) -> str:
+def page(result: Result, disk: Result | None, shuffled: Result | None, prices: Prices) -> str:
     costs, here = Costs.of(result), result["machine"]
     columns, lines = result["columns"], compared(result, costs)
     parts = [
@@ -318,6 +339,8 @@ def page(result: Result, disk: Result | None, prices: Prices) -> str:
         "All workers read the source and sort its rows into the expert store, each some row groups, so that the time "
         "falls with their number until the shared file system limits it. The following was measured on one machine, "
         f"with the threads of one process. {before_the_first_step(disk)}",
+        "### Bucket files and Dask's shuffle",
+        shuffles(shuffled),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -339,7 +362,7 @@ def main() -> int:
         return 1
     worst = worst_error(compared(result, Costs.of(result)))
     bar("error of simulated steps without work, share", worst, 0.15, at_least=False)
-    PAGE.write_text(page(result, read("out_of_core"), Prices(options.price, options.start)))
+    PAGE.write_text(page(result, read("out_of_core"), read("shuffle"), Prices(options.price, options.start)))
     print("[scaling_page] docs/scaling.md", flush=True)
     return 0
 

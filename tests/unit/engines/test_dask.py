@@ -249,6 +249,22 @@ def test_a_step_has_one_task_per_worker_however_many_shards_and_threads(several_
             assert engine.tasks_of_step == len(seen.tasks)
 
 
+def raises_timeout(leaf, X, y, work):
+    raise TimeoutError("of the task itself")
+
+
+def test_a_result_that_arrives_late_is_no_error(several_threads, monkeypatch):
+    """As on a busy machine: results are under way for longer than we wait between two looks at the workers."""
+    client, _ = several_threads
+    monkeypatch.setattr("gigagp.engines.dask_cluster._LOOK_SECONDS", 1e-4)
+    monkeypatch.setattr("gigagp.engines.dask_cluster._IDLE_LOOKS", 10**6)
+    tree, over = Tree.balanced(200), two_rows_per_leaf()
+    with DaskEngine(client) as engine:
+        assert engine.sum(tree, over).tolist() == [1] * 200
+        with pytest.raises(TimeoutError, match="of the task itself"):
+            engine.sum(tree, OverLeaves(over.store, over.lists, None, raises_timeout))
+
+
 @pytest.mark.parametrize("count", [2, 50])
 def test_a_batch_concerns_only_its_own_leaves(several_threads, count):
     """Workers load the rows of the batch alone, and where there are few leaves most workers have nothing to do."""
