@@ -21,6 +21,7 @@ from gigagp.arrays import Array
 from gigagp.data import folders
 from gigagp.data.array_files import ArrayFile, ArrayFiles, ArrayPlace, write_lists
 from gigagp.data.row_lists import RowLists
+from gigagp.errors import InvalidInput
 from gigagp.linalg.row_noise import COLUMNS
 
 FORMAT = "gigagp-store"
@@ -309,12 +310,38 @@ class FolderWriter:
 
 
 def write_rows(folder: Path, store: ExpertStore) -> dict[str, Any]:
-    """The rows of a store, and their entries in a manifest."""
+    """The rows of a store, and their entries in a manifest.
+
+    The files of an expert store never change, so that they are linked where the file system allows it: nothing is
+    written, and the files exist until both folders are removed.
+    """
+    linked = _linked_rows(folder, store)
+    if linked is not None:
+        return linked
     rows, columns = store.X.shape
     with FolderWriter(folder, rows, columns, store.X.dtype, store.row_noise is not None) as writer:
         for X, targets in store.blocks():
             writer.append(X, targets)
         return writer.close()
+
+
+def _linked_rows(folder: Path, store: ExpertStore) -> dict[str, Any] | None:
+    """Links to the files of a store on disk, and their entries in its manifest; None where that is not possible."""
+    names = {f"{name}.npy" for name in _files(*store.X.shape, store.row_noise is not None, 0)}
+    if {Path(file.path).name for file in store.files} != names or len({Path(f.path).parent for f in store.files}) != 1:
+        return None
+    source, links = Path(store.files[0].path).parent, [folder / name for name in sorted(names)]
+    try:
+        entries = folders.read_manifest(source / _MANIFEST, FORMAT, VERSION)["files"]
+        for file in store.files:
+            file.check()
+        for link in links:
+            os.link(source / link.name, link)
+        return {link.name: entries[link.name] for link in links}
+    except (InvalidInput, OSError, KeyError, TypeError):  # another file system, or the rows of a saved model
+        for link in links:
+            link.unlink(missing_ok=True)
+        return None
 
 
 def read_rows(

@@ -141,7 +141,7 @@ def read_model(
         store = read_rows(files, rows, columns, dtype, verify)
         cells = files.lists("cells", leaves, rows, verify, trusted)
         kept = _keep_mapped(store, settings, verify)
-        router = read_router(files, leaves, columns, cells, verify, kept, encoding, trusted)
+        router = read_router(files, leaves, store.X, cells, verify, kept, encoding, trusted)
         experts = _experts(files, manifest, cells, store, router, verify)
         trend = read_trend(manifest.get("trend"), files, columns, own)
         if isinstance(trend, RegressorTrend):

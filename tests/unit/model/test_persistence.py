@@ -45,8 +45,8 @@ from gigagp.kernels import (
     RationalQuadratic,
     SquaredExponential,
 )
-from gigagp.model.model_format import BLOCK_SIDES, BLOCK_TREE
-from gigagp.model.neighbour_search import BlockTree
+from gigagp.model.block_tree import BlockTree
+from gigagp.model.model_format import BLOCK_TREE
 from gigagp.partition import IndexLists, LocalPartition, Partition, RandomPartition, StratifiedPartition
 from gigagp.tree import Tree
 
@@ -169,16 +169,17 @@ def test_models_without_codes_of_rows_predict_the_same(model_of, data, tmp_path)
     assert_same(model, earlier, data[0][:50])
 
 
-def test_models_of_earlier_versions_have_boxes_without_a_tree(model_of, data, tmp_path):
+@pytest.mark.parametrize(("names", "version"), [(("block_lows", "block_highs"), 8), (("block_sides",), 9)])
+def test_models_of_earlier_versions_get_a_new_tree_of_boxes(model_of, data, tmp_path, names, version):
     model, folder = model_of("neighbours"), tmp_path / "model"
     model.save(folder)
     files = json.loads((folder / "manifest.json").read_text())["files"]
-    for name, sides in zip(BLOCK_SIDES, model.model_.neighbourhood.tree.boxes(), strict=True):
-        files |= write_array(folder, name, np.ascontiguousarray(sides))
+    for name in names:
+        files |= write_array(folder, name, np.zeros(3))
     for name in BLOCK_TREE:
         (folder / f"{name}.npy").unlink()
         del files[f"{name}.npy"]
-    rewrite(folder, files=files, version=8)
+    rewrite(folder, files=files, version=version)
     assert_same(model, gigagp.load(folder), data[0][:50])
 
 
@@ -190,7 +191,7 @@ def test_a_trusted_folder_is_only_mapped(model_of, data, tmp_path, monkeypatch):
     monkeypatch.setattr(BlockTree, "of", lambda *_: pytest.fail("a tree was built"))
     trusted = gigagp.load(folder, verify="nothing")
     tree = trusted.model_.neighbourhood.tree
-    assert all(isinstance(each.base, np.memmap) for each in (tree.starts, tree.sides, tree.first_below))
+    assert all(isinstance(each.base, np.memmap) for each in (tree.starts, tree.frames, tree.corners, tree.first_below))
     np.testing.assert_array_equal(trusted.predict(data[0][:50]), model.predict(data[0][:50]))
     with pytest.raises(InvalidParameter, match=r'verify must be True, False or "nothing"; got 1\.5'):
         gigagp.load(folder, verify=1.5)
@@ -763,7 +764,9 @@ def put(value):
         ("tree", put(-1), "not a valid tree"),
         ("block_starts", put(2**62), "not those of the cells"),
         ("block_starts", lambda starts: starts[:-1], "not those of the cells"),
-        ("block_sides", put(1e200), "(not that of a tree of boxes|cannot be distances)"),
+        ("block_frames", put(1e200), "cannot be distances"),
+        ("block_frames", put(1e-3), "not that of a tree of boxes"),
+        ("block_corners", put(7), "not that of a tree of boxes"),
         ("block_below", put(2**62), "not that of a tree of boxes"),
     ],
 )
