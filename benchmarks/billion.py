@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -86,14 +87,19 @@ def queries(count: int) -> tuple[Array, Array, Array]:
 
 
 class Stages:
-    """A listener that keeps the seconds of the stages that read rows."""
+    """A listener that keeps the seconds of the stages that read rows, and reports all stages as they end."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self._last = ""
 
     def __call__(self, event: Any) -> None:
         if event.stage in INGESTION:
             self.seconds[event.stage] = event.seconds
+        if event.stage != self._last or event.finished:
+            told = f"{event.seconds:.0f} s, processors {time.process_time():.0f} s, peak {peak_memory():.2f} GB"
+            print(f"  {event.stage} {'ended' if event.finished else 'began'}: {told}", file=sys.stderr, flush=True)
+        self._last = event.stage
 
 
 def reopened(folder: Path, Z: Array, expected: Array) -> list[float]:
@@ -112,6 +118,7 @@ def reopened(folder: Path, Z: Array, expected: Array) -> list[float]:
 
 def run(folder: Path, rows: int, memory: str, asked: int, engine: str) -> dict[str, Any]:
     """What the child process does: everything that is measured."""
+    warnings.filterwarnings("ignore", message="X does not have valid feature names")
     settings: dict[str, Any] = {"random_state": 0, "dtype": "float32", "engine": engine}
     X, y = rows_of(0, 20_000)
     HGPRegressor(**settings).fit(X, y).predict(X[:10], return_std=True)  # loads compiled code

@@ -81,7 +81,7 @@ def _block_tree(files: ArrayFiles, cells: Runs, row: tuple[int, str], codes: Arr
         return tree
     if count < 2 or not np.array_equal(starts, block_starts(cells.starts)) or nodes != count_nodes(count - 1):
         raise damaged(files.path(starts_name), "its blocks are not those of the cells")
-    if not (np.abs(frames).max() <= _FARTHEST and frames[:, 1].min() >= 0):
+    if not (float(np.abs(frames).max()) <= _FARTHEST and frames[:, 1].min() >= 0):
         raise damaged(files.path(frames_name), _NOT_DISTANCES)
     own_frames, own_corners = frames.copy(), corners.copy()
     own_below = complete(own_frames, own_corners, count - 1)
