@@ -152,6 +152,8 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
         "report": {
             "stages": [{name: to_number(value) for name, value in asdict(stage).items()} for stage in report.stages],
             "seconds": {name: to_number(value) for name, value in report.seconds.items()},
+            "points_per_leaf": [int(n) for n in report.points_per_leaf],
+            "points_per_expert": [int(n) for n in report.points_per_expert],
             "evaluations": len(report.evidence_trace),
             "jitter": to_number(report.jitter),
             "jittered_experts": int(report.jittered_experts),

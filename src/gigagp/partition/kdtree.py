@@ -9,9 +9,10 @@ from gigagp.linalg.categories import DIFFERENT, LEVELS_APART, NO_LIMITS
 from gigagp.linalg.compiled import compiled, compiled_strict, read_only
 
 BLOCK = 32  # rows of a cell that are searched together
-_ROWS_OF_SPREAD = 1024  # rows by which the column of a split is chosen
-_SAMPLE = 64  # keys from which a pivot is taken
-_SAMPLED_FROM = 2048  # keys from which on it is
+_ROWS_OF_SPREAD = 256  # rows by which the column of a split is chosen
+_SAMPLE = 64  # keys of a sample from which a pivot is taken, and a quarter of it for fewer keys
+_LARGE_FROM = 2048  # keys from which on the whole sample is drawn
+_SAMPLED_FROM = 256  # keys from which on any is drawn
 _BEYOND = 6  # ranks in the sample by which the pivot is beyond the wanted place: 1.5 standard deviations
 
 
@@ -37,7 +38,9 @@ def _pivot(keys: Array, low: int, high: int, nth: int, sample: Array) -> float:
     if size < _SAMPLED_FROM:
         a, b, c = keys[low], keys[(low + high) >> 1], keys[high]
         return max(min(a, b), min(max(a, b), c))
-    count, state = len(sample), np.uint64(size)
+    count, beyond, state = len(sample), _BEYOND, np.uint64(size)
+    if size < _LARGE_FROM:
+        count, beyond = count // 4, beyond // 2
     for i in range(count):
         state = _next_random(state)
         value, place = keys[low + np.int64((state >> np.uint64(33)) % np.uint64(size))], i
@@ -46,7 +49,7 @@ def _pivot(keys: Array, low: int, high: int, nth: int, sample: Array) -> float:
             place -= 1
         sample[place] = value
     rank = (nth - low) * count // size
-    rank += _BEYOND if 2 * rank < count else -_BEYOND
+    rank += beyond if 2 * rank < count else -beyond
     return sample[min(max(rank, 0), count - 1)]
 
 
@@ -99,13 +102,16 @@ def _some_rows(low: int, high: int, rows: Array) -> int:
 
 
 @compiled
-def _spread_of_levels(X: Array, rows: Array, count: int, column: int, limit: float, counts: Array) -> float:
+def _spread_of_levels(
+    X: Array, rows: Array, count: int, column: int, factor: float, limit: float, counts: Array
+) -> float:
     """The number of rows times half their mean squared difference in a column whose differences have a limit.
 
     rows, count : the rows are the first `count` of these
+    factor : of the column, in the metric of the limit
     counts : one zero per level
     """
-    unit, squares = DIFFERENT**0.5 / (LEVELS_APART * np.sqrt(limit)), 0.0
+    unit, squares = factor * DIFFERENT**0.5 / (LEVELS_APART * np.sqrt(limit)), 0.0
     for i in range(count):
         level = int(np.float64(X[rows[i], column]) * unit + 0.5)
         squares += 2 * counts[level] + 1
@@ -116,7 +122,9 @@ def _spread_of_levels(X: Array, rows: Array, count: int, column: int, limit: flo
 
 
 @compiled
-def _widest(X: Array, low: int, high: int, limits: Array, counts: Array, rows: Array, sums: Array) -> int:
+def _widest(
+    X: Array, low: int, high: int, metric: Array, limits: Array, counts: Array, rows: Array, sums: Array
+) -> int:
     """The column in which the rows low .. high spread most: largest variance, of some of the rows where they are many.
 
     rows, sums : scratch, for numbers of rows, and for two numbers per column
@@ -131,9 +139,9 @@ def _widest(X: Array, low: int, high: int, limits: Array, counts: Array, rows: A
             sums[1, d] += v * v
     best, widest = 0, -1.0
     for d in range(columns):
-        spread = sums[1, d] - sums[0, d] * sums[0, d] / count
+        spread = (sums[1, d] - sums[0, d] * sums[0, d] / count) * (metric[d] * metric[d])
         if len(limits) > 0 and limits[d] < np.inf:
-            spread = _spread_of_levels(X, rows, count, d, limits[d], counts) if limits[d] > 0 else 0.0
+            spread = _spread_of_levels(X, rows, count, d, metric[d], limits[d], counts) if limits[d] > 0 else 0.0
         if spread > widest:
             best, widest = d, spread
     return best
@@ -164,7 +172,9 @@ def _divide_cells(starts: Array, blocks: Array, borders: Array) -> None:
 
 
 @compiled
-def _split(X: Array, order: Array, starts: Array, limits: Array, counts: Array, stack: list[tuple[int, int]]) -> None:
+def _split(
+    X: Array, order: Array, starts: Array, metric: Array, limits: Array, counts: Array, stack: list[tuple[int, int]]
+) -> None:
     """Divide the rows between the pairs of borders on the stack at the borders that lie between; X is reordered too."""
     keys, sample = np.empty(len(order), X.dtype), np.empty(_SAMPLE, X.dtype)
     rows, sums = np.empty(_ROWS_OF_SPREAD, np.int64), np.empty((2, X.shape[1]))
@@ -174,7 +184,7 @@ def _split(X: Array, order: Array, starts: Array, limits: Array, counts: Array, 
             continue
         middle = (first + end) // 2
         low, high = starts[first], starts[end]
-        d = _widest(X, low, high, limits, counts, rows, sums)
+        d = _widest(X, low, high, metric, limits, counts, rows, sums)
         for i in range(low, high):
             keys[i] = X[i, d]
         _select(keys, X, order, low, high, starts[middle], sample)
@@ -183,22 +193,24 @@ def _split(X: Array, order: Array, starts: Array, limits: Array, counts: Array, 
 
 
 @compiled
-def _split_all(X: Array, order: Array, starts: Array, limits: Array, counts: Array) -> None:
-    _split(X, order, starts, limits, counts, [(0, len(starts) - 1)])
+def _split_all(X: Array, order: Array, starts: Array, metric: Array, limits: Array, counts: Array) -> None:
+    _split(X, order, starts, metric, limits, counts, [(0, len(starts) - 1)])
 
 
 @compiled
-def _split_cells(X: Array, order: Array, starts: Array, limits: Array, counts: Array, cells: Array) -> None:
+def _split_cells(
+    X: Array, order: Array, starts: Array, metric: Array, limits: Array, counts: Array, cells: Array
+) -> None:
     """`cells` : which of the borders are those of cells, too"""
-    _split(X, order, starts, limits, counts, [(cells[c], cells[c + 1]) for c in range(len(cells) - 1)])
+    _split(X, order, starts, metric, limits, counts, [(cells[c], cells[c + 1]) for c in range(len(cells) - 1)])
 
 
-def _level_counts(X: Array, limits: Array) -> Array:
+def _level_counts(X: Array, metric: Array, limits: Array) -> Array:
     """A zero for each level of the category with the most levels."""
     most = 0.0
     for column in np.flatnonzero((limits > 0) & (limits < np.inf)):
         unit = LEVELS_APART * np.sqrt(limits[column] / DIFFERENT)
-        most = max(most, float(X[:, column].max()) / unit)
+        most = max(most, float(X[:, column].max()) * float(metric[column]) / unit)
     return np.zeros(round(most) + 2, np.int64)
 
 
@@ -209,19 +221,23 @@ def kd_order(X: Array, starts: Array, limits: Array = NO_LIMITS) -> Array:
 
     limits : of the squared difference in each column, where some are categories (`linalg.categories`)
     """
-    return _sorted_copy(X, starts, limits)[1]
+    rows, order, metric = np.array(X, order="C"), np.arange(len(X)), np.ones(X.shape[1])
+    _split_all(rows, order, np.asarray(starts), metric, limits, _level_counts(X, metric, limits))
+    return order
 
 
 def kd_order_of_blocks(X: Array, starts: Array, limits: Array = NO_LIMITS) -> Array:
     """`kd_order`, and the rows of each cell ordered in turn by the blocks of `block_starts`."""
-    (rows, order), blocks = _sorted_copy(X, starts, limits), block_starts(starts)
-    cells = np.searchsorted(blocks, starts)
-    _split_cells(rows, order, blocks, limits, _level_counts(X, limits), cells)
+    return sort_into_blocks(np.array(X, order="C"), starts, np.ones(X.shape[1]), limits)
+
+
+def sort_into_blocks(X: Array, starts: Array, metric: Array, limits: Array = NO_LIMITS) -> Array:
+    """Put the rows X into the order of `kd_order_of_blocks`, in a metric, and return that order.
+
+    metric : factors of the columns, in which variances are compared
+    """
+    metric, order, blocks = np.asarray(metric, float), np.arange(len(X)), block_starts(starts)
+    counts = _level_counts(X, metric, limits)
+    _split_all(X, order, np.asarray(starts), metric, limits, counts)
+    _split_cells(X, order, blocks, metric, limits, counts, np.searchsorted(blocks, starts))
     return order
-
-
-def _sorted_copy(X: Array, starts: Array, limits: Array) -> tuple[Array, Array]:
-    """The rows of X in the order of `kd_order`, and that order."""
-    rows, order = np.array(X, order="C"), np.arange(len(X))
-    _split_all(rows, order, np.asarray(starts), limits, _level_counts(X, limits))
-    return rows, order
