@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/pictures.md, input-noise.md, classification.md and likelihoods.md by the code there.
+"""Draw the pictures of the pages below by the code there.
 
 Run as: python docs/pictures/draw.py
 """
@@ -17,17 +17,20 @@ HERE = Path(__file__).resolve().parent
 NAMES = [
     "predictive_band", "predictive_map", "calibration_curve", "pit_histogram", "predicted_against_true",
     "residuals_along", "residual_map", "relevance", "influence", "evidence_trace", "partition_map",
-    "tree_of_workers", "learning_curve", "noise_along", "class_calibration", "count_band",
+    "tree_of_workers", "learning_curve", "noise_along", "class_calibration", "class_map", "class_confidence",
+    "count_band", "co2_forecast", "grid_mean", "grid_std",
 ]  # fmt: skip
+PAGES = ("pictures.md", "input-noise.md", "classification.md", "likelihoods.md", "time-series.md", "kriging.md")
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)  # the examples save files
-        for page in ("pictures.md", "input-noise.md", "classification.md", "likelihoods.md"):
-            for code in re.findall(r"```python\n(.*?)```", (HERE.parent / page).read_text(), re.S):
-                if "plotting" in code:
-                    exec(code, {})
+        for page in PAGES:
+            blocks = re.findall(r"```python\n(.*?)```", (HERE.parent / page).read_text(), re.S)
+            last = max(i for i, code in enumerate(blocks) if "plotting" in code)
+            for code in blocks[: last + 1]:
+                exec(code, {})
         os.chdir(HERE)
     for name, number in zip(NAMES, plt.get_fignums(), strict=True):
         plt.figure(number).savefig(HERE / f"{name}.png", dpi=90)

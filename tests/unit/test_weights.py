@@ -135,7 +135,7 @@ BAD = {
     "negative": ({"sample_weight": -1.0}, "sample_weight has the weight -1 at row 3"),
     "missing": ({"sample_weight": np.nan}, "sample_weight has the weight nan at row 3"),
     "infinite": ({"sample_weight": np.inf}, "sample_weight has the weight inf at row 3"),
-    "negative noise": ({"noise_std": -0.5}, "noise_std has the noise_std -0.5 at row 3"),
+    "negative noise": ({"noise_std": -0.5}, "noise_std has the standard deviation -0.5 at row 3"),
     "missing noise": ({"noise_std": np.nan}, "at row 3"),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,12 @@ from gigagp.errors import InvalidInput
 
 
 def check_columns(X: Any) -> None:
-    """Raise InvalidInput for columns of tables, or entries of object arrays, that are not numbers."""
+    """Raise InvalidInput for tables with two columns of one name, and for columns or entries that are not numbers."""
     dtypes = getattr(X, "dtypes", None)
     if dtypes is not None and hasattr(X, "columns"):
+        twice = [column for column, count in Counter(X.columns).items() if count > 1]
+        if twice:
+            raise InvalidInput(f"X has two columns called {twice[0]!r}; rename one")
         bad = [
             f"column {column!r} of X has type {dtype}"
             for j, (column, dtype) in enumerate(zip(X.columns, list(dtypes), strict=True))

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
@@ -80,7 +81,7 @@ def check_beside(y: Any) -> None:
 
 def array_rows(estimator: BaseEstimator, X: Any, y: Any, sample_weight: Any, noise_std: Any) -> Rows:
     """The rows of arrays or data frames, after the checks of scikit-learn."""
-    check_target(y, len(X) if hasattr(X, "__len__") else None)
+    check_target(y, len(X) if hasattr(X, "__len__") and not issparse(X) else None)
     check_columns(X)
     X, y = validate_data(
         estimator, X, y, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False, y_numeric=True,

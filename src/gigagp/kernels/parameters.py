@@ -129,11 +129,11 @@ class Parameter:
 
     def unit(self, inputs: InputColumns, places: Sequence[int], is_factor: bool) -> float:
         """The size of one standardised unit of a value, in the units of the data."""
-        height = 1.0 if is_factor else inputs.height**2
+        height = 1.0 if is_factor else inputs.height * inputs.height  # infinite rather than an error
         if self.quantity in (LENGTH, PERIOD):
             return inputs.width(places)
         if self.quantity == SLOPE:
-            return height / inputs.width(places) ** 2
+            return height / inputs.width(places) / inputs.width(places)
         return height if self.quantity == VARIANCE else 1.0
 
 

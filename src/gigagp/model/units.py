@@ -154,7 +154,7 @@ class Units:
         """A standardised value of a parameter of `kernel` in the user's units, with the unit."""
         unit = Unit("")
         if parameter == "noise_variance" and self.noise_name == parameter:
-            unit = Unit(f"{self.target}^2", self.height**2)
+            unit = Unit(f"{self.target}^2", self.height * self.height)
         elif self.kernel is not None and parameter in self.kernel.names:
             unit = list(self._units(self.kernel, is_factor=False))[self.kernel.names.index(parameter)]
         return f"{value * unit.factor:.3g} {unit.name}".rstrip()

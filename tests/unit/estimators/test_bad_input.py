@@ -113,10 +113,16 @@ def test_wrong_shapes(X, y, message):
 
 def test_sparse_and_complex_are_refused(data):
     X, y = data
-    with pytest.raises(TypeError, match=r"[Ss]parse"):
+    with pytest.raises(TypeError, match=r"Use '.toarray\(\)'"):
         model().fit(csr_matrix(X), y)
     with pytest.raises(ValueError, match="Complex"):
         model().fit(X + 1j, y)
+
+
+def test_two_columns_of_one_name_are_refused(data):
+    X, y = data
+    with pytest.raises(InvalidInput, match="X has two columns called 'a'; rename one"):
+        model().fit(pd.DataFrame(X, columns=["a", "a"]), y)
 
 
 def test_predict_before_fit_and_with_other_columns(data):

@@ -47,7 +47,7 @@ class RowNoise:
         """
         values = np.empty((piece.n_rows, 2))
         values[:, 0], values[:, 1] = 1.0, 0.0
-        for column, (target, what) in enumerate(((self.weights, "weight"), (self.deviations, "noise_std"))):
+        for column, (target, what) in enumerate(((self.weights, "weight"), (self.deviations, "standard deviation"))):
             if target is not None:
                 where = target.read(piece, at)
                 values[:, column] = where.numbers(target.column)
@@ -65,7 +65,7 @@ def _check(values: Array, target: Target, where: Batch, what: str, allow_missing
     column = where.file if target.beside is not None else f"column {target.column!r} of {where.file}"
     raise InvalidInput(
         f"{column} has the {what} {values[row]:g} at row {where.first_row + row}; it must be a number of at least 0"
-        + (": a weight of zero leaves the row out" if what == "weight" else ", the standard deviation of the noise")
+        + (": a weight of zero leaves the row out" if what == "weight" else ", in the units of the target")
     )
 
 
