@@ -327,7 +327,8 @@ def write_rows(folder: Path, store: ExpertStore) -> dict[str, Any]:
 
 def _linked_rows(folder: Path, store: ExpertStore) -> dict[str, Any] | None:
     """Links to the files of a store on disk, and their entries in its manifest; None where that is not possible."""
-    names = {f"{name}.npy" for name in _files(*store.X.shape, store.row_noise is not None, 0)}
+    rows, columns = store.X.shape
+    names = {f"{name}.npy" for name in _files(rows, columns, store.row_noise is not None, 0)}
     if {Path(file.path).name for file in store.files} != names or len({Path(f.path).parent for f in store.files}) != 1:
         return None
     source, links = Path(store.files[0].path).parent, [folder / name for name in sorted(names)]

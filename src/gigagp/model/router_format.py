@@ -45,12 +45,11 @@ def read_router(
     boxes = _boxes(files, ("lows", "highs"), (leaves, columns), trusted)
     if not isinstance(cells, Runs):
         return Router(centres, metric, boxes, categories=categories)
+    blocks: BlockTree | None = None
     if BLOCK_TREE[1] in files:
         codes = _codes(files, len(X), columns, verify, kept)
         blocks = _block_tree(files, cells, (columns, X.dtype.name), codes, trusted)
-        return Router(centres, metric, boxes, blocks, categories)
-    blocks = None
-    if any(name in files for name in EARLIER_BLOCKS):
+    elif any(name in files for name in EARLIER_BLOCKS):
         blocks = BlockTree.of_rows(X, block_starts(cells.starts), coded=BLOCK_CODES in files and X.size <= kept)
     return Router(centres, metric, boxes, blocks, categories)
 

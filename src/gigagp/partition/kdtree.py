@@ -37,7 +37,7 @@ def _pivot(keys: Array, low: int, high: int, nth: int, sample: Array) -> float:
     size = high - low + 1
     if size < _SAMPLED_FROM:
         a, b, c = keys[low], keys[(low + high) >> 1], keys[high]
-        return max(min(a, b), min(max(a, b), c))
+        return max(min(a, b), min(max(a, b), c))  # type: ignore[no-any-return]
     count, beyond, state = len(sample), _BEYOND, np.uint64(size)
     if size < _LARGE_FROM:
         count, beyond = count // 4, beyond // 2
@@ -50,7 +50,7 @@ def _pivot(keys: Array, low: int, high: int, nth: int, sample: Array) -> float:
         sample[place] = value
     rank = (nth - low) * count // size
     rank += beyond if 2 * rank < count else -beyond
-    return sample[min(max(rank, 0), count - 1)]
+    return sample[min(max(rank, 0), count - 1)]  # type: ignore[no-any-return]
 
 
 @compiled
