@@ -133,10 +133,11 @@ def _keep_all(
 
 @compiled_in_place
 def _possible_rows(
-    X: Array, codes: Array, frames: Array, corners: Array, block: int, begin: int, end: int, metric: Array,
-    point: Array, worst: float, box: Array, fetched: Array,
+    X: Array, tree: tuple[Array, ...], block: int, begin: int, end: int, metric: Array, point: Array, worst: float,
+    box: Array, fetched: Array,
 ) -> int:  # fmt: skip
     """fetched := the rows of a block that may be nearer than `worst`, by their codes; asks for them to be cached."""
+    _, frames, corners, _, codes = tree
     prepare_box(frames, corners, block // FANOUT, block % FANOUT, metric, point, box)
     count = rows_possibly_within(codes, begin, end, box, worst, fetched)
     columns = X.shape[1]
@@ -249,9 +250,7 @@ def nearest(  # noqa: PLR0912, PLR0915 one loop over nodes, blocks and rows
         begin, end = (0, 0) if entry >= 0 else (starts[~entry], starts[~entry + 1])
         coded = len(codes) > 0 and not limited and size == wanted and 0 < end - begin <= _PART
         if coded and bound <= worst:
-            possible = _possible_rows(
-                X, codes, frames, corners, ~entry, begin, end, metric, point, worst, box, fetched
-            )  # fmt: skip
+            possible = _possible_rows(X, tree, ~entry, begin, end, metric, point, worst, box, fetched)
         if waiting > 0:  # the rows of the block before, which have reached the cache meanwhile
             count = listed_within(X, waiting, factors, own, worst, near, near_rows)
             size = _keep_all(near, near_rows, count, held_out, squares, rows, size)
