@@ -29,16 +29,25 @@ pytestmark = pytest.mark.slow
 
 KILLS = 25  # of each format
 ROWS = 1500
-KEPT = 1200  # rows without missing values
+COMPLETE = 1200  # rows without missing values
 PART = 64  # rows that are predicted together
 OPTIONS = {"quantiles": [0.05, 0.95], "keep": ["key"], "missing": "drop"}
+# A committee, whose blocks are predicted one after the other; and neighbourhoods, whose blocks are read, predicted and
+# written by two threads, in no fixed order.
+MODELS = {
+    "committee": {"engine": "serial", "leaf_size": 50, "sharing": 2},
+    "neighbourhood": {"engine": "threads", "n_jobs": 2, "method": "neighbourhood", "neighbours": 16},
+}
 PHASES = ("nothing", "predicting", "merging", "tidying")
 DRAWN = ("predicting", "merging", "predicting", "tidying", "nothing")  # in turn
 
 
-@pytest.mark.parametrize("form", ["parquet", "csv"])
-def test_every_resume_ends_with_the_same_file(form, tmp_path):
-    ran = subprocess.run([sys.executable, __file__, form, str(tmp_path)], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize(
+    ("form", "model"), [("parquet", "committee"), ("csv", "committee"), ("parquet", "neighbourhood")]
+)
+def test_every_resume_ends_with_the_same_file(form, model, tmp_path):
+    command = [sys.executable, __file__, form, model, str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     kills = json.loads(ran.stdout)
     assert sum(kills.values()) == KILLS
@@ -73,27 +82,27 @@ def hidden_beside(output):
     return output.with_name(f".{output.name}.gigagp")
 
 
-def begins(output):
-    """The file with which each phase begins."""
-    hidden, last = hidden_beside(output), -(-KEPT // PART) - 1
+def has_begun(phase, output):
+    """Whether a phase has begun, by the files that there are."""
+    parts = len(list(hidden_beside(output).glob("part-*.parquet")))
     return {
-        "nothing": None,
-        "predicting": hidden / "part-00000000.parquet",
-        "merging": hidden / f"part-{last:08}.parquet",
-        "tidying": output,
-    }
+        "nothing": True,
+        "predicting": parts > 0 or output.exists(),
+        "merging": parts == -(-ROWS // PART) or output.exists(),
+        "tidying": output.exists(),
+    }[phase]
 
 
-def wait_for(path):
-    while path is not None and not path.exists():
+def wait_for(phase, output):
+    while not has_begun(phase, output):
         time.sleep(0.0003)
 
 
 def durations(model, data, output):
     """How long each phase takes when nothing disturbs it."""
     times, pid = [time.perf_counter()], child(model, data, output)
-    for path in list(begins(output).values())[1:]:
-        wait_for(path)
+    for phase in PHASES[1:]:
+        wait_for(phase, output)
         times.append(time.perf_counter())
     assert finished(pid) == 0
     times.append(time.perf_counter())
@@ -103,20 +112,23 @@ def durations(model, data, output):
 def kill(model, data, output, phase, seconds):
     """Begin, and kill so long after a phase began; whether there was still something to kill."""
     pid = child(model, data, output)
-    wait_for(begins(output)[phase])
+    wait_for(phase, output)
     time.sleep(seconds)
     os.kill(pid, signal.SIGKILL)
     return finished(pid) == -signal.SIGKILL
 
 
-def main(form, place):
+def main(form, name, place):
     predictor._FEWEST_QUERIES, committee_prediction.QUERIES_AT_ONCE = 1, PART
     os.fsync, os.unlink = slowed(os.fsync, 0.003), slowed(os.unlink, 0.002)
     Parts.publish = slowed(Parts.publish, 0.01)
     X, y = datasets.robot_arm(ROWS + 500)
-    model = HGPRegressor(engine="serial", leaf_size=50, sharing=2, random_state=0).fit(X[ROWS:], y[ROWS:])
+    model = HGPRegressor(**MODELS[name], random_state=0).fit(X[ROWS:], y[ROWS:])
     model.predict(X[:10], return_std=True)  # load what is compiled
-    X[:: ROWS // (ROWS - KEPT), 2] = np.nan
+    if name == "committee":
+        X[:: ROWS // (ROWS - COMPLETE), 2] = np.nan
+    else:
+        OPTIONS["missing"] = "error"  # workers read blocks themselves only where no row can be incomplete
     data, folder = place / f"q.{form}", place / "out"
     table = pa.table({"key": [f"row {i}" for i in range(ROWS)], **{f"x{j}": X[:ROWS, j] for j in range(X.shape[1])}})
     pa.csv.write_csv(table, data) if form == "csv" else pq.write_table(table, data, row_group_size=100)
@@ -140,4 +152,4 @@ def main(form, place):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))

@@ -1,13 +1,16 @@
 """A Parquet or CSV file that is written in parts, in a hidden folder beside it: an interrupted call can be resumed.
 
-Parts and file are renamed to their names when they are complete and on the disk. The manifest says which prediction the
-parts belong to; parts of another one are deleted. Imported only where Parquet is written: pyarrow takes time to load.
+Parts and file are renamed to their names when they are complete and on the disk. Parts may be written in any order,
+also by other processes. The name of a part has a key of the prediction that it belongs to and the rows that it
+contains, so that a worker that outlives its call cannot add to another prediction. The manifest describes the
+prediction; parts of another one are deleted. Imported only where Parquet is written: pyarrow takes time to load.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -16,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.csv
@@ -27,14 +30,16 @@ from gigagp.data.folders import writing_file
 from gigagp.errors import DiskFull, InvalidInput, InvalidParameter
 
 FORMAT = "gigagp-parts"
-VERSION = 1
+VERSION = 2
 CSV = ".csv"  # ending of a file that is written as CSV
 KEY = b"gigagp"  # of the schema's metadata
 ROW_GROUP = 1 << 17  # rows per row group
 _MANIFEST = "manifest.json"
 _WHOLE = "whole.parquet"
 _WHOLE_CSV = "whole.csv"
-_OURS = re.compile(r"(part-\d{8}\.parquet|whole\.parquet|whole\.csv|manifest\.json)(\.partial)?")
+_PART = re.compile(r"part-([0-9a-f]{16})-(\d{12})-(\d{12})\.parquet")
+_OLD_PART = r"part-\d{8}\.parquet"  # of version 1
+_OURS = re.compile(rf"\.?({_PART.pattern}|{_OLD_PART}|whole\.parquet|whole\.csv|manifest\.json)(\.partial(-\d+)?)?")
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ENOENT, errno.ELOOP}
 
 
@@ -43,9 +48,33 @@ class Progress:
     """How much of the file is written. `counts` are numbers of the caller, kept once all parts are complete."""
 
     rows_at_once: int  # rows of each part except the last; a power of two
-    parts: int = 0
-    rows: int = 0
+    done: dict[int, int] = field(default_factory=dict)  # number of the first row of each part -> that after its last
     counts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        return sum(end - first for first, end in self.done.items())
+
+    def blocks_done(self) -> set[int]:
+        """The first rows of all blocks of `rows_at_once` rows that are written; parts may have several."""
+        return {row for first, end in self.done.items() for row in range(first, end, self.rows_at_once)}
+
+
+@dataclass(frozen=True)
+class PartFolder:
+    """Where parts are written: a value that can be sent to other processes."""
+
+    path: str
+    key: str  # of the prediction that the parts belong to
+    plain: tuple[str, ...]  # columns of numbers that do not repeat
+
+    def part(self, first: int, end: int) -> Path:
+        return Path(self.path) / f"part-{self.key}-{first:012}-{end:012}.parquet"
+
+    def write(self, first: int, table: Any) -> None:
+        """Write a part, whose first row is number `first`; a repeated call writes the same file."""
+        with writing_file(self.part(first, first + len(table))) as file:
+            _write(file, table.schema, [table], self.plain)
 
 
 class Parts:
@@ -56,6 +85,7 @@ class Parts:
         self.existed = False  # whether the folder was there before
         self.discarded = ""  # what was in the folder and could not be used, and why
         self._identity: dict[str, str] = {}
+        self.place = PartFolder(str(self.folder), "", ())
         self.progress = Progress(1)
 
     @contextmanager
@@ -109,16 +139,30 @@ class Parts:
         return files
 
     def _parts(self) -> list[Path]:
+        """The parts of this prediction, and those of others, in the order of their names."""
         return [path for path in self._content() if path.name.startswith("part-") and path.suffix == ".parquet"]
+
+    def _own_parts(self) -> list[tuple[Path, int, int]]:
+        """The parts of this prediction with the rows that they contain, those with the first rows first."""
+        matches = ((path, _PART.fullmatch(path.name)) for path in self._parts())
+        own = [(path, int(m[2]), int(m[3])) for path, m in matches if m is not None and m[1] == self.place.key]
+        return sorted(own, key=lambda part: (part[1], -part[2]))
 
     def clear(self) -> None:
         """Remove the folder."""
         self._content()
         shutil.rmtree(self.folder)
 
-    def resume(self, identity: dict[str, str], columns: list[str], rows_at_once: int) -> Progress:
-        """The progress of an interrupted call. Parts of another prediction and damaged parts are deleted."""
+    def resume(
+        self, identity: dict[str, str], columns: list[str], plain: tuple[str, ...], rows_at_once: int
+    ) -> Progress:
+        """The progress of an interrupted call. Parts of another prediction and damaged parts are deleted.
+
+        plain : columns of numbers that do not repeat
+        """
+        key = hashlib.blake2b(json.dumps(sorted(identity.items())).encode(), digest_size=8).hexdigest()
         self._identity, self.progress = identity, Progress(rows_at_once)
+        self.place = PartFolder(str(self.folder), key, plain)
         mismatch = self._mismatch()
         if mismatch:
             if self._parts():
@@ -136,6 +180,8 @@ class Parts:
             manifest = folders.read_manifest(self.folder / _MANIFEST, FORMAT, VERSION)
         except InvalidInput as error:
             return str(error)
+        if manifest["version"] != VERSION:
+            return "it was written by another version of gigagp"
         differs = [name for name, value in self._identity.items() if manifest["identity"].get(name) != value]
         if differs:
             return f"another {' and '.join(differs)}"
@@ -144,42 +190,53 @@ class Parts:
         return ""
 
     def _take_up(self, columns: list[str]) -> None:
-        """Count the parts; a damaged part and all after it are deleted."""
-        parts, progress = self._parts(), self.progress
-        for number, path in enumerate(parts):
-            rows = _rows_of(path, columns)
-            last = number == len(parts) - 1
-            if path.name != _part(number) or not rows or (rows % progress.rows_at_once and not last):
-                self.discarded = f"unfinished work in {self.folder}: damaged from {path.name} on"
-                for useless in parts[number:]:
-                    useless.unlink()
-                progress.counts = {}
-                break
-            progress.parts, progress.rows = number + 1, progress.rows + rows
+        """Count the parts; what is damaged, incomplete or belongs to another prediction is deleted."""
+        progress, own, damaged = self.progress, self._own_parts(), []
+        last = max((end for _, _, end in own), default=0)
+        for path, first, end in own:
+            if first < max(progress.done.values(), default=0):
+                continue  # these rows were also written with other borders
+            whole = first % progress.rows_at_once == 0 and (end % progress.rows_at_once == 0 or end == last)
+            if whole and _rows_of(path, columns) == end - first:
+                progress.done[first] = end
+            else:
+                damaged.append(path.name)
+        good = {self.place.part(*rows).name for rows in progress.done.items()}
+        for path in self._content():
+            if path.name not in good and path.name != _MANIFEST:
+                path.unlink()
+        if damaged:
+            more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+            self.discarded = f"unfinished work in {self.folder}: damaged {damaged[0]}{more}"
 
     def _note(self) -> None:
         state = {"rows_at_once": self.progress.rows_at_once, "counts": self.progress.counts}
         content = {"format": FORMAT, "version": VERSION, "identity": self._identity, **state}
         folders.write_manifest(self.folder / _MANIFEST, content)
 
-    def add(self, table: Any, plain: Iterable[str]) -> None:
-        """The next part. `plain` are columns of numbers that do not repeat."""
-        self._write(_part(self.progress.parts), table.schema, [table], plain)
-        self.progress.parts += 1
-        self.progress.rows += len(table)
+    def add(self, first: int, table: Any) -> None:
+        """Write a part whose first row is number `first`."""
+        self.place.write(first, table)
+        self.accept(first, first + len(table))
+
+    def accept(self, first: int, end: int) -> None:
+        """Count a part that another process has written."""
+        self.progress.done[first] = end
 
     def complete(self, counts: dict[str, int]) -> None:
         """Note that all parts are written."""
         self.progress.counts = counts
         self._note()
 
-    def publish(self, about: dict[str, Any], plain: Iterable[str], group: int, overwrite: bool) -> None:
+    def publish(self, about: dict[str, Any], group: int, overwrite: bool) -> None:
         """Join all parts to one file with row groups of `group` rows, of which one is in memory at a time."""
-        parts = self._parts()
+        parts = [self.place.part(*rows) for rows in sorted(self.progress.done.items())]
         schema = pq.read_schema(parts[0]).with_metadata({KEY: json.dumps(about).encode()})
         tables = _regrouped(parts, schema, group)
         csv = self.final.suffix.lower() == CSV
-        whole = self._write_csv(schema, tables) if csv else self._write(_WHOLE, schema, tables, plain)
+        whole = self.folder / (_WHOLE_CSV if csv else _WHOLE)
+        with writing_file(whole, in_own_folder=True) as file:
+            (_write_csv if csv else _write)(file, schema, tables, self.place.plain)
         self.check_free(overwrite)
         whole.replace(self.final)
         folders.sync(self.final.parent)
@@ -195,26 +252,6 @@ class Parts:
         except (pa.ArrowException, OSError, ValueError, KeyError, TypeError):
             return {}
         return about if isinstance(about, dict) else {}
-
-    def _write(self, name: str, schema: Any, tables: Iterable[Any], plain: Iterable[str]) -> Path:
-        path = self.folder / name
-        words = [column for column in schema.names if column not in set(plain)]
-        with (
-            writing_file(path, in_own_folder=True) as file,
-            pq.ParquetWriter(
-                file, schema, compression="zstd", use_dictionary=words or False, write_page_checksum=True
-            ) as writer,
-        ):
-            for table in tables:
-                writer.write_table(table, row_group_size=ROW_GROUP)
-        return path
-
-    def _write_csv(self, schema: Any, tables: Iterable[Any]) -> Path:
-        path = self.folder / _WHOLE_CSV
-        with writing_file(path, in_own_folder=True) as file, pa.csv.CSVWriter(file, schema) as writer:
-            for table in tables:
-                writer.write_table(table)
-        return path
 
     @contextmanager
     def disk_errors(self) -> Iterator[None]:
@@ -235,13 +272,26 @@ class Parts:
 
     def standing(self) -> str:
         """How many rows are done, for an error message."""
+        with suppress(OSError, InvalidInput):  # parts that workers have written and nobody has counted yet
+            for _, first, end in self._own_parts():
+                self.progress.done.setdefault(first, end)
         if not self.progress.rows:
             return "no part is done yet, and the call may be repeated"
         return f"{self.progress.rows} rows are done, and the same call on the same data goes on from there"
 
 
-def _part(number: int) -> str:
-    return f"part-{number:08}.parquet"
+def _write(file: IO[bytes], schema: Any, tables: Iterable[Any], plain: Iterable[str]) -> None:
+    words = [column for column in schema.names if column not in set(plain)]
+    options = {"compression": "zstd", "use_dictionary": words or False, "write_page_checksum": True}
+    with pq.ParquetWriter(file, schema, **options) as writer:
+        for table in tables:
+            writer.write_table(table, row_group_size=ROW_GROUP)
+
+
+def _write_csv(file: IO[bytes], schema: Any, tables: Iterable[Any], plain: Iterable[str]) -> None:
+    with pa.csv.CSVWriter(file, schema) as writer:
+        for table in tables:
+            writer.write_table(table)
 
 
 def _rows_of(path: Path, columns: list[str]) -> int:

@@ -163,6 +163,15 @@ class Engine(ABC):
         """An engine of this process, for work on what only this process has."""
         return self
 
+    @property
+    def slots(self) -> int:
+        """How many tasks are computed at the same time."""
+        return self.workers
+
+    def sees(self, folder: Path) -> bool:
+        """Whether all workers see a folder of this machine."""
+        return True
+
     def that_reads(self, paths: list[tuple[str, int]] | None) -> Engine:
         """This engine if its workers can read local files, given with their sizes; else one of this process.
 

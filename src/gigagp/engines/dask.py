@@ -139,6 +139,13 @@ class DaskEngine(Engine):
         replies = self._cluster.ask_workers(dask_tasks.sees_files, paths)
         return self if all(reply is True for reply in replies.values()) else self.local
 
+    @property
+    def slots(self) -> int:
+        return sum(self._cluster.threads().values())
+
+    def sees(self, folder: Path) -> bool:
+        return all(reply is True for reply in self._cluster.ask_workers(dask_tasks.sees, str(folder)).values())
+
     def _leave_folder(self) -> None:
         if self._temporary is not None:
             self._temporary.remove()

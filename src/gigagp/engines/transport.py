@@ -1,12 +1,15 @@
 """Sending work to other processes: functions as bytes, and large values once, through files that all processes see.
 
-Of a mapped expert store only the paths are sent. An expert store in memory, and every value that is large or has
-`travels_once`, is written to the depot's folder when it is first sent, and read once by each worker that needs it.
+Of a mapped expert store, and of other mapped arrays, only the paths are sent. An expert store in memory, and every
+value that is large or has `travels_once`, is written to the depot's folder when it is first sent, and read once by each
+worker that needs it. Workers map large arrays into memory: those of one machine share them, and read only what they
+need.
 """
 
 from __future__ import annotations
 
 import io
+import mmap
 import pickle
 import shutil
 import weakref
@@ -20,9 +23,10 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.data import folders
-from gigagp.data.store import ExpertStore, MappedFile
+from gigagp.data.store import ExpertStore, MappedFile, frozen
 
 _LARGE = 1 << 16  # bytes of the largest array that is sent with every task
+_ARRAY = "array.npy"  # file of an array that is sent
 _CACHED_VALUES = 16  # values and functions that a worker keeps
 
 
@@ -61,6 +65,8 @@ class Depot:
         if isinstance(value, ExpertStore):
             for name, array in _arrays(value).items():
                 np.save(path / f"{name}.npy", array, allow_pickle=False)
+        elif isinstance(value, np.ndarray):
+            np.save(path / _ARRAY, value, allow_pickle=False)
         else:
             packed = self.pack(value, within=True)
             (path / "value").write_bytes(packed.data)
@@ -105,13 +111,16 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
         self._needs.append(value)
         if isinstance(value, ExpertStore):
             return "store", self._depot.files(value)
-        return "value", str(self._depot.send(value))
+        file = _file_of(value) if large else None
+        return ("array", file) if file is not None else ("value", str(self._depot.send(value)))
 
 
 class _Unpacker(pickle.Unpickler):
     def persistent_load(self, name: Any) -> Any:
         kind, where = name
-        return mapped_store(where) if kind == "store" else _fetch(where)
+        if kind == "store":
+            return mapped_store(where)
+        return _mapped_array(where) if kind == "array" else _fetch(where)
 
 
 def unpack(data: bytes) -> Any:
@@ -131,13 +140,28 @@ def mapped_store(files: tuple[MappedFile, ...]) -> ExpertStore:
     return ExpertStore(X, y, others[0] if others else None)
 
 
+def _file_of(array: Array) -> MappedFile | None:
+    """The file that an array was mapped from, if the array is all of what was mapped."""
+    mapped: Any = array
+    while mapped is not None and not isinstance(mapped, np.memmap):
+        mapped = mapped.base if isinstance(mapped.base, np.ndarray) else None
+    if mapped is None or mapped.filename is None or not isinstance(mapped.base, mmap.mmap):
+        return None
+    same = mapped.ctypes.data == array.ctypes.data and array.flags.c_contiguous
+    return MappedFile.of(mapped) if same and (mapped.shape, mapped.dtype) == (array.shape, array.dtype) else None
+
+
+@lru_cache(maxsize=_CACHED_VALUES)
+def _mapped_array(file: MappedFile) -> Array:
+    return frozen(np.asarray(file.open()))
+
+
 @lru_cache(maxsize=_CACHED_VALUES)
 def _fetch(path: str) -> Any:
     try:
+        if (Path(path) / _ARRAY).exists():
+            return frozen(np.asarray(np.load(Path(path) / _ARRAY, mmap_mode="r", allow_pickle=False)))
         data = (Path(path) / "value").read_bytes()
     except OSError as error:
         raise folders.damaged(Path(path), f"it cannot be read here ({error.strerror})") from None
-    value = unpack(data)
-    if isinstance(value, np.ndarray):
-        value.flags.writeable = False  # all tasks share it
-    return value
+    return unpack(data)

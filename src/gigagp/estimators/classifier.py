@@ -297,16 +297,21 @@ class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
         rows = open_rows(data, encoding=self.model_.reading, keep=keep, missing=settings.missing_queries(missing))
         predictor = self.predictor_
         carried = prediction_files.bytes_of_kept(rows) + 32 * (1 + len(classes.labels))
+        near, labels, worker = self._neighbourhood, self.classes_, predictor.on_worker
         with predictor.engine() as engine:
+            division = prediction_files.Division.of(
+                rows, engine, predictor.independent, lambda size: predictor.queries_at_once(size, carried),
+                memory.budget(self.memory),
+            )  # fmt: skip
 
             def columns(X: Array) -> list[Array]:
-                p = np.exp(classes.log_probabilities(self._neighbourhood, predictor.scaled(X), engine))
-                return [self.classes_[p.argmax(axis=1)], *p.T.copy()]
+                p = np.exp(classes.log_probabilities(near, worker.scaled(X), division.queries))
+                return [labels[p.argmax(axis=1)], *p.T.copy()]
 
             task = prediction_files.Task(
                 rows, complete_rows(columns), ("label", *(f"p_{label}" for label in classes.labels)), {},
                 fingerprint([*predictor.state(), json.dumps(describe_classes(classes))]),
-                predictor.queries_at_once(memory.budget(self.memory), carried), make_listener(self.verbose, progress),
+                division.at_once, make_listener(self.verbose, progress), division.blocks,
             )  # fmt: skip
             return prediction_files.predict_file(task, data, output, overwrite)
 

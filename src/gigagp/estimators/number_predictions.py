@@ -229,7 +229,8 @@ class NumberPredictions(NumberEvaluations):  # type: ignore[misc]
 
         Its columns are mean, std and one per quantile, such as q0.05; where the model has several targets, they begin
         with the name of the target, such as height_mean, height_std and height_q0.05. The file appears only when it is
-        complete. After an interruption the same call continues and gives the same file.
+        complete. After an interruption the same call continues and gives the same file. Workers of the engine read,
+        answer and write blocks of rows on their own, so that queries and model may both exceed memory.
 
         Parameters
         ----------
@@ -263,11 +264,14 @@ class NumberPredictions(NumberEvaluations):  # type: ignore[misc]
         )
         carried = prediction_files.bytes_of_kept(rows) + 32 * len(names)
         with predictor.engine() as engine:
-            columns = self._columns(engine, levels, bool(latent))
+            division = prediction_files.Division.of(
+                rows, engine, predictor.independent, lambda size: predictor.queries_at_once(size, carried),
+                memory.budget(self.memory),
+            )  # fmt: skip
             task = prediction_files.Task(
-                rows, complete_rows(columns), names,
+                rows, complete_rows(self._columns(division.queries, levels, bool(latent))), names,
                 {"quantiles": levels, "latent": bool(latent)}, fingerprint(predictor.state()),
-                predictor.queries_at_once(memory.budget(self.memory), carried), make_listener(self.verbose, progress),
+                division.at_once, make_listener(self.verbose, progress), division.blocks,
             )  # fmt: skip
             return prediction_files.predict_file(task, data, output, overwrite)
 
@@ -278,7 +282,7 @@ class NumberPredictions(NumberEvaluations):  # type: ignore[misc]
 
     def _columns(self, engine: Engine, levels: tuple[float, ...], latent: bool) -> Callable[[Array], list[Array]]:
         """Mean, standard deviation and quantiles, as a function of the inputs; one target after the other."""
-        predictor = self._any_predictor
+        predictor = self._any_predictor.on_worker
 
         def laws_at(X: Array) -> Sequence[LatentDistribution | Distribution]:
             if isinstance(predictor, TargetsPredictor):

@@ -1,14 +1,21 @@
-"""Writes the predictions of files of any size to one Parquet or CSV file, in bounded memory; a call can be resumed."""
+"""Writes the predictions of files of any size to one Parquet or CSV file, in bounded memory; a call can be resumed.
+
+The rows are divided into blocks. Where queries are answered independently of each other, each block is a task of the
+engine: a worker reads its queries, answers them in the order of the rows that they need, and writes them, in their own
+order, as a part of the file. Elsewhere this process takes one block after the other, and the engine answers its queries
+together. The parts are joined at the end. The file is the same to the bit in all cases.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
@@ -18,15 +25,21 @@ import pyarrow as pa
 
 from gigagp.arrays import Array
 from gigagp.data import folders
-from gigagp.data.parts import CSV, ROW_GROUP, Parts
-from gigagp.data.sources import Rows
+from gigagp.data.parts import CSV, ROW_GROUP, PartFolder, Parts
+from gigagp.data.sources import Block, Rows
+from gigagp.engines import Engine, SerialEngine
 from gigagp.errors import InvalidInput, InvalidParameter
+from gigagp.linalg.workspace import Workspace
 from gigagp.model.fingerprint import fingerprint
 from gigagp.progress import Counter, Listener, silent
 
 ENDINGS = (".parquet", ".pq", CSV)
 _GROUP_BYTES = 1 << 27  # bytes of the largest row group; where kept columns are wide it has fewer rows
 _SAMPLE_ROWS = 1024  # rows from which the size of kept columns is estimated
+_BLOCKS_PER_WORKER = 4  # fewest blocks per worker, so that workers finish at about the same time
+_BLOCKS_READ_AHEAD = 3  # blocks in memory per worker where this process reads the queries
+_UNKNOWN_ROWS = 1 << 20  # rows that a source is assumed to have where their number is not known
+_SKIPPED_BLOCKS = 16  # blocks that a worker may have to read before its own, in the same row group
 
 
 @dataclass(frozen=True)
@@ -50,8 +63,9 @@ class Task:
     names: tuple[str, ...]  # of the predicted columns
     options: dict[str, Any]  # plain values that determine what is predicted
     model: str
-    at_once: int  # queries in memory, a power of two
+    at_once: int  # queries of a block, a power of two
     tell: Listener = silent
+    engine: Engine = field(default_factory=SerialEngine)  # which takes a block at a time
 
     def __post_init__(self) -> None:
         assert self.at_once & (self.at_once - 1) == 0
@@ -77,12 +91,82 @@ class Task:
             "versions": fingerprint([json.dumps(versions)]),
         }
 
-    def table(self, X: Array, kept: Any) -> Any:
-        """The output's rows for some queries."""
-        table = pa.table(dict(zip(self.names, self.predict(X), strict=True)))
-        for place, name in enumerate(self.rows.keep):
-            table = table.add_column(place, name, kept[name])
-        return table
+
+@dataclass(frozen=True)
+class _Predicted:
+    """A block of rows that is predicted."""
+
+    first: int
+    end: int
+    table: Any = None  # the predictions, where the worker could not write them
+
+
+@dataclass(frozen=True, eq=False)
+class _PredictBlock:
+    """Predicts a block of queries and writes it as a part of the file. A repeated task writes the same part."""
+
+    rows: Rows | None  # to read the queries from; None where tasks have them
+    keep: tuple[str, ...]
+    predict: Callable[[Array], list[Array]]
+    names: tuple[str, ...]
+    place: PartFolder | None  # None: the predictions are returned
+
+    name = "predict-block"
+
+    def __call__(self, task: tuple[int, int] | Block, work: Workspace) -> _Predicted:
+        if isinstance(task, Block):
+            block = task
+        else:
+            assert self.rows is not None
+            first, end = task
+            block = next(self.rows.blocks(end - first, first, end))
+        table = pa.table(dict(zip(self.names, self.predict(block.X), strict=True)))
+        for at, name in enumerate(self.keep):
+            table = table.add_column(at, name, block.kept[name])
+        end = block.first_row + len(table)
+        if self.place is None:
+            return _Predicted(block.first_row, end, table)
+        self.place.write(block.first_row, table)
+        return _Predicted(block.first_row, end)
+
+
+@dataclass(frozen=True, eq=False)
+class Division:
+    """How the queries of a file are divided among workers."""
+
+    blocks: Engine  # takes a block at a time
+    queries: Engine  # answers the queries of a block
+    at_once: int  # queries of a block, a power of two
+
+    @classmethod
+    def of(cls, rows: Rows, engine: Engine, independent: bool, most: Callable[[int], int], budget: int) -> Division:
+        """Blocks that fit into memory and, where each is a task of the engine, give several to every worker.
+
+        independent : whether queries are answered one by one, so that each block can be a task
+        most : bytes -> as many queries as may be in memory with so many bytes, a power of two
+        budget : bytes of memory for all workers of this machine
+        """
+        if not independent:
+            return cls(SerialEngine(), engine, most(budget))
+        together = min(engine.slots, os.cpu_count() or 1)  # workers of a cluster, as far as they are on one machine
+        waits = _alone(engine) or _workers_read(rows, engine, most(budget // together))
+        ahead = 1 if waits else _BLOCKS_READ_AHEAD
+        even = max(1, (rows.n_rows or _UNKNOWN_ROWS) // (_BLOCKS_PER_WORKER * engine.slots))
+        size = min(most(budget // (together * ahead)), 1 << (even.bit_length() - 1))
+        return cls(engine, SerialEngine(), max(most(0), size))
+
+
+def _alone(engine: Engine) -> bool:
+    """Whether one worker of this process does everything; it reads the rows one after the other."""
+    return engine.slots == 1 and not engine.reads_files
+
+
+def _workers_read(rows: Rows, engine: Engine, size: int) -> bool:
+    """Whether workers should read blocks of `size` rows themselves: they read few rows that are not theirs."""
+    ranges = None if _alone(engine) or not rows.n_rows else rows.ranges(1, 1)
+    if ranges is None or max(end - first for first, end in ranges) > _SKIPPED_BLOCKS * size:
+        return False
+    return engine.that_reads(rows.paths) is engine
 
 
 def predict_file(task: Task, data: Any, output: str | os.PathLike[str], overwrite: bool = False) -> PredictionReport:
@@ -99,7 +183,8 @@ def predict_file(task: Task, data: Any, output: str | os.PathLike[str], overwrit
             resumed = 0
             if about.get("identity") != identity:  # otherwise only the cleaning up was interrupted
                 parts.check_free(overwrite)
-                resumed = parts.resume(identity, [*task.rows.keep, *task.names], task.at_once).rows
+                columns = [*task.rows.keep, *task.names]
+                resumed = parts.resume(identity, columns, task.names, task.at_once).rows
                 about = _predict(task, identity, parts, overwrite)
             parts.clear()
     seconds = time.perf_counter() - begun
@@ -110,25 +195,42 @@ def _predict(task: Task, identity: dict[str, str], parts: Parts, overwrite: bool
     """Predict the remaining rows, and join the parts to one file."""
     progress, rows = parts.progress, task.rows
     if progress.counts.get("rows") != progress.rows:
-        n_rows, size = rows.source.n_rows, progress.rows_at_once
+        n_rows = rows.source.n_rows
         if n_rows is not None:
             folders.check_space(parts.folder, 16 * (n_rows - progress.rows) * len(task.names), "the prediction")
-        blocks = rows.blocks(size, -(-progress.rows // size) * size)
         count = Counter("prediction", n_rows, task.tell)
-        while True:
-            with _bad_data(parts):
-                block = next(blocks, None)
-            if block is None:
-                break
-            parts.add(task.table(block.X, block.kept), list(task.names))
-            count(progress.rows)
+        with _bad_data(parts):
+            for done in _blocks_predicted(task, parts):
+                if done.table is None:
+                    parts.accept(done.first, done.end)
+                else:
+                    parts.add(done.first, done.table)
+                count(progress.rows)
         assert rows.n_dropped is not None
         parts.complete({"rows": progress.rows, "dropped": rows.n_dropped})
     about = {"version": metadata.version("gigagp"), **task.options}
     about |= {**progress.counts, "identity": identity}
     most = _GROUP_BYTES // (bytes_of_kept(rows) + 8 * len(task.names))
-    parts.publish(about, list(task.names), min(ROW_GROUP, 1 << max(0, most.bit_length() - 1)), overwrite)
+    parts.publish(about, min(ROW_GROUP, 1 << max(0, most.bit_length() - 1)), overwrite)
     return about
+
+
+def _blocks_predicted(task: Task, parts: Parts) -> Iterator[_Predicted]:
+    """Predicts the blocks that are missing, on the engine."""
+    rows, engine, size = task.rows, task.engine, parts.progress.rows_at_once
+    by_workers = _workers_read(rows, engine, size)
+    done = parts.progress.blocks_done()
+    blocks: Iterable[tuple[int, int] | Block]
+    if by_workers:
+        assert rows.n_rows is not None
+        starts = (first for first in range(0, rows.n_rows, size) if first not in done)
+        blocks = ((first, min(first + size, rows.n_rows)) for first in starts)
+    else:
+        start = next(first for first in itertools.count(0, size) if first not in done)
+        blocks = (block for block in rows.blocks(size, start) if block.first_row not in done)
+    place = parts.place if engine.sees(parts.folder) else None
+    function = _PredictBlock(rows if by_workers else None, rows.keep, task.predict, task.names, place)
+    return engine.map(function, blocks)
 
 
 @contextmanager

@@ -256,6 +256,16 @@ class Predictor:
             variance = variance * prediction.misfit**2
         return variance
 
+    @property
+    def on_worker(self) -> Predictor:
+        """The same predictor without its engine, which may be a connection: one that can be sent to workers."""
+        return replace(self, place="serial", n_jobs=None)
+
+    @property
+    def independent(self) -> bool:
+        """Whether queries are answered one by one: those of a committee, or of a mixture, share factors."""
+        return self.neighbourhood is not None
+
     def queries_at_once(self, budget: int, carried: int = 0) -> int:
         """As many queries as share factors well, within a quarter of the budget.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -111,6 +111,16 @@ class TargetsPredictor:
         if self.shared is None:
             return [part.latent_distribution_at(X, engine) for part in self.parts]
         return [LatentDistribution.gaussian(m, s) for m, s in self.predictions(X, engine, latent=True) if s is not None]
+
+    @property
+    def on_worker(self) -> TargetsPredictor:
+        """As `Predictor.on_worker`."""
+        return replace(self, parts=tuple(part.on_worker for part in self.parts))
+
+    @property
+    def independent(self) -> bool:
+        """As `Predictor.independent`."""
+        return all(part.independent for part in self.parts)
 
     def queries_at_once(self, budget: int, carried: int = 0) -> int:
         """As `Predictor.queries_at_once`."""

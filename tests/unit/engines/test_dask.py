@@ -234,6 +234,26 @@ def test_a_file_that_workers_do_not_see_is_read_here(client, tmp_path):
         assert engine.that_reads([(str(tmp_path / "elsewhere.parquet"), 10)]) is engine.local
 
 
+@pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seen", [True, False])
+def test_blocks_of_a_file_are_predicted_by_workers(client, traps, tmp_path, monkeypatch, killed, seen):
+    """Where workers do not see the folder of the output, this process writes the parts."""
+    monkeypatch.setattr("gigagp.model.predictor._FEWEST_QUERIES", 64)
+    fitted("serial", method="neighbourhood", neighbours=8).save(tmp_path / "model")
+    model = HGPRegressor.load(tmp_path / "model").set_params(engine=client)
+    if not seen:
+        monkeypatch.setattr(DaskEngine, "sees", lambda *_: False)
+    if killed:
+        traps.set("answer")
+    check_prediction_file(model, tmp_path, quantiles=(0.1,))
+    assert bool(traps.sprung("answer")) == killed
+    with DaskEngine(client) as engine:
+        assert engine.slots == 2
+        if seen:
+            assert engine.sees(tmp_path)
+            assert not engine.sees(tmp_path / "elsewhere")
+
+
 def test_large_tasks_arrive(client, monkeypatch):
     check_large_tasks(client, monkeypatch)
 

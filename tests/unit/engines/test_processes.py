@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from sklearn.base import clone
 from threadpoolctl import threadpool_info
@@ -32,7 +33,7 @@ from gigagp import HGPRegressor
 from gigagp.engines import open_engine
 from gigagp.engines.processes import ProcessesEngine
 from gigagp.engines.transport import Depot, unpack
-from gigagp.errors import NotPositiveDefinite, WorkerLost
+from gigagp.errors import DamagedFile, NotPositiveDefinite, WorkerLost
 from gigagp.kernels import SquaredExponential
 from gigagp.testing import check_engine
 from traps import limit
@@ -337,6 +338,29 @@ def test_what_is_sent_stays_for_as_long_as_the_message(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def test_mapped_arrays_are_sent_as_paths_and_large_ones_are_mapped(tmp_path):
+    (tmp_path / "depot").mkdir()
+    depot, values = Depot(tmp_path / "depot"), np.arange(40_000.0).reshape(-1, 2)
+    np.save(tmp_path / "a.npy", values)
+    whole = np.asarray(np.load(tmp_path / "a.npy", mmap_mode="r"))
+    packed = depot.pack(whole)
+    np.testing.assert_array_equal(unpack(packed.data), values)
+    assert os.listdir(depot.folder) == []
+    others = (whole[100:], whole[:, :1], whole.T, whole.view(np.int64), values)  # not what the file contains
+    for number, part in enumerate(others):
+        packed = depot.pack(part)
+        arrived = unpack(packed.data)
+        assert isinstance(arrived.base, np.memmap)
+        assert arrived.dtype == part.dtype
+        np.testing.assert_array_equal(arrived, part)
+        assert len(os.listdir(depot.folder)) == number + 1
+    np.save(tmp_path / "b.npy", values)
+    packed = depot.pack(np.asarray(np.load(tmp_path / "b.npy", mmap_mode="r")))
+    os.utime(tmp_path / "b.npy", (1, 1))
+    with pytest.raises(DamagedFile, match="it has changed since it was opened"):
+        unpack(packed.data)
+
+
 def test_copies_are_engines_of_their_own():
     engine = ProcessesEngine(2)
     assert clone(HGPRegressor(engine=engine)).engine is engine
@@ -377,6 +401,20 @@ def _dying(function, mark, task, work):
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return result
+
+
+def test_blocks_of_a_file_are_predicted_by_workers_also_where_one_dies(tmp_path, monkeypatch):
+    """Rows that workers read themselves, and rows that this process reads for them."""
+    monkeypatch.setattr("gigagp.model.predictor._FEWEST_QUERIES", 32)
+    fitted("serial", method="neighbourhood", neighbours=8).save(tmp_path / "model")
+    model = HGPRegressor.load(tmp_path / "model")
+    here = pq.read_table(model.predict_file(data()[0], tmp_path / "here.parquet").output)
+    np.save(tmp_path / "Z.npy", data()[0])
+    with DiesOnce(2, "predict-block", tmp_path / "mark") as engine:
+        for number, queries in enumerate((tmp_path / "Z.npy", data()[0])):
+            there = model.set_params(engine=engine).predict_file(queries, tmp_path / f"{number}.parquet")
+            assert pq.read_table(there.output).equals(here)  # to the bit; only the metadata name another source
+    assert (tmp_path / "mark").exists()
 
 
 @pytest.mark.parametrize("name", ["sort", pytest.param("store", marks=pytest.mark.slow)])

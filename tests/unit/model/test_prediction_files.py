@@ -385,8 +385,8 @@ def test_a_full_disk_in_the_middle_of_a_part(named, queries, tmp_path, monkeypat
             with pytest.raises(DiskFull, match=r"make room on the disk of .*; 64 rows are done, and the same call"):
                 named.predict_file(queries, tmp_path / "o.parquet")
         assert not (tmp_path / "o.parquet").exists()
-        assert sorted(os.listdir(hidden(tmp_path / "o.parquet"))) == [
-            "manifest.json", "part-00000000.parquet", "part-00000001.parquet",
+        assert [path.name[-33:] for path in sorted(hidden(tmp_path / "o.parquet").iterdir())] == [
+            "manifest.json", "000000000000-000000000032.parquet", "000000000032-000000000064.parquet",
         ]  # fmt: skip
         assert named.predict_file(queries, tmp_path / "o.parquet").resumed == 64
 
@@ -530,7 +530,7 @@ def test_damaged_parts_are_made_again(named, queries, tmp_path, damage):
             patch.setattr(parts_module.Parts, "publish", lambda *_: (_ for _ in ()).throw(Stopped))
             with pytest.raises(Stopped):
                 named.predict_file(queries, output)
-        part = hidden(output) / "part-00000002.parquet"
+        (part,) = hidden(output).glob("part-*-000000000032-000000000048.parquet")
         raw = bytearray(part.read_bytes())
         if damage == "truncated":
             part.write_bytes(raw[:-5])
@@ -541,11 +541,11 @@ def test_damaged_parts_are_made_again(named, queries, tmp_path, damage):
         else:
             raw[len(raw) // 4] ^= 1  # in the first pages, behind their headers
             part.write_bytes(raw)
-            with pytest.raises(InvalidInput, match=r"part-00000002\.parquet was damaged .* repeat the call"):
+            with pytest.raises(InvalidInput, match=r"-000000000048\.parquet was damaged .* repeat the call"):
                 named.predict_file(queries, output)
         report = named.predict_file(queries, output)
-    assert report.resumed == (0 if damage == "manifest" else 32)
-    assert f"unfinished work in {hidden(output)}" in report.discarded
+    assert report.resumed == (0 if damage == "manifest" else N - 16)
+    assert (f"unfinished work in {hidden(output)}" in report.discarded) == (damage in ("truncated", "manifest"))
     assert output.read_bytes() == quiet
 
 
@@ -574,6 +574,126 @@ def test_two_calls_do_not_write_the_same_file(named, queries, tmp_path):
     assert hidden(output).exists()
     os.close(handle)
     assert named.predict_file(queries, output).rows == N
+
+
+# On workers, which read, answer and write blocks on their own
+
+
+@pytest.fixture(scope="module")
+def near(rows):
+    """A model whose queries are answered independently of each other."""
+    return small(method="neighbourhood", neighbours=8).fit(rows, "y", categorical="colour")
+
+
+def on_threads(model):
+    return pickle.loads(pickle.dumps(model)).set_params(engine="threads", n_jobs=2)
+
+
+@pytest.fixture
+def two_threads(near):
+    return on_threads(near)
+
+
+def parts_of(output):
+    return sorted(hidden(output).glob("part-*.parquet"))
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv", "arrow"])
+@pytest.mark.parametrize("missing", ["error", "drop"])
+def test_blocks_of_any_size_on_threads_give_the_same_file(near, two_threads, queries, tmp_path, form, missing):
+    gaps = pa.array([missing == "drop" and i % 7 == 3 for i in range(N)])
+    table = queries.set_column(5, "a", pa.compute.if_else(gaps, None, queries["a"]))
+    data, options = forms(table, tmp_path)[form], {"keep": ["id"], "quantiles": [0.1], "missing": missing}
+    quiet = near.predict_file(data, tmp_path / "quiet.parquet", **options).output
+    mean, std = near.predict(queries, return_std=True)
+    found, complete = pq.read_table(quiet), ~np.array(gaps)
+    assert found["id"].to_pylist() == queries["id"].to_pylist()
+    assert same_bits(found["mean"].to_numpy()[complete], mean[complete])
+    assert same_bits(found["std"].to_numpy()[complete], std[complete])
+    assert np.isnan(found["mean"].to_numpy()[~complete]).all()
+    for size in (2, 16, 128):
+        with at_once(size):
+            report = two_threads.predict_file(data, tmp_path / f"{size}.parquet", **options)
+        assert (report.rows, report.dropped) == (N, int(np.sum(~complete)))
+        assert report.output.read_bytes() == quiet.read_bytes()
+
+
+@given(st.sets(st.integers(0, 12)), st.integers(0, 5), st.booleans(), st.sampled_from(["parquet", "csv"]))
+@example({1, 12}, 3, True, "parquet")
+def test_whichever_blocks_are_missing_they_are_made(near, queries, gone, size, joined, form):
+    """A killed call leaves any of the blocks; the next one may have more or less memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        data, output = forms(queries, folder)[form], Path(folder, "out.parquet")
+        with at_once(8):
+            quiet = near.predict_file(data, Path(folder, "quiet.parquet")).output.read_bytes()
+            with pytest.MonkeyPatch.context() as patch:
+                interrupted = "publish" if joined else "complete"
+                patch.setattr(parts_module.Parts, interrupted, lambda *_: (_ for _ in ()).throw(Stopped))
+                with pytest.raises(Stopped):
+                    on_threads(near).predict_file(data, output)
+        assert len(parts_of(output)) == 13
+        for path in [path for i, path in enumerate(parts_of(output)) if i in gone]:
+            path.unlink()
+        with at_once(1 << size):
+            report = on_threads(near).predict_file(data, output)
+        assert report.resumed == N - 8 * len(gone) + (4 if 12 in gone else 0)
+        assert (report.rows, report.discarded) == (N, "")
+        assert output.read_bytes() == quiet
+        assert not hidden(output).exists()
+
+
+def test_parts_of_a_worker_that_outlives_its_call_are_not_used(near, queries, tmp_path):
+    """A worker of an earlier call, with another model or with other borders, writes its part during the next call."""
+    output, late = tmp_path / "o.parquet", []
+    quiet = near.predict_file(queries, tmp_path / "quiet.parquet").output.read_bytes()
+    for settings, size in (({"calibrate": False}, 8), ({}, 32)):
+        with at_once(size), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(parts_module.Parts, "publish", lambda *_: (_ for _ in ()).throw(Stopped))
+            with pytest.raises(Stopped):
+                pickle.loads(pickle.dumps(near)).set_params(**settings).predict_file(queries, output)
+        late += [(path.name, path.read_bytes()) for path in parts_of(output)]
+        shutil.rmtree(hidden(output))
+    stop = iter([False, False, True])
+    accept = parts_module.Parts.accept
+
+    def accepting(parts, first, end):
+        accept(parts, first, end)
+        for name, content in late:
+            (parts.folder / name).write_bytes(content)
+        if next(stop, False):
+            raise Stopped
+
+    with at_once(8):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(parts_module.Parts, "accept", accepting)
+            with pytest.raises(Stopped):
+                near.predict_file(queries, output)
+        assert len(parts_of(output)) == 3 + len(late)
+        report = near.predict_file(queries, output)
+    assert report.resumed == N  # the parts of 32 rows belong to the same prediction
+    assert output.read_bytes() == quiet
+
+
+def test_a_model_of_several_targets_and_one_of_classes_on_threads(queries, rows, tmp_path):
+    X = np.column_stack([rows["a"], rows["b"], rows["c"]])
+    Y = np.column_stack([rows["y"], rows["a"].to_numpy() ** 2])
+    models = [small(method="neighbourhood", neighbours=8).fit(X, Y)]
+    models.append(gigagp.HGPClassifier(random_state=0, engine="serial", neighbours=8).fit(X, rows["colour"].to_numpy()))
+    for number, model in enumerate(models):
+        one = model.predict_file(X, tmp_path / f"one{number}.parquet").output.read_bytes()
+        with at_once(16):
+            model.set_params(engine="threads", n_jobs=2).predict_file(X, tmp_path / f"two{number}.parquet")
+        assert (tmp_path / f"two{number}.parquet").read_bytes() == one
+
+
+def test_a_bad_row_stops_all_workers_and_the_done_rows_stay(two_threads, queries, tmp_path):
+    values = queries["a"].to_numpy().copy()
+    values[70] = np.inf
+    pq.write_table(queries.set_column(5, "a", pa.array(values)), tmp_path / "q.parquet", row_group_size=16)
+    with at_once(4), pytest.raises(InvalidInput, match=r"at row 70; .*; \d+ rows are done, and the same call") as error:
+        two_threads.predict_file(tmp_path / "q.parquet", tmp_path / "o.parquet")
+    done = int(str(error.value).split()[-16])
+    assert 64 <= done <= 4 * len(parts_of(tmp_path / "o.parquet")) <= 96  # blocks under way are finished afterwards
 
 
 # The border
