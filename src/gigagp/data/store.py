@@ -31,6 +31,7 @@ ROW_NOISE = "row_noise"  # name of the file with the row noise, which only store
 OTHERS = "others"  # name of the file with several targets, which only stores of fits with a common theta have
 _MANIFEST = "manifest.json"
 _RELEASE = 256 << 20  # bytes of mapped pages after which they are released
+_MOST_MAPPED = 768 << 20  # bytes of all mapped files in memory from which on pages are released
 _BLOCK = 1 << 24  # bytes of rows per block
 _POPULATE_READ = 22  # advice of Linux 5.14: map all pages now; Python has no name for it
 _WINDOW = 1 << 21  # bytes that the system may map around each position that is read
@@ -134,7 +135,7 @@ class ExpertStore:
         """
         if self._maps:
             self._touched += rows * self._numbers_per_row * self.X.itemsize + 2 * _WINDOW * places
-            if self._touched > self._limit:
+            if self._touched > self._limit or _mapped_now() > _MOST_MAPPED:
                 self.release()
 
     @property
@@ -173,6 +174,18 @@ class ExpertStore:
         self._touched = 0
         for mapped in () if self._kept else self._maps:
             mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def _mapped_now() -> int:
+    """Bytes of mapped files, libraries among them, that are in this process's memory; 0 where that is not known.
+
+    Rows that are far from each other in a file make the system map much more than is read.
+    """
+    try:
+        with open("/proc/self/statm", "rb", buffering=0) as file:
+            return int(file.read().split()[2]) * mmap.PAGESIZE
+    except OSError:
+        return 0
 
 
 def join_targets(y: Array, row_noise: Array | None, others: Array | None = None) -> Targets:

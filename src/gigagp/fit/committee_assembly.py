@@ -11,7 +11,9 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.data.row_lists import RowLists, Runs
 from gigagp.data.store import ExpertStore
+from gigagp.engines import Engine, SerialEngine
 from gigagp.fit.plan import Plan
+from gigagp.linalg.workspace import Workspace
 from gigagp.model.block_tree import BlockTree, TreeBuilder
 from gigagp.model.boxes import extents
 from gigagp.model.committee import Committee
@@ -36,9 +38,10 @@ class Extents:
     blocks: BlockTree | None = None
 
     @classmethod
-    def of(cls, store: ExpertStore, lists: RowLists) -> Extents:
+    def of(cls, store: ExpertStore, lists: RowLists, engine: Engine | None = None) -> Extents:
+        """Those of the rows of a store; `engine` : whose workers on this machine read them."""
         if isinstance(lists, Runs):
-            return cls._of_runs(store, lists)
+            return cls._of_runs(store, lists, SerialEngine() if engine is None else engine.local)
         shape = (len(lists), store.X.shape[1])
         result = cls(np.empty(shape), np.empty(shape), np.empty(shape))
         for leaf in range(len(lists)):
@@ -49,25 +52,27 @@ class Extents:
         return result
 
     @classmethod
-    def _of_runs(cls, store: ExpertStore, cells: Runs) -> Extents:
+    def _of_runs(cls, store: ExpertStore, cells: Runs, engine: Engine) -> Extents:
         starts = block_starts(cells.starts)
         first = np.append(0, np.cumsum(blocks_of_cells(cells.starts)))  # block of each cell
         shape, dtype = (len(cells), store.X.shape[1]), store.X.dtype
         means, lows, highs = np.empty(shape), np.empty(shape, dtype), np.empty(shape, dtype)
         builder = TreeBuilder(len(starts) - 1, shape[1], dtype)
-        step = max(1, _ROWS_AT_ONCE * len(cells) // len(store.y))
-        for begin in range(0, len(cells), step):
-            here = slice(begin, min(begin + step, len(cells)))
+
+        def of_cells(here: slice, work: Workspace) -> tuple[Array, Array]:
+            """Boxes of the blocks of some cells; means and boxes of these cells are written to their places."""
             origin, end = cells.starts[here.start], cells.starts[here.stop]
             X, _ = store.gather(slice(origin, end))
             means[here] = run_means(X, cells.starts[here.start : here.stop + 1] - origin)
-            borders = starts[first[here.start] : first[here.stop] + 1] - origin
-            of_blocks = extents(X, borders)
-            builder.add(*of_blocks)
+            boxes = extents(X, starts[first[here.start] : first[here.stop] + 1] - origin)
             blocks = first[here] - first[here.start]
-            lows[here], highs[here] = (
-                side.reduceat(boxes, blocks) for side, boxes in zip((np.minimum, np.maximum), of_blocks, strict=True)
-            )
+            lows[here], highs[here] = np.minimum.reduceat(boxes[0], blocks), np.maximum.reduceat(boxes[1], blocks)
+            return boxes
+
+        step = max(1, _ROWS_AT_ONCE * len(cells) // len(store.y))
+        parts = (slice(begin, min(begin + step, len(cells))) for begin in range(0, len(cells), step))
+        for boxes in engine.map(of_cells, parts):
+            builder.add(*boxes)
         tree = builder.finish(starts)
         return cls(means, lows, highs, tree if store.mapped else tree.with_codes(store.X))
 

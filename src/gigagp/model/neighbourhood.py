@@ -36,6 +36,7 @@ _COMPARED_BY_CELLS = 128  # the same where there are no boxes of blocks
 _CHUNK_WORK = 2e8  # multiplications per task of an engine
 _LITTLE_WORK = 2e6  # multiplications up to which the calling thread predicts itself
 _LARGEST_CHUNK = 4096  # queries per task
+LARGEST_MAPPED_CHUNK = 256  # the same where rows are in files, whose pages are given back after each task
 _TYPICAL_ROWS = 4096  # rows that show the noise of a typical one
 _SORT_FROM = 4096  # queries from which they are answered in the order of their places, for the caches
 
@@ -184,7 +185,8 @@ def chunks_of(model: Neighbourhood, Z: Array, work: float) -> tuple[list[Array],
     if len(Z) * work <= _LITTLE_WORK:
         return [np.arange(len(Z))], True
     order = _by_place(model, Z) if len(Z) >= _SORT_FROM or model.store.mapped else np.arange(len(Z))
-    size = int(np.clip(_CHUNK_WORK / work, 1, min(_LARGEST_CHUNK, -(-len(Z) // 8))))
+    most = LARGEST_MAPPED_CHUNK if model.store.mapped else _LARGEST_CHUNK
+    size = int(np.clip(_CHUNK_WORK / work, 1, min(most, -(-len(Z) // 8))))
     return [order[i : i + size] for i in range(0, len(Z), size)], False
 
 
@@ -195,12 +197,8 @@ def _latent_prediction(results: Array, with_variance: bool) -> LatentPrediction:
 
 def _by_place(model: Neighbourhood, Z: Array) -> Array:
     """An order in which queries near to each other follow each other, so that they find rows in the caches."""
-    return np.argsort(
-        nearest_group(
-            model.tree, model.router.search_metric, Z.astype(float) * model.router.metric, model.router.limits
-        ),
-        kind="stable",
-    )
+    router, points = model.router, Z.astype(float) * model.router.metric
+    return np.argsort(nearest_group(model.tree, router.search_metric, points, router.limits), kind="stable")
 
 
 @dataclass(frozen=True, eq=False)

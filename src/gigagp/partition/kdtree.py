@@ -9,7 +9,7 @@ from gigagp.linalg.categories import DIFFERENT, LEVELS_APART, NO_LIMITS
 from gigagp.linalg.compiled import compiled, compiled_strict, read_only
 
 BLOCK = 32  # rows of a cell that are searched together
-_ROWS_OF_SPREAD = 256  # rows by which the column of a split is chosen
+_ROWS_OF_SPREAD = 1024  # rows by which the column of a split is chosen
 _SAMPLE = 64  # keys of a sample from which a pivot is taken, and a quarter of it for fewer keys
 _LARGE_FROM = 2048  # keys from which on the whole sample is drawn
 _SAMPLED_FROM = 256  # keys from which on any is drawn

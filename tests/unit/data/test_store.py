@@ -76,3 +76,14 @@ def test_files_that_have_changed_are_not_linked(tmp_path):
     (tmp_path / "model").mkdir()
     write_rows(tmp_path / "model", store)
     assert (tmp_path / "model" / "X.npy").stat().st_nlink == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_pages_are_given_back_where_more_is_mapped_than_was_read(tmp_path, monkeypatch):
+    store = on_disk(tmp_path / "store")
+    assert store.X.sum() != 0
+    store.touched(1)
+    assert resident(tmp_path / "store" / "X.npy") > 0
+    monkeypatch.setattr("gigagp.data.store._MOST_MAPPED", 0)
+    store.touched(1)
+    assert resident(tmp_path / "store" / "X.npy") == 0
