@@ -46,7 +46,7 @@ from gigagp.kernels import (
     SquaredExponential,
 )
 from gigagp.model.block_tree import BlockTree
-from gigagp.model.model_format import BLOCK_TREE
+from gigagp.model.model_format import BLOCK_TREE, VERSION
 from gigagp.partition import IndexLists, LocalPartition, Partition, RandomPartition, StratifiedPartition
 from gigagp.tree import Tree
 
@@ -670,8 +670,9 @@ def test_folders_of_others_and_of_the_future_are_refused(saved, tmp_path):
             InvalidInput, match=r"is not a gigagp-model folder: it has no manifest.json; choose another"
         ):
             gigagp.load(missing)
-    rewrite(saved, version=10)
-    with pytest.raises(InvalidInput, match=r"written by a newer gigagp \(version 10 .* knows 9\): upgrade"):
+    rewrite(saved, version=VERSION + 1)
+    newer = rf"written by a newer gigagp \(version {VERSION + 1} .* knows {VERSION}\): upgrade"
+    with pytest.raises(InvalidInput, match=newer):
         gigagp.load(saved)
     rewrite(saved, version=3)
     with pytest.raises(
