@@ -13,7 +13,7 @@ from gigagp.data.row_lists import RowLists, Runs
 from gigagp.data.sources import Encoding
 from gigagp.linalg.compiled import read_only
 from gigagp.linalg.row_codes import length as codes_length
-from gigagp.linalg.searching import FANOUT
+from gigagp.linalg.searching import FANOUT, STEPS
 from gigagp.model.block_tree import BlockTree, complete, count_nodes
 from gigagp.model.model_format import BLOCK_CODES, BLOCK_TREE, EARLIER_BLOCKS
 from gigagp.model.routing import Router
@@ -82,6 +82,12 @@ def _block_tree(files: ArrayFiles, cells: Runs, row: tuple[int, str], codes: Arr
         raise damaged(files.path(starts_name), "its blocks are not those of the cells")
     if not (float(np.abs(frames).max()) <= _FARTHEST and frames[:, 1].min() >= 0):
         raise damaged(files.path(frames_name), _NOT_DISTANCES)
+    lows, highs = (
+        corners[: -(-(count - 1) // FANOUT), side].transpose(0, 2, 1).reshape(-1, columns) for side in (0, 1)
+    )
+    absent = slice(count - 1, None)
+    if (lows > highs)[: count - 1].any() or (lows[absent] != STEPS).any() or highs[absent].any():
+        raise damaged(files.path(corners_name), "it is not that of a tree of boxes")
     own_frames, own_corners = frames.copy(), corners.copy()
     own_below = complete(own_frames, own_corners, count - 1)
     pairs = ((frames_name, frames, own_frames), (corners_name, corners, own_corners), (below_name, below, own_below))

@@ -766,7 +766,6 @@ def put(value):
         ("block_starts", put(2**62), "not those of the cells"),
         ("block_starts", lambda starts: starts[:-1], "not those of the cells"),
         ("block_frames", put(1e200), "cannot be distances"),
-        ("block_frames", put(1e-3), "not that of a tree of boxes"),
         ("block_corners", put(7), "not that of a tree of boxes"),
         ("block_below", put(2**62), "not that of a tree of boxes"),
     ],
