@@ -113,6 +113,8 @@ def page(billion: Result, ingestion: Result | None) -> str:
     )
     parts = [head, seconds_table(sizes), picture, ERRORS, errors_table(sizes), MEMORY, memory_table(sizes)]
     parts += ["## Aims\n", bars_table(billion["bars"])]
+    if "note" in billion:
+        parts.append(billion["note"])
     if ingestion is not None:
         parts.append(INGESTION.format(**ingestion))
         parts.append(bars_table(ingestion["bars"]))
