@@ -275,6 +275,7 @@ def message(repeats: int) -> dict[str, float]:
 
 def main() -> None:
     parser = arguments(__doc__ or "")
+    parser.add_argument("--rows", type=float, help="rows of the steps with work [default 2e5, with --full 1e6]")
     parser.add_argument("--only", choices=["empty"], help="only the steps with nothing to do, without a result file")
     options = parser.parse_args()
     full = options.full
@@ -282,6 +283,8 @@ def main() -> None:
         empty_steps(20)
         return
     rows, many = (1_000_000, 5_000_000) if full else (200_000, 200_000)
+    if options.rows:
+        rows = many = int(options.rows)
     with one_blas_thread():
         step_times = steps(rows, 11 if full else 5)
         network = traffic(many, 5)
