@@ -136,6 +136,19 @@ def steps(rows: int, repeats: int) -> list[dict[str, Any]]:
     return lines
 
 
+def leaf_seconds(rows: int) -> float:
+    """Processor seconds of one expert's LML + gradient, on one thread: the same on a busy machine."""
+    problem = Problem(rows)
+    with open_engine("serial", 1) as engine:
+        problem.step(engine)
+        times = []
+        for _ in range(3):
+            start = time.process_time()
+            problem.step(engine)
+            times.append(time.process_time() - start)
+    return min(times) / problem.tree.n_leaves
+
+
 # (b) Bytes
 
 
@@ -308,7 +321,7 @@ def main() -> None:
         "cluster",
         {
             "rows": rows, "leaf": LEAF, "columns": D, "steps": step_times, "traffic": network, "empty": empty,
-            "message": plain, "bars": bars,
+            "message": plain, "leaf_seconds": leaf_seconds(rows), "bars": bars,
         },
     )  # fmt: skip
 
