@@ -109,8 +109,8 @@ def predict(folder: Path, memory: str, engine: str, workers: int) -> dict[str, A
     near = model.model_.neighbourhood
     assert near is not None
     return {
-        "engine": engine, "workers": workers, "seconds": took, "cpu_seconds": cpu, "read_gb": read / 1e9, "peak_gb": watch.peak / 1e9,
-        "neighbours": near.neighbours, "kernels": len(near.members), "output": str(output),
+        "engine": engine, "workers": workers, "seconds": took, "cpu_seconds": float(cpu), "read_gb": float(read) / 1e9,
+        "peak_gb": watch.peak / 1e9, "neighbours": near.neighbours, "kernels": len(near.members), "output": str(output),
     }  # fmt: skip
 
 

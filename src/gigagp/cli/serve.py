@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -45,7 +44,7 @@ def command(
         raise InvalidParameter(f"the environment variable {token_from} has no token; set it, or leave out --token-from")
     if max_rows < 1 or max_body < 1:
         raise InvalidParameter("--max-rows and --max-body must be at least 1")
-    fitted = HGPRegressor.open(Path(model)) if updates else HGPRegressor.load(Path(model))
+    fitted = HGPRegressor.open(model) if updates else HGPRegressor.load(model)
     fitted.set_params(n_jobs=jobs)
     app = make_app(fitted, limits=Limits(max_body, max_rows), token=token, writable=updates)
     uvicorn.run(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=10)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -51,7 +50,7 @@ def command(
 
     if data is None and max_rows is None and older_than is None and not (refine or compact):
         raise InvalidParameter("there is nothing to do: give new rows, --max-rows, --older-than, --refine or --compact")
-    with HGPRegressor.open(Path(model)) as fitted, display() as progress:
+    with HGPRegressor.open(model) as fitted, display() as progress:
         given = {"engine": engine, "n_jobs": jobs, "memory": memory}
         fitted.set_params(**{name: value for name, value in given.items() if value is not None})
         before = fitted.n_rows_

@@ -18,6 +18,7 @@ from gigagp.fit.settling import settled
 from gigagp.model.loading import load_model
 from gigagp.model.model import Model
 from gigagp.model.predictor import Predictor
+from gigagp.model.remote_folders import refuse_remote
 from gigagp.model.saving import save_model
 from gigagp.model.update_replay import LogPlace, refreshed, with_updates
 
@@ -60,6 +61,7 @@ class LoggedUpdates(JointPredictions):  # type: ignore[misc]
             As in `load`.
 
         """
+        refuse_remote("the model that is opened for updates", folder)
         path = Path(os.path.realpath(folder))
         if not path.is_dir():
             raise InvalidParameter(f"{folder} is not the folder of a model; save one there first")
