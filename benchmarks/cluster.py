@@ -3,8 +3,8 @@
 A step is LML + gradient over all experts. Every leaf times itself inside its worker and sends the seconds up with its
 evidence, so that the same step tells what the work alone took: the step's overhead is the rest. Engines take turns, so
 that a machine whose speed drifts slows all of them alike. Bytes are those the kernel counted on the sockets of client,
-scheduler and workers (TCP_INFO) during some steps, less those of as long an idle time. Steps with nothing to do, in
-1 to 512 shards, show what a task of Dask costs; `simulate_cluster.py` uses these costs.
+scheduler and workers (TCP_INFO) during some steps, less those of as long an idle time. Steps with nothing to do, on
+1 to 8 workers and in 1 to 512 shards, show what a task of Dask costs; `simulate_cluster.py` uses these costs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from measure import Timing, arguments, bar, save, seconds
 
 D = 8  # columns
 LEAF = 256  # rows per leaf
-EMPTY_SHARDS = (1, 8, 64, 512)
+EMPTY = {1: (1, 512), 2: (8, 64, 512), 4: (64, 512), 8: (512,)}  # workers, and shards of steps with nothing to do
 MESSAGES = 64  # that fit a socket's buffer
 _RECEIVED = 128  # where tcp_info keeps tcpi_bytes_received
 
@@ -203,38 +203,42 @@ def in_shards(count: int) -> Iterator[None]:
 
 
 def empty_steps(repeats: int) -> list[dict[str, Any]]:
-    """Seconds of steps without work on two workers, and the processor's: here (client, scheduler) and on workers."""
-    leaves, lines = max(EMPTY_SHARDS), []
-    store = ExpertStore(np.zeros((leaves, D)), np.zeros(leaves))
-    value = Nothing(len(Evidence.of(0.0, np.zeros(D + 2), 1, 0.0).sums))
-    with open_engine("dask", 2) as engine:
-        assert isinstance(engine, DaskEngine)
-
-        def on_workers() -> float:
-            return float(sum(engine.client.run(time.process_time).values()))
-
-        for shards in EMPTY_SHARDS:
-            tree = Tree.balanced(leaves)
-            over = OverLeaves(store, Runs(np.arange(leaves + 1)), None, value)
-            with in_shards(shards):
-                for _ in range(2):
-                    engine.sum(tree, over)
-                tasks = engine.tasks_of_step
-                there, here = on_workers(), time.process_time()
-                times = [seconds(lambda t=tree, o=over: engine.sum(t, o)) for _ in range(repeats)]
-                here, there = time.process_time() - here, on_workers() - there
-            timing = Timing.of(times)
-            row = {
-                "shards": shards, "tasks": tasks, "seconds": timing.median, "low": timing.low,
-                "high": timing.high, "repeats": repeats, "cpu_here": here / repeats, "cpu_workers": there / repeats,
-            }  # fmt: skip
-            lines.append(row)
-            print(
-                f"  nothing to do, {shards} shards, {row['tasks']} tasks: {1e3 * row['seconds']:.1f} ms per step; "
-                f"processor {1e3 * row['cpu_here']:.1f} ms here, {1e3 * row['cpu_workers']:.1f} ms on workers",
-                flush=True,
-            )
+    """Seconds of steps without work, and the processor's: here (client, scheduler) and on workers."""
+    lines = []
+    for workers, numbers in EMPTY.items():
+        with open_engine("dask", workers) as engine:
+            assert isinstance(engine, DaskEngine)
+            lines += [empty_step(engine, workers, shards, repeats) for shards in numbers]
     return lines
+
+
+def empty_step(engine: DaskEngine, workers: int, shards: int, repeats: int) -> dict[str, Any]:
+    leaves = max(map(max, EMPTY.values()))
+    store, tree = ExpertStore(np.zeros((leaves, D)), np.zeros(leaves)), Tree.balanced(leaves)
+    value = Nothing(len(Evidence.of(0.0, np.zeros(D + 2), 1, 0.0).sums))
+    over = OverLeaves(store, Runs(np.arange(leaves + 1)), None, value)
+
+    def on_workers() -> float:
+        return float(sum(engine.client.run(time.process_time).values()))
+
+    with in_shards(shards):
+        for _ in range(3):
+            engine.sum(tree, over)
+        there, here = on_workers(), time.process_time()
+        times = [seconds(lambda: engine.sum(tree, over)) for _ in range(repeats)]
+        here, there = time.process_time() - here, on_workers() - there
+    timing = Timing.of(times)
+    row = {
+        "workers": workers, "shards": shards, "tasks": engine.tasks_of_step, "seconds": timing.median,
+        "low": timing.low, "high": timing.high, "repeats": repeats, "cpu_here": here / repeats,
+        "cpu_workers": there / repeats,
+    }  # fmt: skip
+    print(
+        f"  nothing to do, {workers} workers, {shards} shards, {row['tasks']} tasks: {1e3 * timing.median:.1f} ms per "
+        f"step; processor {1e3 * row['cpu_here']:.1f} ms here, {1e3 * row['cpu_workers']:.1f} ms on workers",
+        flush=True,
+    )
+    return row
 
 
 def message(repeats: int) -> dict[str, float]:
@@ -270,8 +274,13 @@ def message(repeats: int) -> dict[str, float]:
 
 
 def main() -> None:
-    options = arguments(__doc__ or "").parse_args()
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--only", choices=["empty"], help="only the steps with nothing to do, without a result file")
+    options = parser.parse_args()
     full = options.full
+    if options.only:
+        empty_steps(20)
+        return
     rows, many = (1_000_000, 5_000_000) if full else (200_000, 200_000)
     with one_blas_thread():
         step_times = steps(rows, 11 if full else 5)
@@ -282,7 +291,7 @@ def main() -> None:
     def of(engine: str, workers: int) -> dict[str, Any]:
         return next(r for r in step_times if (r["engine"], r["workers"]) == (engine, workers))
 
-    many_shards = max(empty, key=lambda r: int(r["shards"]))
+    many_shards = next(r for r in empty if (r["workers"], r["shards"]) == (2, 512))
     what = f"overhead of a step, two workers, {many_shards['shards']} shards, ms"
     bars = [bar(f"MB moved per training step, {many:,} rows, dask", network["net_bytes"] / 1e6, 1.0, at_least=False)]
     bars.append(bar(what, 1e3 * many_shards["seconds"], 40, at_least=False))

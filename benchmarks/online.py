@@ -3,12 +3,13 @@
 rate: rows of the robot arm arrive in chunks of 10,000 as fast as the model learns them, from 100,000 to a million rows
 (ten million with --full); 256 rows of each chunk are predicted before they are learnt.
 latency: 50,000 rows arrive per second, while another thread predicts one row at a time, with its deviation.
-durable: the same rate through the log of a saved model.
+durable: the same rate through the log of a saved model, and the bytes per row that the folder takes.
 agreement: predictions of the model whose rows have arrived in chunks, against those of the same rows sorted at once.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 import threading
 import time
@@ -44,6 +45,15 @@ def chunks(rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield robot_arm(CHUNK, seed=1 + start // CHUNK)
 
 
+def resident_memory() -> int:
+    """Bytes of memory that the process has at present."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def bytes_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
 def learn(model: HGPRegressor, rows: int) -> dict[str, Any]:
     """Learn so many rows; the time to make them does not count."""
     spent, longest, done, trace = 0.0, 0.0, 0, []
@@ -53,7 +63,7 @@ def learn(model: HGPRegressor, rows: int) -> dict[str, Any]:
         took = time.perf_counter() - start
         spent, longest, done = spent + took, max(longest, took), done + len(y)
         if done % max(CHUNK, rows // 10) < CHUNK:
-            trace.append({"rows": done, "rate": done / spent})
+            trace.append({"rows": done, "rate": done / spent, "memory": resident_memory()})
             print(f"  {done:>10,} rows, {done / spent:,.0f} rows/s so far", flush=True)
     return {"rows": rows, "rate": rows / spent, "longest_call": longest, "trace": trace}
 
@@ -104,7 +114,12 @@ def durable(model: HGPRegressor, rows: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         model.save(Path(folder) / "model")
         with HGPRegressor.open(Path(folder) / "model") as opened:
-            return learn(opened, rows)
+            before = bytes_of(Path(folder))
+            result = learn(opened, rows)
+            result["log_bytes_per_row"] = (bytes_of(Path(folder)) - before) / rows
+            opened.compact()
+            result["folder_bytes_per_row"] = bytes_of(Path(folder)) / opened.n_rows_
+            return result
 
 
 def main() -> None:

@@ -66,9 +66,9 @@ def cluster(result: Result) -> str:
         ],
     )  # fmt: skip
     empty = table(
-        ("shards", "tasks", "step (quartiles)", "processor: client and scheduler", "processor: workers"),
+        ("workers", "shards", "tasks", "step (quartiles)", "processor: client and scheduler", "processor: workers"),
         [
-            (str(r["shards"]), str(r["tasks"]),
+            (str(r["workers"]), str(r["shards"]), str(r["tasks"]),
              f"{time_of(r['seconds'])} ({time_of(r['low'])} to {time_of(r['high'])})", time_of(r["cpu_here"]),
              time_of(r["cpu_workers"]))
             for r in result["empty"]
@@ -85,7 +85,7 @@ def cluster(result: Result) -> str:
         f"{bytes_sent['idle_bytes']:,.0f} that an idle cluster sends in the same time; with the first "
         f"step, which loads the shards, {bytes_sent['first_bytes']:,}. Rows are read from files, not sent."
     )
-    more = "Steps with nothing to do, two Dask workers. [Scaling](scaling.md) builds on them."
+    more = "Steps with nothing to do on Dask workers, all on this machine. [Scaling](scaling.md) builds on them."
     return "\n\n".join([words, steps, traffic, more, empty])
 
 

@@ -11,9 +11,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
+import cluster_cost
 import page_parts
-from gigagp.engines.dask import MOST_SHARDS, SHARDS_PER_THREAD
-from measure import RESULTS, arguments, machine
+from cluster_cost import Prices
+from gigagp.engines.dask_shards import MOST_GATHERED
+from measure import RESULTS, arguments, bar, machine
 from page_parts import COLOURS, DOCS, Result, origin, table, time_of
 from simulate_cluster import (
     BLOCKS,
@@ -21,12 +23,14 @@ from simulate_cluster import (
     FAN_IN,
     LOOPBACK,
     SLOW,
+    THREADS,
     WAYS,
     Costs,
     dask,
     dask_step,
     dask_tasks,
     division,
+    empty_step,
 )  # fmt: skip
 
 PAGE = DOCS / "scaling.md"
@@ -40,26 +44,40 @@ def power(n: float, _: Any = None) -> str:
     return f"10^{round(np.log10(n))}" if n >= 1e5 else f"{n:,.0f}"
 
 
-def counted(workers: int) -> str:
-    return "1 worker" if workers == 1 else f"{workers:,} workers"
+def counted(number: int, what: str = "worker") -> str:
+    return f"1 {what}" if number == 1 else f"{number:,} {what}s"
 
 
-def checks(result: Result, costs: Costs) -> str:
-    head = ("step", "measured (quartiles)", "simulated", "simulated / measured")
-    lines = []
+def compared(result: Result, costs: Costs) -> list[tuple[str, Result, float]]:
+    """Steps that were measured on this machine: their names, measurements and simulated seconds.
+
+    A step without work is simulated with costs that were learnt from the other ones.
+    """
+    cores, lines = result["machine"]["cores"], []
     for r in result["steps"]:
         if r["engine"] == "dask":
-            seconds = dask(result["rows"], r["workers"], costs, LOOPBACK)
+            tasks = dask_tasks(result["rows"], r["workers"], 1, costs)
+            seconds = dask_step(tasks, r["workers"], costs, LOOPBACK, cores)
             lines.append((f"{result['rows']:,} rows, {counted(r['workers'])}", r, seconds))
-    for r in result["empty"]:
-        tasks = dask_tasks(r["shards"] * costs.leaf_rows, 2, costs, r["shards"], work=False)
-        lines.append((f"no work, tasks: {r['tasks']}, 2 workers", r, dask_step(tasks, 2, costs, LOOPBACK)))
+    for i, r in enumerate(result["empty"]):
+        seconds = empty_step(r, Costs.of(result, without=i), cores)
+        lines.append((f"no work, {counted(r['workers'])}, shards: {r['shards']}", r, seconds))
+    return lines
+
+
+def checks(lines: list[tuple[str, Result, float]]) -> str:
+    head = ("step", "measured (quartiles)", "simulated", "simulated / measured")
     body = [
         (what, f"{time_of(r['seconds'])} ({time_of(r['low'])} to {time_of(r['high'])})", time_of(seconds),
          f"{seconds / r['seconds']:.2f}")
         for what, r, seconds in lines
     ]  # fmt: skip
     return table(head, body)
+
+
+def worst_error(lines: list[tuple[str, Result, float]]) -> float:
+    """The largest relative error of a simulated step without work."""
+    return max(abs(seconds / r["seconds"] - 1) for what, r, seconds in lines if what.startswith("no work"))
 
 
 def quietness(result: Result) -> str:
@@ -82,7 +100,7 @@ def long_time(seconds: float) -> str:
 
 
 def step_times(costs: Costs) -> str:
-    head = ("rows", "way", *(counted(w) for w in TABLE_WORKERS))
+    head = ("rows", "way", *(counted(w, "core") for w in TABLE_WORKERS))
     body = [
         (power(rows), name, *(long_time(way(rows, w, costs, ETHERNET)) for w in TABLE_WORKERS))
         for rows in ROWS
@@ -92,7 +110,7 @@ def step_times(costs: Costs) -> str:
 
 
 def dominated(costs: Costs) -> str:
-    """The smallest number of workers with which more than half of a step is not work."""
+    """The smallest number of cores with which more than half of a step is not work."""
 
     def first(way: Callable[..., float], rows: int) -> str:
         for w in WORKERS:
@@ -109,7 +127,7 @@ def slower(costs: Costs) -> str:
     rows, workers = 10**9, 128
     times = [long_time(dask(rows, workers, costs, network)) for network in (ETHERNET, SLOW)]
     return (
-        f"The network hardly matters to the Dask engine: {power(rows)} rows on {workers} workers take {times[0]} "
+        f"The network hardly matters to the Dask engine: {power(rows)} rows on {workers} cores take {times[0]} "
         f"per step, and {times[1]} if latency and bandwidth are ten times worse."
     )
 
@@ -156,7 +174,7 @@ def _log_axes(axes: Axes, what: str) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda w, _: f"{w:,.0f}"))
-    axes.set_xlabel("workers, one thread each")
+    axes.set_xlabel("cores")
     axes.set_ylabel(what)
 
 
@@ -212,7 +230,7 @@ def draw_memory(columns: int) -> str:
 def before_the_first_step(result: Result | None) -> str:
     """The time of what the client does alone."""
     if result is None:
-        return "How long that takes is measured by `benchmarks/out_of_core.py`, which was not run."
+        return "[Benchmarks](benchmarks.md) has measured times."
     last = result["rows"][-1]
     seconds = last["fit_seconds"] - last["stages"]["training"]
     rate = last["rows"] / seconds
@@ -223,6 +241,27 @@ def before_the_first_step(result: Result | None) -> str:
     )
 
 
+def shuffles(result: Result | None) -> str:
+    """Two ways of sorting rows into buckets."""
+    if result is None:
+        return "`benchmarks/shuffle.py` compares them, and was not run."
+    body = [
+        (r["way"], time_of(r["seconds"]), f"{r['received']:.2f}", f"{r['written']:.2f}",
+         f"the same result in {time_of(r['killed_seconds'])}" if r["survived"] else f"failed: {r['error']}")
+        for r in result["ways"]
+    ]  # fmt: skip
+    head = ("way", "seconds", "received / size of the rows", "written / size of the rows", "one worker killed halfway")
+    return (
+        f"Measured ({result['machine']['date']}, commit {result['machine']['commit']}, `benchmarks/shuffle.py`): "
+        f"{result['rows']:,} rows of {result['columns']} columns in float32 from Parquet into {result['buckets']} "
+        f"buckets, on two Dask workers of one machine, which others used meanwhile.\n\n{table(head, body)}\n\n"
+        "Bytes that workers receive cross the network in P2P; those of bucket files are read from the shared file "
+        "system once more. Workers survive the loss of one of them in both ways, but P2P starts again as a whole. "
+        "GigaGP uses bucket files: they are faster, only the tasks of a lost worker are repeated, and threads and "
+        "processes sort rows in the same way."
+    )
+
+
 def measured_inputs(costs: Costs) -> str:
     return table(
         ("measured on this machine", ""),
@@ -230,7 +269,7 @@ def measured_inputs(costs: Costs) -> str:
             (f"LML + gradient of an expert of {costs.leaf_rows} points, one thread, float64", time_of(costs.leaf)),
             ("Dask's client and scheduler: processor time per step + per task",
              " + ".join(time_of(t) for t in costs.here)),
-            ("Dask's worker: the same", " + ".join(time_of(t) for t in costs.there)),
+            ("Dask's workers: processor time per task + per shard", " + ".join(time_of(t) for t in costs.there)),
             ("a message between two processes of Dask", time_of(costs.hop)),
             (f"a plain message with one evidence ({costs.evidence:,} bytes): to send; to receive and add",
              "; ".join(time_of(t) for t in (costs.send, costs.receive))),
@@ -244,26 +283,29 @@ def assumed_inputs() -> str:
         [
             ("latency of a message between any two machines", time_of(ETHERNET.latency)),
             ("bandwidth of a link", f"{ETHERNET.bandwidth * 8 / 1e9:g} Gbit/s"),
-            ("workers", "one thread each, as fast as a core of this machine; no worker is lost or slow"),
+            ("star and tree", "one worker per core, as fast as one of this machine; no worker is lost or slow"),
+            ("Dask engine", f"one worker per machine of {THREADS} cores, whose threads share its task"),
             ("a Dask task", "half of its cost at the scheduler before it runs, half afterwards"),
         ],
     )
 
 
-def page(result: Result, disk: Result | None) -> str:
+def page(result: Result, disk: Result | None, shuffled: Result | None, prices: Prices) -> str:
     costs, here = Costs.of(result), result["machine"]
-    columns = result["columns"]
+    columns, lines = result["columns"], compared(result, costs)
     parts = [
         "# Scaling",
-        "Written by `benchmarks/scaling_page.py` from measurements of `benchmarks/cluster.py --full`; do not edit.",
+        "Written by `benchmarks/scaling_page.py` from measurements of `benchmarks/cluster.py`; do not edit.",
         f"Measured {here['date']}, commit {here['commit']}: {origin(result)}. "
         f"Simulated {machine()['date']}, commit {machine()['commit']}.",
         "**No cluster was used.** Times on one and two workers were measured on one machine. All other figures are "
         "simulated from these and from an assumed network. A step is LML + gradient over all experts.",
         "## Measured beside simulated",
-        "The inputs of the simulation are the time of a step of one thread without a cluster, and the processor times "
-        "of empty steps with 1 and 512 shards. All other values in this table are predicted by it.",
-        checks(result, costs),
+        "The inputs of the simulation are the time of a step of one thread without a cluster, and processor times and "
+        "durations of steps without work. Each of the latter is simulated here with costs that were learnt from the "
+        f"other ones. All processes share the {here['cores']} cores of one machine.",
+        checks(lines),
+        f"Steps without work are simulated with errors of up to {worst_error(lines):.0%}.",
         quietness(result),
         "## What goes in",
         measured_inputs(costs),
@@ -275,17 +317,19 @@ def page(result: Result, disk: Result | None) -> str:
         draw_overhead(costs),
         "In a star and in a tree, workers exchange plain messages with theta and evidence; there is no coordinator, "
         "and the loss of a worker ends the step. The Dask engine adds along the same tree, but its scheduler handles "
-        f"every task: {SHARDS_PER_THREAD} shards per thread, one sum per {FAN_IN} of them, and at most "
-        f"{MOST_SHARDS:,} shards. The tasks, not the messages, dominate the cost of its steps. With more "
-        "threads than shards, some workers have nothing to do.",
+        "every task. A step has one task per worker, whatever the number of shards and threads, since a worker adds up "
+        f"its shards itself. The client adds the sums of up to {MOST_GATHERED} workers; with more workers, further "
+        "tasks add some of them.",
         "## Time of a step",
         draw_steps(costs),
         step_times(costs),
-        "The smallest number of workers with which overhead takes more than half of a step, among "
+        "The smallest number of cores with which overhead takes more than half of a step, among "
         f"{', '.join(f'{w:,}' for w in WORKERS)}:",
         dominated(costs),
         "Overhead includes uneven shares: a subtree gets a whole number of units, so some have more work than others.",
         slower(costs),
+        "## When a cluster pays",
+        *cluster_cost.section(costs, prices),
         "## Memory",
         f"A worker holds its shards: rows / workers x {columns + 1} numbers, for {columns} columns and the target. In "
         "addition it needs some 250 MB for Python and its libraries, and memory for the expert being computed.",
@@ -295,6 +339,8 @@ def page(result: Result, disk: Result | None) -> str:
         "All workers read the source and sort its rows into the expert store, each some row groups, so that the time "
         "falls with their number until the shared file system limits it. The following was measured on one machine, "
         f"with the threads of one process. {before_the_first_step(disk)}",
+        "### Bucket files and Dask's shuffle",
+        shuffles(shuffled),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -305,12 +351,18 @@ def read(name: str) -> Result | None:
 
 
 def main() -> int:
-    arguments(__doc__ or "").parse_args()
+    parser, default = arguments(__doc__ or "", quick=False), Prices()
+    parser.add_argument("--full", action="store_true", help="no effect: the page is always whole")
+    parser.add_argument("--price", type=float, default=default.core_hour, help="USD per core and hour")
+    parser.add_argument("--start", type=float, default=default.start, help="seconds until a cluster is ready")
+    options = parser.parse_args()
     result = read("cluster")
     if result is None:
         print("nothing to simulate from: run benchmarks/cluster.py first", flush=True)
         return 1
-    PAGE.write_text(page(result, read("out_of_core")))
+    worst = worst_error(compared(result, Costs.of(result)))
+    bar("error of simulated steps without work, share", worst, 0.15, at_least=False)
+    PAGE.write_text(page(result, read("out_of_core"), read("shuffle"), Prices(options.price, options.start)))
     print("[scaling_page] docs/scaling.md", flush=True)
     return 0
 

@@ -2,27 +2,30 @@
 
 Messages follow the division of compute units that the engine itself uses (`gigagp.tree.divide`, section 3.4). There are
 three ways to add up: a star and a tree with eight children per node, in which workers exchange plain messages, and the
-Dask engine, whose single scheduler handles every task. The network is assumed; all other costs are measured.
+Dask engine, whose single scheduler handles every task. The network is assumed; all other costs are measured. To be
+compared with measurements on one machine, a simulation may be given the number of cores that all processes share.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
+from scipy.optimize import nnls
 
 from gigagp.engines.additions import FAN_IN as TASKS_ADDED
-from gigagp.engines.dask import MOST_SHARDS, SHARDS_PER_THREAD
-from gigagp.engines.dask_shards import assign_shards
+from gigagp.engines.dask import shards_for
+from gigagp.engines.dask_shards import MOST_GATHERED, assign_shards
 from gigagp.tree import Division, Tree, divide
 from page_parts import Result
 
 FAN_IN = 8  # children per node of the simulated tree
 BLOCKS = 64  # leaves of the simulated tree per unit: enough that shares are as uneven as in the real one
 HOPS = 8  # messages of a single task: client, scheduler, worker, and back; then the same way to fetch the result
+THREADS = 16  # cores of a machine, all used by one Dask worker
 
 
 @dataclass(frozen=True)
@@ -50,33 +53,36 @@ class Costs:
     question: int  # bytes of a message with theta
     hop: float  # of Dask, between two processes
     here: tuple[float, float]  # Dask's client and scheduler: per step, and per task
-    there: tuple[float, float]  # Dask's worker: the same
+    there: tuple[float, float]  # Dask's workers: per task, and per shard
 
     @classmethod
-    def of(cls, result: Result) -> Costs:
-        empty = sorted(result["empty"], key=lambda r: r["tasks"])
-        here, there = (_line(empty, what) for what in ("cpu_here", "cpu_workers"))
-        alone = empty[0]["seconds"] - sum(here) - sum(there)
+    def of(cls, result: Result, without: int | None = None) -> Costs:
+        """Costs that explain a measurement; `without` leaves one of the steps without work out."""
+        empty = [r for i, r in enumerate(result["empty"]) if i != without]
+        tasks = np.array([r["tasks"] for r in empty], float)
+        shards = np.array([r["shards"] for r in empty], float)
         alone_thread = next(r for r in result["steps"] if (r["engine"], r["workers"]) == ("threads", 1))
         message = result["message"]
-        return cls(
+        costs = cls(
             leaf=alone_thread["seconds"] / _experts(result["rows"], result["leaf"]),
             leaf_rows=result["leaf"],
             send=message["send_seconds"],
             receive=message["receive_seconds"],
             evidence=message["evidence_bytes"],
             question=message["question_bytes"],
-            hop=max(0.0, alone / HOPS),
-            here=here,
-            there=there,
+            hop=0.0,
+            here=_weights(np.column_stack([np.ones(len(empty)), tasks]), [r["cpu_here"] for r in empty]),
+            there=_weights(np.column_stack([tasks, shards]), [r["cpu_workers"] for r in empty]),
         )
+        cores = result["machine"]["cores"]
+        hops = [(r["seconds"] - empty_step(r, costs, cores)) / HOPS for r in empty]
+        return replace(costs, hop=max(0.0, float(np.median(hops))))
 
 
-def _line(empty: Sequence[Result], what: str) -> tuple[float, float]:
-    """A fixed cost and a cost per task, from the steps with fewest and most tasks."""
-    first, last = empty[0], empty[-1]
-    slope = (last[what] - first[what]) / (last["tasks"] - first["tasks"])
-    return max(0.0, first[what] - slope * first["tasks"]), slope
+def _weights(columns: np.ndarray, seconds: Sequence[float]) -> tuple[float, float]:
+    """Two costs that explain measured times, each of which counts relative to its size."""
+    weights, _ = nnls(columns / np.array(seconds)[:, None], np.ones(len(seconds)))
+    return float(weights[0]), float(weights[1])
 
 
 def _experts(rows: int, leaf: int) -> int:
@@ -126,7 +132,7 @@ def plain_step(rows: int, workers: int, costs: Costs, network: Network, *, star:
 
 
 class _Task:
-    """A task of Dask: the sum of a shard, or a sum of sums."""
+    """A task of Dask: the sum over a worker's shards, or a sum of sums."""
 
     def __init__(self, seconds: float, worker: int, below: Sequence[_Task] = ()) -> None:
         self.seconds, self.worker, self.below = seconds, worker, below
@@ -135,55 +141,95 @@ class _Task:
             task.above.append(self)
 
 
-def dask_tasks(rows: int, threads: int, costs: Costs, shards: int | None = None, work: bool = True) -> list[_Task]:
-    """The tasks of a step, as the engine submits them: one per thread, then sums of TASKS_ADDED tasks each."""
+def dask_tasks(
+    rows: int, workers: int, threads: int, costs: Costs, shards: int | None = None, work: bool = True
+) -> list[_Task]:
+    """The tasks of a step, as the engine submits them: one per worker, then sums where the workers are many.
+
+    threads : those of each worker
+    """
     experts = _experts(rows, costs.leaf_rows)
-    units = min(SHARDS_PER_THREAD * threads, MOST_SHARDS, experts) if shards is None else shards
-    divided = division(experts if shards is None else units, units, False)
-    share = shares(divided, units)
-    places = assign_shards(share.tolist(), {str(worker): 1 for worker in range(threads)})
-    own = np.zeros(threads)
-    np.add.at(own, [int(place) for place in places], share * experts * costs.leaf * work)
-    tasks = level = [_Task(own[thread], thread) for thread in sorted({int(place) for place in places})]
-    while len(level) > 1:
+    units = shards_for(workers * threads, experts) if shards is None else shards
+    share = shares(division(experts if shards is None else units, units, False), units)
+    places = [int(place) for place in assign_shards(share.tolist(), {str(w): threads for w in range(workers)})]
+    own, count = np.zeros(workers), np.zeros(workers)
+    np.add.at(own, places, share * experts * costs.leaf * work / threads)
+    np.add.at(count, places, 1)
+    level = [
+        _Task(costs.there[0] + costs.there[1] * count[w] + own[w], w) for w in np.flatnonzero(count).tolist()
+    ]  # fmt: skip
+    tasks = level
+    while len(level) > MOST_GATHERED:
         runs = [level[first : first + TASKS_ADDED] for first in range(0, len(level), TASKS_ADDED)]
-        level = [_Task(0.0, run[0].worker, run) for run in runs]
+        level = [_Task(costs.there[0], run[0].worker, run) for run in runs]
         tasks = tasks + level
     return tasks
 
 
-def dask_step(tasks: Sequence[_Task], threads: int, costs: Costs, network: Network) -> float:
-    """Client and scheduler act as one that does one thing at a time: half of a task's cost before it, half after."""
-    hop, half = costs.hop + network.latency, costs.here[1] / 2
-    scheduler = costs.here[0] + costs.there[0] + hop
-    free = np.zeros(threads)
-    completions: list[tuple[float, int]] = []  # when the scheduler learns that a task is complete, and which
-    number = {task: i for i, task in enumerate(tasks)}
+class _Processes:
+    """Processes that do one thing at a time, each on a core of its own or all on the cores of one machine."""
 
-    def begin(task: _Task) -> None:
-        nonlocal scheduler
-        scheduler += half + costs.question / network.bandwidth
+    def __init__(self, count: int, cores: int | None) -> None:
+        self._free = np.zeros(count)
+        self._cores = None if cores is None else np.zeros(cores)
+
+    def use(self, process: int, ready: float, seconds: float) -> float:
+        """When something ends that a process may begin at a time."""
+        start = max(ready, float(self._free[process]))
+        if self._cores is not None:
+            core = int(np.argmin(self._cores))
+            start = max(start, float(self._cores[core]))
+            self._cores[core] = start + seconds
+        self._free[process] = start + seconds
+        return start + seconds
+
+
+def dask_step(tasks: Sequence[_Task], workers: int, costs: Costs, network: Network, cores: int | None = None) -> float:
+    """Client and scheduler act as one that does one thing at a time: half of its costs before the tasks, half after.
+
+    cores : on which client, scheduler and workers all run; None where each has a machine of its own
+    """
+    hop, half, scheduler = costs.hop + network.latency, costs.here[1] / 2, workers
+    machine = _Processes(workers + 1, cores)
+    number = {task: i for i, task in enumerate(tasks)}
+    events: list[tuple[float, int, bool]] = []  # time, task, and whether it is complete or about to begin
+    end = 0.0
+
+    def send(task: _Task, now: float) -> None:
         elsewhere = sum(other.worker != task.worker for other in task.below)
         fetched = (2 * hop if elsewhere else 0.0) + elsewhere * (costs.receive + costs.evidence / network.bandwidth)
-        start = max(free[task.worker], scheduler + hop + fetched)
-        free[task.worker] = start + costs.there[1] + task.seconds
-        heapq.heappush(completions, (free[task.worker] + hop, number[task]))
+        heapq.heappush(events, (now + hop + fetched, number[task], False))
 
-    for task in tasks:
-        if not task.below:
-            begin(task)
-    while completions:
-        time, i = heapq.heappop(completions)
-        scheduler = max(scheduler, time) + half
-        for above in tasks[i].above:
+    first = [task for task in tasks if not task.below]
+    now = machine.use(scheduler, hop, costs.here[0] / 2 + half * len(first))
+    for i, task in enumerate(first):
+        send(task, now + (i + 1) * costs.question / network.bandwidth)
+    while events:
+        now, i, complete = heapq.heappop(events)
+        task = tasks[i]
+        if not complete:
+            heapq.heappush(events, (machine.use(task.worker, now, task.seconds) + hop, i, True))
+            continue
+        end = machine.use(scheduler, now, half)
+        for above in task.above:
             above.missing -= 1
             if above.missing == 0:
-                begin(above)
-    return scheduler + (HOPS - 3) * hop
+                send(above, machine.use(scheduler, end, half))
+    return machine.use(scheduler, end, costs.here[0] / 2) + (HOPS - 3) * hop
 
 
-def dask(rows: int, threads: int, costs: Costs, network: Network, work: bool = True) -> float:
-    return dask_step(dask_tasks(rows, threads, costs, work=work), threads, costs, network)
+def empty_step(measured: Result, costs: Costs, cores: int) -> float:
+    """A step without work that `cluster.py` has measured on a machine of so many cores."""
+    workers, shards = measured["workers"], measured["shards"]
+    tasks = dask_tasks(shards * costs.leaf_rows, workers, 1, costs, shards, work=False)
+    return dask_step(tasks, workers, costs, LOOPBACK, cores)
+
+
+def dask(rows: int, cores: int, costs: Costs, network: Network, work: bool = True) -> float:
+    """A step on machines of THREADS cores, one worker on each."""
+    threads = min(THREADS, cores)
+    workers = -(-cores // threads)
+    return dask_step(dask_tasks(rows, workers, threads, costs, work=work), workers, costs, network)
 
 
 WAYS: tuple[tuple[str, Callable[..., float]], ...] = (

@@ -2,8 +2,8 @@
 
 A trap is a file, and is sprung once. Moments: `load` (a shard is read, and not yet handed over), `step` (in the midst
 of a shard's experts), `add` (an inner sum is formed), `answer` (questions are answered, and not yet handed over), and
-in ingestion `scan`, `sort` and `store` (a task is done, and its result not yet handed over) and `sorting` (in the midst
-of a task).
+in ingestion `scan`, `sort` and `store` (a task is done, and its result not yet handed over) and `scanning`, `sorting`
+and `storing` (in the midst of a task).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Traps(WorkerPlugin):
         for path in self.folder.iterdir():
             path.unlink(missing_ok=True)
 
-    def wait(self, moment, count=1, seconds=60):
+    def wait(self, moment, count=1, seconds=240):
         end = time.monotonic() + seconds
         while len(self.sprung(moment)) < count:
             assert time.monotonic() < end, f"no worker came to {moment}"
@@ -60,6 +60,8 @@ class Traps(WorkerPlugin):
 
     def setup(self, worker):
         try:
+            from gigagp.data.array_files import ArrayPlace  # noqa: PLC0415
+            from gigagp.data.scan import PartialScan  # noqa: PLC0415
             from gigagp.engines import dask_tasks  # noqa: PLC0415
             from gigagp.engines.shards import Shard, ShardFiles  # noqa: PLC0415
             from gigagp.fit.bucket_sort import SortTask  # noqa: PLC0415
@@ -75,7 +77,9 @@ class Traps(WorkerPlugin):
         ShardFiles.load = self._then(ShardFiles.load, "load")
         for task in (ScanTask, SortTask, StoreTask):
             task.__call__ = self._then(task.__call__, task.name)
+        PartialScan.add = self._then(PartialScan.add, "scanning")
         SortTask._write = self._then(SortTask._write, "sorting")
+        ArrayPlace.write = self._then(ArrayPlace.write, "storing")
         sums = Shard.sums
         Shard.sums = lambda shard, value, work: sums(shard, self._then(value, "step"), work)
 
@@ -93,7 +97,7 @@ def join(client, stack, within=(), host="127.0.0.1", **environment):
     name = f"joined-{time.monotonic_ns()}"
     options = (f"--name={name}", f"--host={host}", "--no-nanny", "--nthreads=1", "--no-dashboard")
     stack.enter_context(dask_process("worker", client.scheduler.address, *options, within=within, **environment))
-    end = time.monotonic() + 40
+    end = time.monotonic() + 240  # seconds: the machine may be busy
     while time.monotonic() < end:
         for worker, state in client.scheduler_info(n_workers=-1)["workers"].items():
             if state["name"] == name and state["status"] == "running":

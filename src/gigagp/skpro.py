@@ -185,7 +185,9 @@ class HGPProbaRegressor(BaseProbaRegressor):  # type: ignore[misc]
             raise InvalidParameter(f"regressor must be an HGPRegressor or None; got {type(regressor).__name__}")
         self._columns = y.columns
         self.regressor_ = clone(regressor)
-        self.regressor_.fit(_named(X), y.iloc[:, 0].to_numpy(float))
+        by_committee = self.regressor_.method == "committee"  # which takes no updates
+        first_fit = self.regressor_.fit if by_committee else self.regressor_.partial_fit
+        first_fit(_named(X), y.iloc[:, 0].to_numpy(float))
         if self.regressor_.model_.latents is not None:
             raise InvalidParameter(
                 "skpro's interface is for targets with Gaussian noise; use predict_distribution of HGPRegressor itself"

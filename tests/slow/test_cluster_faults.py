@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
@@ -19,19 +18,33 @@ from distributed import Client, LocalCluster
 
 from engine_models import MODELS, Stepwise, answers, data, expected, fitted
 from gigagp import HGPRegressor, datasets
-from gigagp.engines.dask import _SETTINGS
+from gigagp.engines.dask import SETTINGS
 from gigagp.errors import WorkerLost
+from hosts import cut, two_hosts
 from traps import Traps, dask_process, join, limit
 
 pytestmark = pytest.mark.slow
 
 KEPT = {"distributed.deploy.lost-worker-timeout": "1h"}  # a slot killed twice in that time is otherwise given up
-TTL = "5s"  # after which a worker that says nothing counts as lost
+TTL = "5s"  # after which a worker that says nothing counts as lost, where a test waits for it
+LONG = "10m"  # the same elsewhere: on a busy machine workers may be silent for long
 
 
 @pytest.fixture(autouse=True)
 def small_first_batch(monkeypatch):
     monkeypatch.setattr("gigagp.fit.training._FIRST_POINTS", 100)
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """New workers start slowly where the machine is busy."""
+    monkeypatch.setattr("gigagp.engines.dask_cluster._PATIENCE", 250)
+
+
+@pytest.fixture
+def sums_added_by_workers(monkeypatch):
+    """As on clusters of many workers: the client of a small one adds all sums itself."""
+    monkeypatch.setattr("gigagp.engines.dask_shards.MOST_GATHERED", 1)
 
 
 @pytest.fixture
@@ -41,9 +54,9 @@ def traps(tmp_path):
 
 
 @contextmanager
-def cluster_of(workers, traps):
+def cluster_of(workers, traps, ttl=LONG):
     with (
-        dask.config.set({**_SETTINGS, "distributed.scheduler.worker-ttl": TTL, **KEPT}),
+        dask.config.set({**SETTINGS, "distributed.scheduler.worker-ttl": ttl, **KEPT}),
         LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
@@ -53,7 +66,7 @@ def cluster_of(workers, traps):
 
 @pytest.fixture
 def client(traps):
-    with limit(300), cluster_of(2, traps) as client:
+    with limit(900), cluster_of(2, traps) as client:
         yield client
 
 
@@ -64,13 +77,13 @@ def kill(client, which=slice(None)):
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_any_number_of_workers_gives_the_same_bits(workers, traps):
-    with limit(300), cluster_of(workers, traps) as client:
+    with limit(900), cluster_of(workers, traps) as client:
         for name in MODELS:
             assert answers(fitted(client, name)) == expected(name), name
 
 
 def test_processes_in_any_number_give_the_same_bits():
-    with limit(300):
+    with limit(900):
         for workers in (2, 4):
             model = HGPRegressor(**MODELS["local"], random_state=3, engine="processes", n_jobs=workers).fit(*data())
             assert answers(model) == expected()
@@ -81,12 +94,19 @@ def test_all_workers_killed_at_once(client):
     assert answers(fitted(Stepwise(client, step4=lambda: kill(client)))) == expected()
 
 
-@pytest.mark.parametrize("moment", ["load", "step", "add"])
+@pytest.mark.parametrize("moment", ["load", "step"])
 def test_the_only_worker_killed_five_times(traps, moment):
-    with limit(300), cluster_of(1, traps) as client:
+    with limit(900), cluster_of(1, traps) as client:
         traps.set(moment, count=5)
         assert answers(fitted(client)) == expected()
         assert len(traps.sprung(moment)) == 5
+
+
+@pytest.mark.usefixtures("sums_added_by_workers")
+def test_workers_killed_five_times_while_they_add(client, traps):
+    traps.set("add", count=5)
+    assert answers(fitted(client)) == expected()
+    assert len(traps.sprung("add")) == 5
 
 
 def test_a_newcomer_killed_while_it_takes_its_share(client, traps):
@@ -102,11 +122,12 @@ def test_a_newcomer_killed_while_it_takes_its_share(client, traps):
 
 @pytest.mark.parametrize("moment", ["step", "add", "load"])
 @pytest.mark.parametrize("seconds", [2, 12])
-def test_a_worker_that_hangs_and_comes_back(client, traps, moment, seconds):
+@pytest.mark.usefixtures("sums_added_by_workers")
+def test_a_worker_that_hangs_and_comes_back(traps, moment, seconds):
     """It is stopped for less and for longer than the scheduler waits, and then goes on, if its nanny lets it."""
 
     def wake():
-        traps.wait(moment, seconds=120)
+        traps.wait(moment)
         time.sleep(seconds)
         for pid in traps.sprung(moment):
             with suppress(ProcessLookupError):
@@ -116,7 +137,8 @@ def test_a_worker_that_hangs_and_comes_back(client, traps, moment, seconds):
     waker = threading.Thread(target=wake)
     waker.start()
     try:
-        assert answers(fitted(client)) == expected()
+        with limit(900), cluster_of(2, traps, TTL) as client:
+            assert answers(fitted(client)) == expected()
     finally:
         waker.join()
 
@@ -129,11 +151,11 @@ def test_a_scheduler_killed_and_the_fit_resumed(tmp_path):
         address = f"tcp://127.0.0.1:{port}"
         for _ in range(2):
             stack.enter_context(dask_process("worker", address, "--no-nanny", "--nthreads=1", "--no-dashboard"))
-        client = stack.enter_context(Client(address, timeout=30))
-        client.wait_for_workers(2, timeout=60)
+        client = stack.enter_context(Client(address, timeout=120))
+        client.wait_for_workers(2, timeout=240)
         return scheduler, client
 
-    with limit(200), ExitStack() as stack:
+    with limit(900), ExitStack() as stack:
         scheduler, client = cluster(stack, 28786)
         engine = Stepwise(client, step5=scheduler.kill)
         with pytest.raises(WorkerLost, match=r"scheduler is gone; start it .*checkpoint=folder"):
@@ -147,6 +169,7 @@ def test_a_scheduler_killed_and_the_fit_resumed(tmp_path):
         assert engine.step > 0
 
 
+@pytest.mark.usefixtures("sums_added_by_workers")
 def test_twenty_kills_over_a_million_rows(traps):
     X, y = datasets.robot_arm(1_000_000)
     X = X[:, :3]
@@ -191,62 +214,17 @@ def test_twenty_kills_over_a_million_rows(traps):
     assert len(kills) == 20
 
 
-# Hosts of their own
-
-
-def ip(*arguments):
-    ran = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
-    if ran.returncode:
-        raise OSError(f"ip {' '.join(arguments)}: {ran.stderr.strip()}")
-
-
-@contextmanager
-def host(name, number):
-    """A network namespace with an address, 10.213.number.2, and a link to here, 10.213.number.1."""
-    with ExitStack() as undo:
-        ip("netns", "add", name)
-        undo.callback(ip, "netns", "del", name)
-        ip("link", "add", f"{name}-here", "type", "veth", "peer", "name", "eth0", "netns", name)
-        ip("addr", "add", f"10.213.{number}.1/24", "dev", f"{name}-here")
-        ip("link", "set", f"{name}-here", "up")
-        for command in (("addr", "add", f"10.213.{number}.2/24", "dev", "eth0"), ("link", "set", "eth0", "up")):
-            ip("-n", name, *command)
-        ip("-n", name, "link", "set", "lo", "up")
-        ip("-n", name, "route", "add", "default", "via", f"10.213.{number}.1")
-        yield name
-
-
-@contextmanager
-def two_hosts():
-    try:
-        with open("/proc/sys/net/ipv4/ip_forward") as file:
-            forwarding = file.read()
-        with ExitStack() as stack:
-            hosts = [stack.enter_context(host(f"ggp{os.getpid() % 10_000}{i}", 10 + i)) for i in (1, 2)]
-            with open("/proc/sys/net/ipv4/ip_forward", "w") as file:
-                file.write("1")
-            try:
-                yield hosts
-            finally:
-                with open("/proc/sys/net/ipv4/ip_forward", "w") as file:
-                    file.write(forwarding)
-    except (OSError, FileNotFoundError) as error:
-        if "ip " in str(error) or isinstance(error, FileNotFoundError | PermissionError):
-            pytest.skip(f"this machine lets us make no network namespaces: {error}")
-        raise
-
-
 def test_a_host_cut_off_for_good():
-    """The link goes down in mid-training: nobody says goodbye, and packets vanish."""
-    with limit(300), two_hosts() as hosts, ExitStack() as stack:
+    """The link goes down in mid-training."""
+    with limit(900), two_hosts() as hosts, ExitStack() as stack:
         settings = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": TTL, "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "15s"}
         options = ("--host=10.213.11.1", "--port=28788", "--dashboard-address=:0")
         stack.enter_context(dask_process("scheduler", *options, **settings))
-        client = stack.enter_context(Client("tcp://10.213.11.1:28788", timeout=30))
+        client = stack.enter_context(Client("tcp://10.213.11.1:28788", timeout=120))
         for i, name in enumerate(hosts, 11):
             inside = {"within": ("ip", "netns", "exec", name), "host": f"10.213.{i}.2"}
             join(client, stack, **inside, **settings)
         assert {address.split(":")[1] for address in client.nthreads()} == {"//10.213.11.2", "//10.213.12.2"}
-        engine = Stepwise(client, step5=lambda: ip("link", "set", f"{hosts[1]}-here", "down"))
+        engine = Stepwise(client, step5=lambda: cut(hosts[1]))
         assert answers(fitted(engine)) == expected()
         assert len(client.nthreads()) == 1

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
 import transcript  # noqa: E402
+from gigagp.engines.dask import SETTINGS  # noqa: E402
 
 DOCS = ROOT / "docs"
 IN_DOCS = sorted(
@@ -94,3 +95,19 @@ def test_every_page_is_in_the_site():
 
     nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
     assert listed(nav) == {str(page.relative_to(DOCS)) for page in IN_DOCS}
+
+
+def test_the_compose_file_is_consistent():
+    """Its services wait for services that exist, share the settings of the Dask engine, and are reached by TLS."""
+    compose = yaml.safe_load((DOCS / "clusters" / "compose.yaml").read_text())
+    services = compose["services"]
+    assert (DOCS / "clusters" / services["image"]["build"]["context"]).resolve() == ROOT
+    assert (ROOT / services["image"]["build"]["dockerfile"]).exists()
+    settings = {f"DASK_{name.upper().replace('.', '__').replace('-', '_')}": str(SETTINGS[name]) for name in SETTINGS}
+    for name, service in services.items():
+        assert set(service.get("depends_on", ())) <= set(services), name
+        assert all(volume.partition(":")[0] in compose["volumes"] for volume in service.get("volumes", ())), name
+        if service["image"] == "gigagp":
+            assert settings.items() <= service["environment"].items(), name
+        assert "tcp://" not in " ".join(service["command"])
+    assert "--insecure" not in services["fit"]["command"]

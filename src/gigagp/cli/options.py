@@ -13,6 +13,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on std
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output.")]
 Missing = Annotated[str, typer.Option(help="Rows with missing values: error, or drop.")]
+MissingOfUpdates = Annotated[
+    str | None,
+    typer.Option(
+        "--missing",
+        help="Rows with missing values that the model cannot answer: error or drop. [default: as in the fit]",
+    ),
+]
 MissingOfQueries = Annotated[
     str, typer.Option("--missing", help="Rows with missing values: error, or drop, which predicts NaN for them.")
 ]

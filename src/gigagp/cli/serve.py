@@ -37,14 +37,16 @@ def command(
         from gigagp.serving import Limits, make_app
     except ImportError as error:
         raise InvalidParameter(f"serve needs FastAPI and uvicorn ({error}): pip install 'gigagp[serve]'") from None
-    from gigagp.estimators.regressor import HGPRegressor
+    from gigagp.estimators.loading import load, open_for_updates
 
     token = None if token_from is None else os.environ.get(token_from)
     if token_from is not None and not token:
         raise InvalidParameter(f"the environment variable {token_from} has no token; set it, or leave out --token-from")
     if max_rows < 1 or max_body < 1:
         raise InvalidParameter("--max-rows and --max-body must be at least 1")
-    fitted = HGPRegressor.open(model) if updates else HGPRegressor.load(model)
+    fitted = open_for_updates(model) if updates else load(model)
+    if hasattr(fitted, "classes_") or hasattr(fitted, "targets_"):
+        raise InvalidParameter(f"serve is for models of one number; {model} has classes, or several targets")
     fitted.set_params(n_jobs=jobs)
     app = make_app(fitted, limits=Limits(max_body, max_rows), token=token, writable=updates)
     uvicorn.run(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any
 
 import typer
@@ -25,7 +26,7 @@ def command(
     target: options.Truth = None,
     weight_column: options.WeightColumn = None,
     noise_column: options.NoiseColumn = None,
-    missing: options.Missing = "error",
+    missing: options.MissingOfUpdates = None,
     max_rows: Annotated[int | None, typer.Option(help="Forget all but so many of the most recent rows.")] = None,
     older_than: Annotated[str | None, typer.Option(help="Forget rows with a smaller value in --column.")] = None,
     column: Annotated[str | None, typer.Option(help="Column of --older-than, such as a date.")] = None,
@@ -46,19 +47,20 @@ def command(
     The rows are written to a log in the model's folder before the command ends: after an interruption, each call of up
     to a million rows is either complete or absent. Other commands see the updates.
     """
-    from gigagp.estimators.regressor import HGPRegressor
+    from gigagp.estimators.loading import open_for_updates
 
     if data is None and max_rows is None and older_than is None and not (refine or compact):
         raise InvalidParameter("there is nothing to do: give new rows, --max-rows, --older-than, --refine or --compact")
-    with HGPRegressor.open(model) as fitted, display() as progress:
+    with open_for_updates(model) as fitted, display() as progress:
         given = {"engine": engine, "n_jobs": jobs, "memory": memory}
         fitted.set_params(**{name: value for name, value in given.items() if value is not None})
         before = fitted.n_rows_
         if data is not None:
-            fitted.partial_fit(
-                data, target, weight_column, noise_std=noise_column, missing=missing,
-                refine="auto" if auto else "never", progress=progress,
-            )  # fmt: skip
+            own = {"noise_std": noise_column, "refine": "auto" if auto else None}
+            given = {name: value for name, value in own.items() if value is not None}
+            if given and hasattr(fitted, "classes_"):
+                raise InvalidParameter("--noise-column and --auto are for models of numbers; this one has classes")
+            fitted.partial_fit(data, target, weight_column, missing=missing, progress=progress, **given)
         learnt = fitted.n_rows_ - before
         if max_rows is not None:
             fitted.forget(max_rows=max_rows)
@@ -80,8 +82,10 @@ def _tell(as_json: bool, model: str, counts: dict[str, int], record: Any, refine
     if record.scored:
         drift = record.drift
         drifts = drift is not None and drift.detected
-        content |= {"scored": record.scored, "nlpd": record.nlpd, "rmse": record.rmse, "drift": drifts}
-        scores = f"NLPD {record.nlpd:.4g}, RMSE {record.rmse:.4g}"
+        content |= {"scored": record.scored, "nlpd": record.nlpd, "drift": drifts}
+        scores = f"log loss {record.nlpd:.4g}"
+        if math.isfinite(record.rmse):  # not known of classes
+            content["rmse"], scores = record.rmse, f"NLPD {record.nlpd:.4g}, RMSE {record.rmse:.4g}"
         text += f"\n{record.scored:,} rows scored before they were learnt: {scores}"
         text += "; recent rows are predicted worse: consider --refine" if drifts and not refined else ""
     emit(as_json, content, text)

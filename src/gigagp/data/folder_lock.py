@@ -1,4 +1,4 @@
-"""A lock on a folder, so that one fit at a time works in it. The system releases it when its owner has ended."""
+"""A lock on a folder, so that one fit or one writer at a time works in it; the system releases it if its owner ends."""
 
 from __future__ import annotations
 
@@ -12,16 +12,22 @@ from gigagp.errors import FolderInUse
 
 LOCK = ".lock"
 _NOTE_BYTES = 200  # bytes of the owner's note that are quoted in an error
+_BY_A_FIT = (
+    "{folder} is in use by another fit{owner}; wait until it has ended and repeat the call, or choose another folder"
+)
 
 
 class FolderLock:
     """A lock that is held from creation to `release`; FolderInUse is raised where another process or thread holds it.
 
     A file in the folder is locked (flock), and names the owner. The file that a killed owner leaves does no harm.
+
+    path : the file, if it is not in the folder
+    in_use : the message of FolderInUse, with the fields folder and owner
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / LOCK
+    def __init__(self, folder: Path, path: Path | None = None, in_use: str = _BY_A_FIT) -> None:
+        self._folder, self._path, self._in_use = folder, path or folder / LOCK, in_use
         self._handle = self._acquire()
         with suppress(OSError):  # The note only helps the reader of an error; a full disk must not matter here.
             os.ftruncate(self._handle, 0)
@@ -35,7 +41,8 @@ class FolderLock:
             except BlockingIOError:
                 owner = os.read(handle, _NOTE_BYTES).decode(errors="replace")
                 os.close(handle)
-                raise _in_use(self._path.parent, owner) from None
+                note = f" ({owner})" if owner else ""
+                raise FolderInUse(self._in_use.format(folder=self._folder, owner=note)) from None
             except OSError:
                 return handle  # Some network disks have no locks; there the user must see to it.
             if self._names(handle):
@@ -54,10 +61,3 @@ class FolderLock:
         with suppress(OSError):
             self._path.unlink()
         os.close(self._handle)
-
-
-def _in_use(folder: Path, owner: str) -> FolderInUse:
-    who = f" ({owner})" if owner else ""
-    return FolderInUse(
-        f"{folder} is in use by another fit{who}; wait until it has ended and repeat the call, or choose another folder"
-    )

@@ -5,12 +5,13 @@ and content) and its content. `append` returns when the record is on the disk (f
 writes leaves a record that is too short or has a wrong checksum at the end of the file: readers do not see it, and the
 next writer overwrites it. A wrong record that others follow is damage, and an error.
 
-One process writes at a time: the writer holds a lock beside the folder, which the system releases when its owner ends.
+One process writes at a time: the writer holds a lock beside the folder, which may be replaced while it is in use. The
+file of the log is created by the first record, and that of the lock is removed in the end, so that a writer that writes
+nothing leaves nothing.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import struct
@@ -21,8 +22,8 @@ from pathlib import Path
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.data.folder_lock import FolderLock
 from gigagp.data.folders import damaged, disk_errors, sync
-from gigagp.errors import FolderInUse
 
 NAME = "updates.log"
 MAGIC = b"gigagp updates 1\n"
@@ -35,6 +36,7 @@ _HEADER = struct.Struct("<4sIQ16s")  # mark, kind, length, checksum
 _ROWS_HEADER = struct.Struct("<QIHH")  # rows, columns, bytes per number, numbers of the score
 _LARGEST = 1 << 40  # bytes of a record: more is damage
 _NOISE_COLUMNS = 2  # of the row noise
+_IN_USE = "{folder} is open for updates in another process or estimator{owner}; close that one first"
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,8 +125,9 @@ class UpdateLog:
     """The log of one folder, open for writing by this process alone."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.path = folder, folder / NAME
-        self._lock, self._file = _locked(folder), -1
+        self.folder, self.path, self._file = folder, folder / NAME, -1
+        with disk_errors("opening the log of updates", folder):
+            self._lock: FolderLock | None = FolderLock(folder, folder.parent / f".{folder.name}.writer", _IN_USE)
         try:
             self.reopen()
         except BaseException:
@@ -132,25 +135,27 @@ class UpdateLog:
             raise
 
     def reopen(self) -> None:
-        """Open the log again after its folder was replaced, with the lock held all the time."""
+        """Read where the log ends, at first and after its folder was replaced, with the lock held all the time."""
+        self._close_file()
         with disk_errors("opening the log of updates", self.folder):
             self.end = len(MAGIC)
-            new = not self.path.exists() or self.path.stat().st_size < len(MAGIC)
-            for record in () if new else read(self.path):
+            for record in read(self.path) if self.path.exists() else ():
                 self.end = record.end
-            before, self._file = self._file, os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
-            if before >= 0:
-                os.close(before)
-            if new:
-                os.pwrite(self._file, MAGIC, 0)
-            os.ftruncate(self._file, self.end)  # what a killed writer left
-            os.fsync(self._file)
-            sync(self.folder)
+
+    def _open_file(self) -> None:
+        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+        if self.end == len(MAGIC):
+            os.pwrite(self._file, MAGIC, 0)
+        os.ftruncate(self._file, self.end)  # what a killed writer left
+        os.fsync(self._file)
+        sync(self.folder)
 
     def append(self, kind: int, content: bytes) -> int:
         """Write a record; returns when it is on the disk, with the place where the next one begins."""
         header = _HEADER.pack(_MARK, kind, len(content), _checksum(kind, self.end, content))
         with disk_errors("writing the log of updates", self.folder):
+            if self._file < 0:
+                self._open_file()
             try:
                 _write(self._file, header + content, self.end)
                 os.fdatasync(self._file)
@@ -162,11 +167,15 @@ class UpdateLog:
 
     def close(self) -> None:
         """Release the folder. May be called again."""
-        for name in ("_file", "_lock"):
-            handle = getattr(self, name)
-            if handle >= 0:
-                os.close(handle)
-                setattr(self, name, -1)
+        self._close_file()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _close_file(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
 
 def _write(handle: int, content: bytes, place: int) -> None:
@@ -174,19 +183,3 @@ def _write(handle: int, content: bytes, place: int) -> None:
     while view:
         written = os.pwrite(handle, view, place)
         view, place = view[written:], place + written
-
-
-def _locked(folder: Path) -> int:
-    """A lock beside the folder, which may be replaced while it is in use."""
-    name = folder.parent / f".{folder.name}.writer"
-    handle = os.open(name, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise FolderInUse(
-            f"{folder} is open for updates in another process or estimator; close that one first"
-        ) from None
-    except OSError:
-        pass  # Some network disks have no locks; there the user must see to it.
-    return handle

@@ -65,12 +65,23 @@ class Level:
     steps: tuple[Additions, ...]
 
 
-def levels_above(division: Division, senders: Sequence[Sequence[Key]]) -> list[Level]:
-    """The steps from the senders' sums to that of the root."""
+@dataclass(frozen=True)
+class Ascent:
+    """The way from the senders' sums to that of the root: levels of steps on workers, and the last, at the client."""
+
+    levels: tuple[Level, ...]
+    last: Additions
+
+
+def ascent(division: Division, senders: Sequence[Sequence[Key]], gathered: int = FAN_IN) -> Ascent:
+    """The steps from the senders' sums to that of the root.
+
+    gathered : how many values the client gathers itself, at most
+    """
     levels: list[Level] = []
-    while [list(keys) for keys in senders] != [[(0, 0)]]:
+    while len(senders) > gathered:
         runs = [senders[first : first + FAN_IN] for first in range(0, len(senders), FAN_IN)]
         steps = [additions(division, run) for run in runs]
         levels.append(Level(tuple(len(run) for run in runs), tuple(step for step, _ in steps)))
         senders = [keys for _, keys in steps]
-    return levels
+    return Ascent(tuple(levels), additions(division, senders)[0])

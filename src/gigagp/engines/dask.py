@@ -2,7 +2,7 @@
 
 Training: the tree is divided among shards (section 3.4). A shard is a task that reads its rows from the files of the
 expert store, so the scheduler can have it read again when its worker is lost. A step sends theta to the workers; one
-task per thread sums the subtrees of its shards, so that the number of tasks does not grow with the number of shards,
+task per worker sums the subtrees of its shards, so that the number of tasks does not grow with the number of shards,
 and further tasks add these sums in the order of the tree. Prediction: bundles of tasks are sent out, and results are
 returned in order. No worker has the only copy of anything.
 """
@@ -22,7 +22,7 @@ from distributed import CancelledError, Client, Future, LocalCluster
 
 from gigagp.data.folders import TemporaryFolder
 from gigagp.engines import dask_tasks
-from gigagp.engines.additions import Level, key_of, levels_above
+from gigagp.engines.additions import Ascent, ascent, key_of
 from gigagp.engines.base import Engine, OverLeaves
 from gigagp.engines.dask_cluster import DaskCluster, shortened
 from gigagp.engines.dask_shards import LoadedShards, subtrees_of_shards
@@ -37,11 +37,11 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 SHARDS_PER_THREAD = 4  # small shards, so that fast and slow workers can have different numbers of them
-MOST_SHARDS = 2000  # of a cluster: its scheduler handles every task
+MOST_SHARDS = 2000  # of clusters with fewer threads than that: the scheduler handles each load of a shard
 _BUNDLES_AHEAD = 3  # bundles of tasks per thread that are submitted before their results are read
 _CONNECT_SECONDS = 10  # seconds for a scheduler to answer
 # Settings of a cluster on this machine; docs/clusters.md says how to set them where a scheduler is started.
-_SETTINGS = {
+SETTINGS = {
     "distributed.scheduler.allowed-failures": 10,
     "distributed.scheduler.work-stealing": False,
     "distributed.scheduler.worker-ttl": "60s",
@@ -73,7 +73,7 @@ class DaskEngine(Engine):
     @classmethod
     def on_this_machine(cls, workers: int) -> DaskEngine:
         """A new cluster on this machine, one thread per worker; it is closed with the engine."""
-        with dask.config.set(_SETTINGS):
+        with dask.config.set(SETTINGS):
             cluster = LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0")
             client = Client(cluster)
         return cls._owning([client, cluster], None, workers)
@@ -106,6 +106,7 @@ class DaskEngine(Engine):
 
     def close(self) -> None:
         self._loaded = None
+        self._cluster.forget()
         self._leave_folder()
         if self._local is not None:
             self._local.close()
@@ -160,24 +161,25 @@ class DaskEngine(Engine):
     def map(self, function: Callable[[T, Workspace], R], tasks: Iterable[T], together: int = 1) -> Iterator[R]:
         depot, name = self._depot_in_use(), getattr(function, "name", "task")
         packed, remaining = depot.pack(function), iter(tasks)
-        ahead: deque[tuple[Callable[[], Future], str, Future]] = deque()
+        ahead: deque[tuple[Callable[[], list[Future]], str, list[Future]]] = deque()
         try:
             with self._cluster.scheduler_errors():
                 while True:
                     most = _BUNDLES_AHEAD * sum(self._cluster.threads().values())
                     while len(ahead) < most and (bundle := list(islice(remaining, together))):
-                        submit: Callable[[], Future] = partial(self._run_bundle, name, packed, depot.pack(bundle))
+                        submit = partial(self._run_bundle, name, packed, depot.pack(bundle))
                         ahead.append((submit, _experts([t.leaf for t in bundle if hasattr(t, "leaf")]), submit()))
                     if not ahead:
                         return
-                    submit, about, future = ahead.popleft()
-                    yield from self._cluster.result(future, name, submit, lambda _, about=about: about)  # type: ignore[misc]
+                    again, about, futures = ahead.popleft()
+                    (results,) = self._cluster.results(futures, name, again, lambda _, about=about: about)  # type: ignore[misc]
+                    yield from results
         finally:
             with suppress(Exception, CancelledError):  # of a scheduler that is gone
-                self.client.cancel([future for _, _, future in ahead])
+                self.client.cancel([future for _, _, futures in ahead for future in futures])
 
-    def _run_bundle(self, name: str, packed: Packed, content: Packed) -> Future:
-        return self._cluster.submit(name, dask_tasks.run, packed.data, content.data)
+    def _run_bundle(self, name: str, packed: Packed, content: Packed) -> list[Future]:
+        return [self._cluster.submit(name, dask_tasks.run, packed.data, content.data)]
 
     def sum(self, tree: Tree, leaf_value: Callable[[int, Workspace], V]) -> V:
         """Workers sum the subtrees whose rows they have, and add these sums in the order of the tree."""
@@ -192,41 +194,49 @@ class DaskEngine(Engine):
         name = getattr(leaf_value, "name", "leaves")
         nodes_of_parts = subtrees_of_shards(division)
         below = [(nodes[0].leaves.start, tuple(n.alone().levels for n in nodes)) for nodes in nodes_of_parts]
-        keys = [[key_of(node) for node in nodes] for nodes in nodes_of_parts]
+        above = ascent(division, [[key_of(node) for node in nodes] for nodes in nodes_of_parts])
 
-        def submit() -> Future:
-            parts = [self._cluster.submit(name, dask_tasks.sum_leaves, packed.data, *part) for part in below]
-            return self._add_up(name, levels_above(division, keys), parts)
+        def submit() -> list[Future]:
+            keys = self._cluster.keys(name, len(below))
+            return self._submit_sums(
+                name,
+                {key: (dask_tasks.sum_leaves, packed.data, *part) for key, part in zip(keys, below, strict=True)},
+                above,
+            )
 
-        total: V = self._cluster.result(submit(), name, submit, lambda _: "").values[0]
+        parts = self._cluster.results(submit(), name, submit, lambda _: "")
+        total: V = dask_tasks.add(parts, above.last).values[0]
         return total
 
     def _sum_over_shards(self, tree: Tree, over: OverLeaves[V]) -> V:
         name, packed = getattr(over.value, "name", "leaves"), self._depot_in_use().pack(over.value)
-        leaves_of_key: dict[str, list[int]] = {}  # those that a task computes or loads
+        summed: dict[str, list[int]] = {}  # the shards that a task sums
 
-        def submit() -> Future:
+        def submit() -> list[Future]:
             loaded = self._load(tree, over)
-            parts = self._cluster.submit_all(name, dask_tasks.sum_group, loaded.groups, packed.data)
-            leaves = [spec.leaves.tolist() for spec in loaded.specs]
-            leaves_of_key.update({shard.key: own for shard, own in zip(loaded.shards, leaves, strict=True)})
-            for part, group, shards in zip(parts, loaded.groups, loaded.shards_of_group, strict=True):
-                own = [leaf for shard in shards for leaf in leaves[shard]]
-                leaves_of_key[part.key] = leaves_of_key[group.key] = own
-            return self._add_up(name, loaded.above, parts)
+            keys = self._cluster.keys(name, len(loaded.groups))
+            summed.update(zip(keys, loaded.shards_of_group, strict=True))
+            graph = {
+                key: (dask_tasks.sum_group, group, packed.data) for key, group in zip(keys, loaded.groups, strict=True)
+            }
+            return self._submit_sums(name, graph, loaded.ascent)
 
-        def load_and_submit() -> Future:
+        def load_and_submit() -> list[Future]:
             if self._loaded is not None:
                 self._loaded.load_all()  # a shard that could not be loaded is remembered as an error
             return submit()
 
         def experts(key: str) -> str:
-            return _experts(leaves_of_key.get(key, []))
+            loaded = self._loaded
+            if loaded is None:
+                return ""
+            return _experts(loaded.leaves(summed[key]) if key in summed else loaded.leaves_of(key))
 
         try:
-            sums: dask_tasks.Sums = self._cluster.result(submit(), name, load_and_submit, experts)
-            if self._loaded is not None:
-                self._loaded.check(sums.checksums)
+            parts = self._cluster.results(submit(), name, load_and_submit, experts)
+            assert self._loaded is not None
+            sums = dask_tasks.add(parts, self._loaded.ascent.last)
+            self._loaded.check(sums.checksums)
         except BaseException:
             self._loaded = None
             raise
@@ -247,21 +257,25 @@ class DaskEngine(Engine):
     def tasks_of_step(self) -> int:
         """How many tasks the last step over shards had."""
         loaded = self._loaded
-        return 0 if loaded is None else len(loaded.groups) + sum(len(level.steps) for level in loaded.above)
+        return 0 if loaded is None else len(loaded.groups) + sum(len(level.steps) for level in loaded.ascent.levels)
 
     def _divide(self, tree: Tree) -> Division:
         threads = sum(self._cluster.threads().values())
-        return divide(tree, min(SHARDS_PER_THREAD * threads, MOST_SHARDS, tree.n_leaves))
+        return divide(tree, shards_for(threads, tree.n_leaves))
 
-    def _add_up(self, name: str, levels: list[Level], parts: list[Future]) -> Future:
-        """The sum at the root; the workers add the sums of parts, some at a time."""
-        for level in levels:
-            remaining = iter(parts)
-            parts = [
-                self._cluster.submit(f"add-{name}", dask_tasks.add, list(islice(remaining, count)), adding)
-                for count, adding in zip(level.senders, level.steps, strict=True)
-            ]
-        return parts[0]
+    def _submit_sums(self, name: str, graph: dict[str, Any], above: Ascent) -> list[Future]:
+        """The sums of the graph's tasks; where these are many, tasks that add some of them at a time come on top."""
+        parts = list(graph)
+        for level in above.levels:
+            remaining, parts = iter(parts), self._cluster.keys(f"add-{name}", len(level.steps))
+            for key, count, adding in zip(parts, level.senders, level.steps, strict=True):
+                graph[key] = dask_tasks.add, list(islice(remaining, count)), adding
+        return self._cluster.submit_graph(graph, parts)
+
+
+def shards_for(threads: int, leaves: int) -> int:
+    """Some per thread, but at least one for each of many threads."""
+    return min(SHARDS_PER_THREAD * threads, max(MOST_SHARDS, threads), leaves)
 
 
 def _experts(leaves: list[int]) -> str:

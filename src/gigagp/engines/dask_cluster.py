@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from distributed import CancelledError, Client, Future, KilledWorker
+from distributed import CancelledError, Client, Future, KilledWorker, wait
 
 from gigagp.engines import dask_tasks
 from gigagp.errors import GigaGPError, WorkerLost
@@ -34,6 +34,7 @@ class DaskCluster:
         self.client = client
         self._run = uuid.uuid4().hex[:8]  # part of the keys of all tasks, which tells them from those of others
         self._count = 0
+        self._last: list[Future] = []
 
     def ask_workers(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
         """The function's value on each worker; workers that are lost meanwhile are left out."""
@@ -90,22 +91,35 @@ class DaskCluster:
         key = f"{name}-{self._run}-{self._count}"
         return self.client.submit(function, *arguments, key=key, pure=False, **options)
 
-    def submit_all(self, name: str, function: Callable[..., Any], futures: list[Future], data: bytes) -> list[Future]:
-        """function(future, data) for each future, in one message: that halves the cost per task."""
-        keys = [f"{name}-{self._run}-{self._count + i}" for i in range(1, len(futures) + 1)]
-        self._count += len(keys)
-        submitted: list[Future] = self.client.map(function, futures, [data] * len(futures), key=keys, pure=False)
-        return submitted
+    def keys(self, name: str, count: int) -> list[str]:
+        """New keys for tasks of a graph."""
+        first, self._count = self._count + 1, self._count + count
+        return [f"{name}-{self._run}-{number}" for number in range(first, self._count + 1)]
 
-    def result(self, future: Future, name: str, resubmit: Callable[[], Future], experts: Callable[[str], str]) -> Any:
-        """The result of a task, which is submitted again where its workers die.
+    def submit_graph(self, graph: dict[str, Any], keys: list[str]) -> list[Future]:
+        """The results of some tasks of a graph, whose tasks are (function, arguments ...) and name each other by key.
+
+        All tasks travel in one message, and the previous results are released only afterwards: Dask's client waits
+        10 ms between two messages.
+        """
+        self._last = self.client.get(graph, keys, sync=False)
+        return self._last
+
+    def forget(self) -> None:
+        """Release the last results of a graph."""
+        self._last = []
+
+    def results(
+        self, futures: list[Future], name: str, resubmit: Callable[[], list[Future]], experts: Callable[[str], str]
+    ) -> list[Any]:
+        """The results of tasks, which are submitted again where their workers die.
 
         experts : key of a task -> the experts that it computes, for error messages
         """
         failures = 0
         while failures < _ATTEMPTS:
             try:
-                return self._wait(future)
+                return self._wait(futures)
             except KilledWorker as killed:
                 failures += 1
                 if failures == _ATTEMPTS:
@@ -123,18 +137,24 @@ class DaskCluster:
                 raise WorkerLost(f"a worker ran out of memory in {name!r} {where}: {_MEMORY}") from error
             except ForgottenTask:
                 pass
-            future = resubmit()
+            futures = resubmit()
         raise WorkerLost(f"the scheduler cancelled {name!r} repeatedly; see its log")
 
-    def _wait(self, future: Future) -> Any:
-        """The result of a task, as long as there are workers that may compute it."""
-        last_seen, idle_looks = time.monotonic(), 0
+    def _wait(self, futures: list[Future]) -> list[Any]:
+        """The results of tasks, as long as there are workers that may compute them."""
+        last_seen, idle_looks, seconds = time.monotonic(), 0, _LOOK_SECONDS
         while True:
-            try:
-                return future.result(timeout=_LOOK_SECONDS)
-            except TimeoutError:
-                if future.done():  # the task itself raised it
-                    raise
+            with suppress(TimeoutError):
+                wait(futures, timeout=_LOOK_SECONDS)
+            for future in futures:
+                if future.status == "error":
+                    future.result()  # raises it
+            if all(future.done() for future in futures):
+                with suppress(TimeoutError):  # of a busy machine, or of a result that was lost and is computed again
+                    results: list[Any] = self.client.sync(self.client.gather, futures, callback_timeout=seconds)
+                    return results
+                last_seen, idle_looks, seconds = time.monotonic(), 0, 2 * seconds
+                continue
             processing: dict[str, tuple[str, ...]] = self.client.processing()
             if processing:
                 last_seen = time.monotonic()

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
 from distributed import Future
 
 from gigagp.engines import dask_tasks
-from gigagp.engines.additions import Level, additions, key_of, levels_above
+from gigagp.engines.additions import FAN_IN, Ascent, additions, ascent, key_of
 from gigagp.engines.base import OverLeaves
 from gigagp.engines.dask_cluster import DaskCluster
 from gigagp.engines.shards import ShardFiles
 from gigagp.engines.transport import Depot, Packed
 from gigagp.errors import DamagedFile
 from gigagp.tree import Division, Node, Tree
+
+MOST_GATHERED = FAN_IN  # sums that the client adds itself: one message fewer than adding them on a worker
+_LOOK_SECONDS = 1  # seconds after which we look for workers that have come or gone
 
 
 class LoadedShards:
@@ -29,13 +33,14 @@ class LoadedShards:
         files = depot.files(over.store)
         self.specs = [ShardFiles.of(files, over, nodes) for nodes in subtrees_of_shards(division)]
         self._packed = [depot.pack(spec) for spec in self.specs]
+        self._looked = time.monotonic()  # when the workers were last counted
         self._workers: set[str] = set()  # those that shards have been assigned to
         self._worker_of: list[str] = []  # the worker of each shard
         self._checksums: dict[int, int] = {}
         self.shards: list[Future] = []
         self.groups: list[Future] = []
         self.shards_of_group: list[list[int]] = []
-        self.above: list[Level] = []  # how the sums of the groups are added
+        self.ascent: Ascent  # how the sums of the groups are added
         self.load_all()
 
     def has(self, tree: Tree, over: OverLeaves[Any]) -> bool:
@@ -69,16 +74,15 @@ class LoadedShards:
         )
 
     def _form_groups(self, threads: dict[str, int]) -> None:
-        """Neighbouring shards of one worker for each of its threads: a step is then one task per thread."""
-        self.shards_of_group, workers = [], []
-        for worker, count in threads.items():
-            own = [shard for shard, assigned in enumerate(self._worker_of) if assigned == worker]
-            for part in np.array_split(own, min(count, len(own))) if own else []:
-                self.shards_of_group.append(part.tolist())
-                workers.append(worker)
+        """The shards of each worker as one group: a step is then one task per worker."""
+        shards: dict[str, list[int]] = {worker: [] for worker in threads}
+        for shard, worker in enumerate(self._worker_of):
+            shards[worker].append(shard)
+        workers = [worker for worker, own in shards.items() if own]
+        self.shards_of_group = [shards[worker] for worker in workers]
         nodes = [[key_of(node) for node in nodes] for nodes in subtrees_of_shards(self.division)]
         steps = [additions(self.division, [nodes[shard] for shard in part]) for part in self.shards_of_group]
-        self.above = levels_above(self.division, [keys for _, keys in steps])
+        self.ascent = ascent(self.division, [keys for _, keys in steps], MOST_GATHERED)
         self.groups = [
             self._cluster.submit(
                 "group-shards", dask_tasks.group, [self.shards[shard] for shard in part], adding, workers=[worker],
@@ -87,8 +91,25 @@ class LoadedShards:
             for part, (adding, _), worker in zip(self.shards_of_group, steps, workers, strict=True)
         ]  # fmt: skip
 
+    def leaves_of(self, key: str) -> list[int]:
+        """The leaves whose rows a task loads or groups."""
+        futures = [*self.shards, *self.groups]
+        shards = [*([i] for i in range(len(self.shards))), *self.shards_of_group]
+        return next((self.leaves(own) for future, own in zip(futures, shards, strict=True) if future.key == key), [])
+
+    def leaves(self, shards: list[int]) -> list[int]:
+        """The leaves of some shards."""
+        return [leaf for shard in shards for leaf in self.specs[shard].leaves.tolist()]
+
     def rebalance(self) -> None:
-        """Give workers that have joined their share, and the shards of lost workers to others."""
+        """Give workers that have joined their share, and the shards of lost workers to others.
+
+        Short steps do not ask the scheduler for its workers every time: a reply takes milliseconds.
+        """
+        now = time.monotonic()
+        if now - self._looked < _LOOK_SECONDS:
+            return
+        self._looked = now
         threads = self._cluster.threads()
         if self._workers == set(threads):
             return

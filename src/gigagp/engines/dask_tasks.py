@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from distributed import get_worker
 
 from gigagp.engines.additions import Additions
-from gigagp.engines.base import own_workspace
+from gigagp.engines.base import LeafValue, own_workspace
 from gigagp.engines.blas_threads import one_blas_thread
 from gigagp.engines.shards import Levels, Shard, ShardFiles, sums_below
+from gigagp.engines.threads import ThreadsEngine
 from gigagp.engines.transport import unpack, unpack_once
+from gigagp.linalg.workspace import Workspace
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,13 +46,29 @@ def load(packed: bytes) -> Shard:
 
 @dataclass(frozen=True, eq=False)
 class ShardGroup:
-    """The shards of one thread, and what is added of their sums before they are handed on."""
+    """The shards of one worker, and what is added of their sums before they are handed on."""
 
     shards: list[Shard]
     adding: Additions
 
     def __sizeof__(self) -> int:  # what the scheduler counts: the shards are counted already
         return 1024
+
+
+@dataclass(frozen=True, eq=False)
+class _SumsOf:
+    """The sums over the subtrees of a shard."""
+
+    value: LeafValue[Any]
+
+    def __call__(self, shard: Shard, work: Workspace) -> list[Any]:
+        return shard.sums(self.value, work)
+
+
+@lru_cache(maxsize=1)
+def _threads(count: int) -> ThreadsEngine:
+    """The threads that share the work of one task: as many as the worker may use."""
+    return ThreadsEngine(count)
 
 
 def group(shards: list[Shard], adding: Additions) -> ShardGroup:
@@ -60,7 +79,7 @@ def sum_group(group: ShardGroup, packed: bytes) -> Sums:
     with _at_work():
         value = unpack_once(packed)  # may load a BLAS
         with one_blas_thread():
-            values = [shard.sums(value, own_workspace()) for shard in group.shards]
+            values = list(_threads(get_worker().state.nthreads).map(_SumsOf(value), group.shards))
         checksums = {int(shard.leaves[0]): shard.checksum for shard in group.shards}
         return Sums(group.adding.apply(values), checksums)
 

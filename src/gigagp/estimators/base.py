@@ -52,16 +52,18 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
         features: Any = None, drop: Any = (), categorical: Any = (), missing: str | None = None,
         store: str | os.PathLike[str] | None = None, checkpoint: str | os.PathLike[str] | None = None,
         share: Share | None = None, progress: Listener | None = None, labels: tuple[Label, ...] | None = None,
+        updates: bool = False,
     ) -> Self:  # fmt: skip
         """Fit the model to arrays, tables or files; `HGPRegressor.fit` describes the arguments.
 
         labels : where targets are classes, the labels of the numbers in y; () to read them from the target's column
+        updates : whether the model is to take updates
         """
         with self._unharmed():
             model = self._fitted_model(
                 X, y, sample_weight, settings.seed(self.random_state), noise_std=noise_std, learn_noise=learn_noise,
                 features=features, drop=drop, categorical=categorical, missing=missing, store=store,
-                checkpoint=checkpoint, share=share, progress=progress, labels=labels,
+                checkpoint=checkpoint, share=share, progress=progress, labels=labels, updates=updates,
             )  # fmt: skip
             self._take(model)
         warn_user(model.report, model.units)
@@ -72,14 +74,15 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
         features: Any, drop: Any, categorical: Any, missing: str | None, store: str | os.PathLike[str] | None,
         checkpoint: str | os.PathLike[str] | None, share: Share | None, progress: Listener | None,
         labels: tuple[Label, ...] | None = None, changed: Callable[[Rows], Rows] | None = None,
-        method: str | None = None,
+        method: str | None = None, updates: bool = False,
     ) -> Model:  # fmt: skip
         """The model of one target, with the arguments of `fit`.
 
         changed : makes of the rows those that are fitted
         method : instead of the setting
+        updates : whether the model is to take updates
         """
-        fit_settings = self._settings()
+        fit_settings = replace(self._settings(), updates=updates)
         fit_settings = fit_settings if method is None else replace(fit_settings, method=method)
         partitioner(fit_settings.partition)
         settings.kernel(fit_settings.kernel)

@@ -17,7 +17,7 @@ from gigagp.data.sources.base import category_text
 from gigagp.data.validation import check_columns, check_finite
 from gigagp.engines import Place
 from gigagp.errors import InvalidParameter
-from gigagp.estimators.base import HGPEstimator
+from gigagp.estimators.class_updates import ClassUpdates
 from gigagp.estimators.input_rows import reads_queries
 from gigagp.estimators.labels import class_model, encode, known_codes, labels_of_column
 from gigagp.fit import settings
@@ -43,7 +43,7 @@ _REGRESSION_SETTINGS = {
 }  # fmt: skip
 
 
-class HGPClassifier(ClassifierMixin, HGPEstimator):  # type: ignore[misc]
+class HGPClassifier(ClassifierMixin, ClassUpdates):  # type: ignore[misc]
     """Gaussian process classification with a theta that is learnt from a hierarchy of groups of neighbouring rows.
 
     Two classes have one latent function with a logistic link; more classes have one each, against all others, with a

@@ -77,6 +77,9 @@ def class_model(rows: Rows, labels: tuple[Label, ...], class_weight: Any) -> Cla
     if len(present) < 2:
         one = f"only one class, {labels[int(present[0])]!r}" if len(present) else "no classes"
         raise InvalidInput(f"the target has {one}; a classifier needs rows of at least two classes")
+    if len(present) < len(labels):
+        gone = labels[int(np.flatnonzero(counts == 0)[0])]
+        raise InvalidInput(f"the class {gone!r} has no rows; fit again without it, or learn rows of it first")
     return ClassModel(labels, Classes(tuple(counts.tolist()), tuple(_weights(labels, counts, class_weight))))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gigagp.data.folders import is_of_kind, read_manifest
 from gigagp.data.scaling import Scaling
 from gigagp.engines import SerialEngine
 from gigagp.errors import NotPositiveDefinite
@@ -16,6 +17,7 @@ from gigagp.estimators.classifier import HGPClassifier
 from gigagp.estimators.regressor import HGPRegressor
 from gigagp.model import neighbourhood
 from gigagp.model.model import Model
+from gigagp.model.model_format import FORMAT, MANIFEST, VERSION, folder_path
 from gigagp.model.target_folders import load_targets
 
 
@@ -39,6 +41,20 @@ def load(folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify
     if isinstance(model, Model):
         _load_compiled_code(model)
     return kind.of_model(model, parameters, folder)
+
+
+def open_for_updates(folder: str | os.PathLike[str]) -> Any:
+    """Open a saved model for updates that are kept, as HGPRegressor or HGPClassifier (`HGPRegressor.open`).
+
+    Parameters
+    ----------
+    folder : path
+        Folder of the model.
+
+    """
+    manifest = folder_path(folder) / MANIFEST
+    of_numbers = not is_of_kind(manifest, FORMAT) or read_manifest(manifest, FORMAT, VERSION).get("classes") is None
+    return (HGPRegressor if of_numbers else HGPClassifier).open(folder)
 
 
 def _load_compiled_code(model: Model) -> None:

@@ -11,28 +11,32 @@ from typing import Any, Self
 from sklearn.utils.validation import check_is_fitted
 
 from gigagp.arrays import Array
+from gigagp.data.folders import is_of_kind
 from gigagp.data.update_log import UpdateLog
 from gigagp.errors import InvalidParameter
-from gigagp.estimators.joint_predictions import JointPredictions
+from gigagp.estimators.base import HGPEstimator
 from gigagp.fit.settling import settled
 from gigagp.model.loading import load_model
 from gigagp.model.model import Model
+from gigagp.model.model_format import MANIFEST, TARGETS_FORMAT
 from gigagp.model.predictor import Predictor
 from gigagp.model.remote_folders import refuse_remote
 from gigagp.model.saving import save_model
 from gigagp.model.update_replay import LogPlace, refreshed, with_updates
 
 
-class LoggedUpdates(JointPredictions):  # type: ignore[misc]
-    """The methods of a regressor whose updates are kept in its folder."""
+class LoggedUpdates(HGPEstimator):  # type: ignore[misc]
+    """The methods of an estimator whose updates are kept in its folder."""
 
     def _predictor_of(self, model: Model) -> Predictor:
         """A model with the current prediction settings."""
         predictor = super()._predictor_of(model)
         if model.online is None or predictor.neighbourhood is not None or predictor.mixture is not None:
             return predictor
-        self.model_ = settled(model)  # its committee was that of the fit
-        return super()._predictor_of(self.model_)
+        whole = settled(model)  # its committee was that of the fit
+        if self.__dict__.get("model_") is model:
+            self.model_ = whole
+        return super()._predictor_of(whole)
 
     def log_marginal_likelihood(self, theta: Array | None = None, eval_gradient: bool = False) -> Any:
         """The summed log marginal likelihood of the experts, as `HGPEstimator` describes it."""
@@ -43,6 +47,8 @@ class LoggedUpdates(JointPredictions):  # type: ignore[misc]
         """Sort the rows of a model that has taken updates into cells."""
         if "model_" in self.__dict__:
             self.model_ = settled(self.model_)
+        elif "targets_" in self.__dict__:
+            self.targets_ = replace(self.targets_, models=tuple(map(settled, self.targets_.models)))
 
     # Models on disk
 
@@ -65,6 +71,11 @@ class LoggedUpdates(JointPredictions):  # type: ignore[misc]
         path = Path(os.path.realpath(folder))
         if not path.is_dir():
             raise InvalidParameter(f"{folder} is not the folder of a model; save one there first")
+        if is_of_kind(path / MANIFEST, TARGETS_FORMAT):
+            raise InvalidParameter(
+                f"{folder} has a model of several targets, whose updates have no log; load it, call partial_fit and "
+                "save it with overwrite=True, or keep one model per target"
+            )
         log = UpdateLog(path)
         try:
             model = cls.of_model(*load_model(path, kernels=kernels, verify=verify), folder)
@@ -100,8 +111,8 @@ class LoggedUpdates(JointPredictions):  # type: ignore[misc]
 
     def refresh(self) -> Self:
         """Read the updates that another process has written since this model was loaded."""
-        check_is_fitted(self, "model_")
-        place = self.model_.log
+        check_is_fitted(self)
+        place = self._of_one("refresh").log
         if not isinstance(place, LogPlace):
             raise InvalidParameter("refresh is for models that were loaded from a folder")
         model = refreshed(self.model_)

@@ -1,93 +1,47 @@
-"""Updates of a fitted model: rows that arrive, rows that are forgotten, and models that keep both on disk."""
+"""Updates of a fitted model: rows that arrive, and rows that are forgotten."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gigagp.arrays import Array
 from gigagp.data.scaled import scaled_targets
 from gigagp.data.scaling import BLOCK
-from gigagp.data.sources import open_rows
+from gigagp.data.sources import Encoding, Rows
 from gigagp.data.sources.rows import Block
 from gigagp.data.store import join_targets, split_targets
 from gigagp.data.update_log import FORGET, ROWS, RowsRecord
 from gigagp.engines import Engine
-from gigagp.errors import InvalidParameter
-from gigagp.estimators.input_rows import is_source
+from gigagp.errors import InvalidParameter, callers_level
 from gigagp.estimators.refinement import Refinement
 from gigagp.fit import settings
-from gigagp.model import prequential, recent_rows
-from gigagp.model.adaptation import score_numbers, with_scores
+from gigagp.model.adaptation import with_scores
 from gigagp.model.model import Model
 from gigagp.model.online import added, all_rows, following, online, without
 from gigagp.model.row_segments import ArrivingRows
-from gigagp.progress import Listener
 
 _ROWS_PER_RECORD = 1 << 20  # rows of a call that are learnt together, and are one record of the log
-_MOST_EXACT = 4096  # rows up to which a mixture of exact GPs takes updates; with more, the model is fitted again
 
 
 class OnlineUpdates(Refinement):  # type: ignore[misc]
-    """The methods of a regressor that takes updates."""
+    """The methods of an estimator that takes updates."""
 
-    def partial_fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, noise_std: Any = None, missing: str = "error",
-        score_rows: int = 256, refine: str = "never", progress: Listener | None = None,
-    ) -> Self:  # fmt: skip
-        """Learn more rows, without training: theta, scalings and calibration stay, unless refine="auto".
-
-        The first call on a model that is not fitted fits it. Predictions are then those of one fit to all rows with
-        the same theta and scalings, in whatever order and chunks the rows have arrived. Some of the rows are predicted
-        before they are learnt; their scores are in `prequential_`.
-
-        A model with more than 4,096 rows that was fitted to a small table, as a mixture of exact GPs, is fitted again.
-
-        Parameters
-        ----------
-        X, y, sample_weight, noise_std
-            As in `fit`; y may be left out if X is a table or file with the target's column.
-        missing : {"error", "drop"}
-            What happens to rows with missing values that the model has not learnt to answer.
-        score_rows : int
-            How many rows of the call are predicted before they are learnt, at equal distances; 0 for none.
-        refine : {"never", "auto"}
-            "auto" learns the calibration again from the predictions of arriving rows, and trains the model again when
-            their scores have become worse than expected; the result is kept if it predicts the last rows better.
-        progress : function
-            Called with a gigagp.progress.Event during a fit.
-
-        """
-        scored, when = settings.count("score_rows", score_rows), _refine_rule(refine)
-        if "model_" not in self.__dict__ and "targets_" not in self.__dict__:
-            return self.fit(X, y, sample_weight, noise_std=noise_std, progress=progress)  # type: ignore[attr-defined, no-any-return]
-        if "model_" in self.__dict__ and y is not None and not is_source(X, y):
-            validate_data(self, X, reset=False, skip_check_array=True)  # names and number of the columns
-        self._check_updates()
-        target = self.model_.target_name if y is None else y
-        if target is None:
-            raise InvalidParameter("pass y=: the model was fitted to arrays, so that its target has no name")
-        rows = open_rows(
-            X, target, encoding=self.model_.reading, missing=settings.missing(missing), weights=sample_weight,
-            deviations=noise_std,
-        )  # fmt: skip
-        predictor, before = self.predictor_, self.prequential_.scored
-        with predictor.engine() as engine:
+    def _learn_all(self, rows: Rows, score_rows: int) -> None:
+        """Learn rows of a source; so many of them are predicted before they are learnt."""
+        rows.may_be_empty = True
+        with self.predictor_.engine() as engine:
             for part in _together(rows.blocks(BLOCK)):
-                self._learn(part, scored, engine)
-        if self.model_.mixture is not None and self.n_rows_ > _MOST_EXACT:
-            self.refine(warm=False, progress=progress)
-        elif when == "auto":
-            self._adapt(before, progress)
-        return self
+                self._learn(part, score_rows, engine)
 
     def _learn(self, part: list[Block], score_rows: int, engine: Engine) -> None:
         """Score some of the rows, write them to the log if there is one, and add them."""
         model = self.model_
+        _warn_of_new_levels(part, model.reading)
         blocks = [self._scaled(block, model) for block in part]
         rows = ArrivingRows.joined(blocks)
         state = online(model)
@@ -117,13 +71,18 @@ class OnlineUpdates(Refinement):  # type: ignore[misc]
         y = np.concatenate([block.y for block in part if block.y is not None])[places]
         noises = [block.row_noise for block in part if block.row_noise is not None]
         noise = np.concatenate(noises)[places] if noises else None
-        predictor = self.predictor_
-        Z = predictor.scaled(X)
-        prediction = predictor.latent_with_noise(Z, engine, row_noise=noise)
-        mean, deviation = predictor.from_latent(X, Z, prediction)
-        assert deviation is not None
-        score = prequential.score(predictor.distribution(mean, deviation), y, arrived)
-        return score_numbers(score, recent_rows.scored(rows.arrivals[places], rows.y[places], prediction))
+        return self._score_rows(X, y, noise, rows.at(places), arrived, engine)
+
+    def _score_rows(
+        self, X: Array, y: Array, row_noise: Array | None, scaled: ArrivingRows, arrived: int, engine: Engine
+    ) -> Array:
+        """The numbers of `adaptation.score_numbers` of rows that are predicted before they are learnt.
+
+        row_noise : in the user's units
+        scaled : the same rows in the model's units
+        arrived : how many rows these stand for
+        """
+        raise NotImplementedError
 
     def forget(
         self, *, rows: Any = None, max_rows: int | None = None, older_than: Any = None, column: str | int | None = None
@@ -138,9 +97,16 @@ class OnlineUpdates(Refinement):  # type: ignore[misc]
         max_rows : int
             How many rows to keep: the most recent ones.
         older_than, column : value, and name or number of a column
-            Rows with a smaller value in that column are forgotten, such as a date or a time.
+            Rows with a smaller value in that column are forgotten, such as a date or a time. Rows in which it is
+            missing stay.
+
+        Of several targets the rows of each are forgotten.
 
         """
+        if "targets_" in self.__dict__:
+            return self._changed_targets(
+                lambda one: one.forget(rows=rows, max_rows=max_rows, older_than=older_than, column=column)
+            )
         self._check_updates()
         state = online(self.model_)
         gone = np.sort(_forgotten(self.model_, state.numbers, rows, max_rows, older_than, column))
@@ -156,14 +122,23 @@ class OnlineUpdates(Refinement):  # type: ignore[misc]
     @property
     def next_arrival_(self) -> int:
         """The number of arrival of the next row."""
-        check_is_fitted(self, "model_")
-        return following(self.model_)
+        return following(self._of_one("next_arrival_"))
 
 
-def _refine_rule(value: Any) -> str:
-    if value not in ("never", "auto"):
-        raise InvalidParameter(f'refine must be "never" or "auto"; got {value!r}')
-    return str(value)
+def _warn_of_new_levels(part: list[Block], encoding: Encoding) -> None:
+    """Warn of levels of categories that the fit did not have."""
+    place, names = 0, []
+    for feature in encoding.features:
+        known = feature.categories is None or feature.one_hot
+        if not known and any((block.X[:, place] == feature.unseen).any() for block in part):
+            names.append(feature.column)
+        place += len(feature.names)
+    if names:
+        warnings.warn(
+            f"{', '.join(map(repr, names))}: some rows have levels that the training data did not have; they are "
+            "learnt as one common level; fit again to tell them apart",
+            UserWarning, stacklevel=callers_level(),
+        )  # fmt: skip
 
 
 def _together(blocks: Iterator[Block]) -> Iterator[list[Block]]:
@@ -204,8 +179,11 @@ def _forgotten(
     if not isinstance(number, int) or not 0 <= number < len(names):
         raise InvalidParameter(f"there is no column {column!r}; the model has {', '.join(map(repr, names))}")
     rows_now = all_rows(model)
-    values = model.inputs.restore(np.asarray(rows_now.X, float))[:, number]
-    return rows_now.arrivals[values < _as_number(older_than, model, number)]
+    X = model.inputs.restore(np.asarray(rows_now.X, float))
+    older = X[:, number] < _as_number(older_than, model, number)
+    if names[number + 1 : number + 2] == [f"{names[number]} is missing"]:
+        older &= X[:, number + 1] < 0.5  # elsewhere another number stands in its place
+    return rows_now.arrivals[older]
 
 
 def _as_number(value: Any, model: Model, column: int) -> float:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -29,6 +30,7 @@ from gigagp.progress import Listener, make_listener
 _RECALIBRATION_ROWS = 256  # scored rows after which the calibration is learnt again
 _LEAST_ARRIVED = 1 / 32  # share of the rows that must have arrived between two trainings
 _WITHOUT_DRIFT = 8  # times as many, where rows are predicted as well as expected
+_REJECTIONS = 4  # trainings that gain nothing, of both kinds, after which twice as many rows must arrive
 _MOST_ARRIVED = 1 / 2  # share of the rows after whose arrival the model is trained again in any case
 
 
@@ -50,6 +52,8 @@ class Refinement(LoggedUpdates):  # type: ignore[misc]
             Called with a gigagp.progress.Event during the training.
 
         """
+        if "targets_" in self.__dict__:
+            return self._changed_targets(lambda one: one.refine(warm=warm, progress=progress))
         self._check_updates()
         model = self._trained(settings.switch("warm", warm), progress)
         self._take(replace(model, prequential=None, recent=None))
@@ -63,29 +67,32 @@ class Refinement(LoggedUpdates):  # type: ignore[misc]
         seed, tell = settings.seed(self.random_state), make_listener(self.verbose, progress)
         if warm and can_be_trained(self.model_):
             return trained_again(self.model_, self._settings(), seed, tell)
-        return refitted(self.model_, self._settings(), seed, self._predictor_of, tell)
+        options = replace(self._settings(), updates=True)
+        return refitted(self.model_, options, seed, self._predictor_of, self._class_model, tell)
+
+    def _changed_targets(self, change: Callable[[Any], Any]) -> Self:
+        """Change the model of each of several targets."""
+        raise NotImplementedError
 
     def _check_updates(self) -> None:
-        if "targets_" in self.__dict__:
-            raise InvalidParameter(
-                "a model of several targets takes no updates; use target(name), which is one of them"
-            )
         check_is_fitted(self, "model_")
         check_updates(self.model_)
         if self._settings().by_committee:
-            raise InvalidParameter('partial_fit needs method="auto" or "neighbourhood"; a committee takes no updates')
+            raise InvalidParameter(
+                'updates need method="auto" or "neighbourhood", without combine= and experts_per_query=: a committee '
+                "takes no updates"
+            )
 
     # What refine="auto" does
 
     def _adapt(self, scored_before: int, progress: Listener | None) -> None:
         """Learn calibration or theta again where arriving rows show that this is due."""
         record = self.prequential_
-        drift, new = record.drift, record.rows_since_training / self.n_rows_
-        least = _LEAST_ARRIVED * 2.0 ** (record.rejected // 2)  # both kinds of training are tried before it is doubled
-        if drift is None or not drift.detected:
-            least *= _WITHOUT_DRIFT
-        if new >= min(least, _MOST_ARRIVED):
-            self._contest(progress)
+        drifts = record.drift is not None and record.drift.detected
+        least = _LEAST_ARRIVED * 2.0 ** (record.rejected // _REJECTIONS)
+        least = least if drifts else _WITHOUT_DRIFT * least
+        if record.rows_since_training / self.n_rows_ >= min(least, _MOST_ARRIVED):
+            self._contest(drifts, progress)
         elif record.scored // _RECALIBRATION_ROWS > scored_before // _RECALIBRATION_ROWS:
             self._recalibrate()
 
@@ -102,41 +109,51 @@ class Refinement(LoggedUpdates):  # type: ignore[misc]
         end = self._logged(CHANGE, lambda: json.dumps(content).encode())
         self.model_ = self._at(changed(self.model_, content), end)
 
-    def _contest(self, progress: Listener | None) -> None:
+    def _contest(self, drifts: bool, progress: Listener | None) -> None:
         """Train again, and keep the result if it predicts the rows that arrived last better.
 
-        A training from the present theta that gains nothing is followed by a fit from the beginning, the next time. If
-        neither gains, twice as many rows must arrive before the next one.
+        Where rows drift, a training from the present theta that gains nothing is followed by a fit from the beginning:
+        the present theta may be a poor place to start from. Elsewhere that is left to the next time.
         """
-        model, gaussian = self.model_, self.likelihood == "gaussian"
-        warm = self.prequential_.last_training != WARM_REJECTED and can_be_trained(model)
-        candidate = self._trained(warm, progress)
-        predictor = self.predictor_
+        warm_first = drifts or self.prequential_.last_training != WARM_REJECTED
+        warm_first = warm_first and can_be_trained(self.model_)
+        kinds = (True, False) if drifts and warm_first else (warm_first,)
+        for warm in kinds:
+            if self._accepted(self._trained(warm, progress)):
+                return
+            outcome = WARM_REJECTED if warm else COLD_REJECTED
+            self._change(None, prequential.marker(self.prequential_.expected, outcome))
+        self._recalibrate()
+
+    def _accepted(self, candidate: Model) -> bool:
+        """Take a model that was trained again, if it predicts the rows that arrived last better."""
+        model, predictor, gaussian = self.model_, self.predictor_, self.likelihood == "gaussian"
         with predictor.engine() as engine:
             contest = compare(model, candidate, self._predictor_of, engine, gaussian)
-        if contest is None or contest.better:
-            record = prequential.appended(model.prequential, prequential.marker(expected_loss(candidate), ACCEPTED))
-            recent = None if contest is None else contest.recent
-            candidate = replace(candidate, prequential=record, recent=recent, log=model.log)
-            calibration = recalibrated(candidate.report.calibration, recent, gaussian)
-            self._take(changed(candidate, describe_change(calibration, None)))
-            if self._log is not None:
-                self.compact()
-            return
-        outcome = WARM_REJECTED if warm else COLD_REJECTED
-        self._change(None, prequential.marker(self.prequential_.expected, outcome))
-        self._recalibrate()
+        if contest is not None and not contest.better:
+            return False
+        record = prequential.appended(model.prequential, prequential.marker(expected_loss(candidate), ACCEPTED))
+        recent = None if contest is None else contest.recent
+        candidate = replace(candidate, prequential=record, recent=recent, log=model.log)
+        calibration = recalibrated(candidate.report.calibration, recent, gaussian)
+        self._take(changed(candidate, describe_change(calibration, None)))
+        if self._log is not None:
+            self.compact()
+        return True
 
     @property
     def prequential_(self) -> Prequential:
-        """Scores of the rows that have arrived since the last fit, each predicted before it was learnt."""
-        check_is_fitted(self, "model_")
-        record = self.model_.prequential
+        """Scores of the rows that have arrived since the last fit, each predicted before it was learnt.
+
+        Of classes, the NLPD is the log loss, the CRPS is the Brier score, and the others are not known.
+        """
+        check_is_fitted(self)
+        record = self._of_one("prequential_").prequential
         return Prequential(np.empty((0, prequential.COLUMNS)) if record is None else record)
 
     @property
     def n_rows_(self) -> int:
         """The number of rows that the model predicts from."""
-        check_is_fitted(self, "model_")
-        model = self.model_
+        check_is_fitted(self)
+        model = self._of_one("n_rows_")
         return len(model.store.y) if model.online is None else online(model).size

@@ -10,7 +10,7 @@ from sklearn.base import RegressorMixin
 from gigagp.combine import CombinationRule
 from gigagp.data.sources import Share
 from gigagp.engines import Place
-from gigagp.estimators.online_updates import OnlineUpdates
+from gigagp.estimators.number_updates import NumberUpdates
 from gigagp.estimators.target_columns import target_columns
 from gigagp.kernels import Kernel
 from gigagp.likelihoods import Likelihood
@@ -18,7 +18,7 @@ from gigagp.partition import Partitioner
 from gigagp.progress import Listener
 
 
-class HGPRegressor(RegressorMixin, OnlineUpdates):  # type: ignore[misc]
+class HGPRegressor(RegressorMixin, NumberUpdates):  # type: ignore[misc]
     """Gaussian process regression by a hierarchy of exact GP experts.
 
     The rows are split among experts (the leaves of a tree), each an exact GP; all share one theta, trained by

@@ -15,6 +15,7 @@ from gigagp.errors import InvalidParameter, callers_level, choose
 from gigagp.fit import settings
 from gigagp.fit.plan import Plan
 from gigagp.fit.settings import FitSettings
+from gigagp.fit.small_tables import is_small
 from gigagp.fit.training import Precision
 from gigagp.kernels import Kernel, OnColumns, Periodic, SquaredExponential
 from gigagp.kernels.compose import parts
@@ -56,7 +57,6 @@ def make_plan(
     nearest = settings.experts_per_query(options.experts_per_query)
     own_scales = {"auto": partitioner.local and inducing is None, "gaussian": False, "student": True}
     student = choose("experts", settings.experts(options), own_scales)
-    calibrate = settings.switch("calibrate", options.calibrate)
     method = "committee" if one_leaf else _method(options, partitioner)
     if inducing is not None:
         method = _sparse_method(options, combination, student)
@@ -75,7 +75,7 @@ def make_plan(
             'partition="stratified" or "random" assume no locality',
             UserWarning, stacklevel=callers_level(),
         )  # fmt: skip
-    return Plan(
+    plan = Plan(
         kernel=kernel,
         noise_start=float(np.clip(_START_NOISE * variance * unit, low, high)) if varies else low,
         noise_bounds=(low, high),
@@ -88,7 +88,7 @@ def make_plan(
         inducing=inducing,
         rule=None if isinstance(options.combine, str) and options.combine == "auto" else combination,
         nearest=nearest,
-        calibrate=calibrate,
+        calibrate=settings.switch("calibrate", options.calibrate),
         families=settings.families(kernel) if own_kernel is None and partitioner.local and inducing is None else (),
         method="neighbourhood" if noise == "inputs" else method,
         neighbours=settings.neighbours(options.neighbours),
@@ -100,6 +100,17 @@ def make_plan(
         categories=columns.categories,
         gaussian_errors=options.likelihood == "gaussian",
     )
+    return _for_updates(plan, data.rows) if options.updates else plan
+
+
+def _for_updates(plan: Plan, rows: int) -> Plan:
+    """The plan of a model that is to take updates: its rows predict directly, not through a committee."""
+    if plan.method == "committee" or plan.kernel.metric(plan.kernel.theta) is None:
+        raise InvalidParameter(
+            'updates need predictions from neighbouring rows: partition="local", a kernel with a metric, and none of '
+            "the settings of a committee (method, sharing, combine, experts_per_query, leaf); change them, or use fit"
+        )
+    return plan if is_small(plan, rows) else replace(plan, method="neighbourhood")
 
 
 def circles_of(
@@ -130,7 +141,8 @@ def _is_one_leaf(
     """
     open_shape = all(each is None for each in (shape.levels, shape.branching, shape.leaf_size, shape.sharing))
     far_rows_matter = kernel is not None and not kernel.local
-    return far_rows_matter and rows <= _ONE_LEAF_ROWS and open_shape and partitioner.local and options.method == "auto"
+    open_method = options.method == "auto" and not options.updates
+    return far_rows_matter and rows <= _ONE_LEAF_ROWS and open_shape and partitioner.local and open_method
 
 
 def plan_for_latents(

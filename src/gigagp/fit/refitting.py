@@ -14,33 +14,42 @@ from gigagp.fit.fitting import fit_model
 from gigagp.fit.settings import FitSettings
 from gigagp.fit.trends import fit_with_mean
 from gigagp.linalg.row_noise import ADDED, FACTOR
+from gigagp.model.class_model import ClassModel, Label
 from gigagp.model.model import Model
 from gigagp.model.online import all_rows
 from gigagp.model.predictor import Predictor
 from gigagp.model.row_segments import ArrivingRows
-from gigagp.model.trend import Trend
+from gigagp.model.trend import RegressorTrend, Trend
 from gigagp.progress import Listener
 
 
 def refitted(
     model: Model, options: FitSettings, seed: np.random.SeedSequence, predictor_of: Callable[[Model], Predictor],
-    tell: Listener,
+    class_model: Callable[[Rows, tuple[Label, ...]], ClassModel], tell: Listener,
 ) -> Model:  # fmt: skip
-    """A model of the same rows whose scalings, theta, choices and calibration are learnt anew."""
+    """A model of the same rows whose scalings, theta, choices and calibration are learnt anew.
+
+    A regressor that is the mean function stays as it is.
+    """
     rows = all_rows(model)
     X = model.inputs.restore(np.asarray(rows.X, float))
     y = model.target.restore(np.asarray(rows.y, float)[:, None])[:, 0]
-    if model.trend is not None:
+    kept = model.trend if isinstance(model.trend, RegressorTrend) else None
+    if kept is not None:
+        # Each row of the fit was left by a copy of the regressor that had not seen it, which is not known any more.
+        options = replace(options, mean="constant")
+    elif model.trend is not None:
         y = y + model.trend.values(X)
     weights, deviations = _weights_and_deviations(model, rows)
     source = EncodedRows(X, y, model.reading, weights, deviations)
+    classes = None if model.classes is None else class_model(source, model.classes.labels)
 
     def fit_rows(some: Rows, trend: Trend | None = None, last: bool = True) -> Model:
         fitted = fit_model(
             some, options, seed, store=None, checkpoint=None, encoding=model.encoding,
-            feature_names=model.feature_names, tell=tell,
+            feature_names=model.feature_names, tell=tell, classes=classes,
         )  # fmt: skip
-        return replace(fitted, trend=trend)
+        return replace(fitted, trend=trend or kept)
 
     new = fit_with_mean(source, options, fit_rows, predictor_of, int(seed.generate_state(1)[0]))
     arrivals = _matched(new, X, rows.arrivals)

@@ -57,6 +57,7 @@ class FitSettings:
     likelihood: Any = "auto"
     warp: Any = False
     targets: Any = "auto"
+    updates: bool = False  # whether the model is to take updates, which committees do not
 
     @property
     def by_committee(self) -> bool:

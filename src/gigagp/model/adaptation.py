@@ -19,6 +19,9 @@ from gigagp.model.model import Model
 
 def expected_loss(model: Model) -> float:
     """The NLPD of the held-out rows of the fit, in the user's units; NaN where there were none."""
+    link = model.likelihood or model.classes
+    if link is not None:
+        return float(link.calibration.score)
     return float(model.report.calibration.score) + float(np.log(model.target.scale[0]))
 
 

@@ -52,11 +52,10 @@ class Online:
 
 def check_updates(model: Model) -> None:
     """Raise InvalidParameter for a model that cannot take updates."""
-    if model.latents is not None:
-        raise InvalidParameter("partial_fit is for targets with Gaussian noise; fit this model again with all rows")
     if model.neighbourhood is None and model.mixture is None:
         raise InvalidParameter(
-            'this model predicts by a committee, whose experts cannot take updates; fit with method="neighbourhood"'
+            "this model predicts by a committee, whose experts cannot take updates; fit it with "
+            'method="neighbourhood", or call partial_fit instead of fit for the first rows as well'
         )
 
 

@@ -3,7 +3,7 @@
 The record is an array with one row per update that was scored, and the columns below. Sums, not means, are kept, so
 that consecutive rows of the record can be added. A row without scored rows is a marker: a training has ended there, its
 column `LOSS` has the NLPD that is expected of the model from then on, if `SQUARED_ERROR` is one, and `SQUARED_LOSS`
-how the training ended.
+how the training ended. Of classes, `LOSS` is the log loss, `CRPS` is the Brier score, and errors and intervals are NaN.
 """
 
 from __future__ import annotations
@@ -45,6 +45,17 @@ def score(distribution: Distribution, y: Array, arrived: int) -> Array:
     row[LOSS], row[SQUARED_LOSS] = losses.sum(), (losses**2).sum()
     row[SQUARED_ERROR], row[CRPS] = ((y - distribution.mean) ** 2).sum(), distribution.crps(y).sum()
     row[COVERED] = ((y >= low) & (y <= high)).sum()
+    return row
+
+
+def class_score(log_probabilities: Array, classes: Array, arrived: int) -> Array:
+    """One row of the record, from the probabilities of classes: log loss, Brier score, and nothing else."""
+    own = np.arange(len(classes))
+    losses, p = -log_probabilities[own, classes], np.exp(log_probabilities)
+    row = np.full(COLUMNS, np.nan)
+    row[ARRIVED], row[SCORED] = arrived, len(classes)
+    row[LOSS], row[SQUARED_LOSS] = losses.sum(), (losses**2).sum()
+    row[CRPS] = (p**2).sum() + (1 - 2 * p[own, classes]).sum()
     return row
 
 

@@ -113,7 +113,7 @@ def make_app(model: Any, *, limits: Limits | None = None, token: str | None = No
 
     @app.get("/")
     async def form() -> Response:
-        return HTMLResponse(page(queries.schema_of(model.model_)))
+        return HTMLResponse(page(queries.schema_of(model.model_), queries.typical_row(model.model_)))
 
     return app
 

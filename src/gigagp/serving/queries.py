@@ -27,6 +27,7 @@ JSON, ARROW = "application/json", "application/vnd.apache.arrow.stream"
 _BAD, _UNPROCESSABLE, _TOO_LARGE, _UNSUPPORTED = 400, 422, 413, 415
 _TIMES = ("date", "timestamp")
 _LONGEST_TEXT = 10_000  # characters of a category
+_TYPICAL_ROWS = 1000  # rows that typical values are taken from
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,29 @@ def schema_of(model: Model) -> dict[str, Any]:
         for each in features_of(model)
     ]
     return {"columns": columns, "target": model.target_name or "y", "rows": len(model.store.y)}
+
+
+def typical_row(model: Model) -> dict[str, Any]:
+    """A typical value of each column, as a request has it: the median of some of the model's rows, or a frequent level.
+
+    It is no row of the data, which nobody shall read from the service.
+    """
+    X, place, values = model.inputs.restore(np.asarray(model.store.X[:_TYPICAL_ROWS], float)), 0, {}
+    for feature in features_of(model):
+        values[feature.column] = _typical(feature, X[:, place : place + len(feature.names)])
+        place += len(feature.names)
+    return values
+
+
+def _typical(feature: Feature, numbers: Array) -> Any:
+    """A typical value of a column, from the model's numbers."""
+    if feature.categories:
+        level = numbers.argmax(axis=1) if feature.one_hot else np.round(numbers[:, 0]).astype(int)
+        return feature.categories[int(np.bincount(np.minimum(level, len(feature.categories) - 1)).argmax())]
+    median = float(np.median(numbers[:, 0]))
+    if feature.kind in _TIMES:
+        return str(np.datetime64(round(median), "D" if feature.kind == "date" else "s"))
+    return float(f"{median:.6g}")
 
 
 def read(kind: str, body: bytes, model: Model, limits: Limits, target: str | None = None) -> Query:

@@ -8,8 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 import gigagp
-from gigagp import HGPRegressor
+from gigagp import HGPClassifier, HGPRegressor
 from gigagp.cli import app
+from gigagp.kernels import Matern52
 
 
 def frame(n, seed):
@@ -59,17 +60,39 @@ def test_an_update_that_does_nothing_is_an_error(folder):
         (["model", "wrong.csv"], "'b'"),
         (["model", "new.csv", "--target", "z"], "'z'"),
         (["model", "--older-than", "1"], "column"),
+        (["model", "gap.csv"], "missing"),
+        (["model", "new.csv", "--missing", "often"], "missing"),
     ],
 )
-def test_what_the_user_can_cure_is_one_line_and_the_model_stays(folder, words, cure, monkeypatch):
+def test_what_the_user_can_cure_is_one_line_and_nothing_is_left_behind(folder, words, cure, monkeypatch):
     frame(5, 1)[["a", "y"]].to_csv(folder / "wrong.csv", index=False)
+    frame(5, 1).assign(a=[1.0, None, 2.0, 3.0, 4.0]).to_csv(folder / "gap.csv", index=False)
     monkeypatch.chdir(folder)
+    before = sorted(folder.rglob("*"))
     result = CliRunner().invoke(app, ["update", *words])
     assert result.exit_code == 1
     (line,) = result.stderr.splitlines()
     assert line.startswith("error: ")
     assert cure in line
+    assert sorted(folder.rglob("*")) == before
     assert gigagp.load(folder / "model").n_rows_ == 120
+
+
+def labelled(n, seed):
+    rows = frame(n, seed)
+    return rows.assign(y=np.where(rows["y"] + np.random.default_rng(9).standard_normal(n) > 0, "high", "low"))
+
+
+def test_a_model_of_classes_learns_a_file(folder):
+    model = HGPClassifier(kernel=Matern52(), neighbours=15, random_state=0, n_jobs=1)
+    model.fit(labelled(120, 0), "y").save(folder / "classes")
+    labelled(60, 1).to_csv(folder / "labels.csv", index=False)
+    content = run(folder / "classes", folder / "labels.csv")
+    assert (content["rows"], content["scored"]) == (180, 60)
+    assert "rmse" not in content
+    assert gigagp.load(folder / "classes").n_rows_ == 180
+    result = CliRunner().invoke(app, ["update", str(folder / "classes"), str(folder / "labels.csv"), "--auto"])
+    assert "for models of numbers" in result.stderr
 
 
 def test_auto_recalibrates(folder):

@@ -25,12 +25,19 @@ def test_records_are_read_back_in_order(tmp_path):
     assert [content for _, content in contents(tmp_path)] == [b"one", b"", b"three"]
 
 
-def test_one_writer_at_a_time(tmp_path):
-    log = UpdateLog(tmp_path)
-    with pytest.raises(FolderInUse):
-        UpdateLog(tmp_path)
+def test_one_writer_at_a_time_which_leaves_nothing_if_it_writes_nothing(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    log = UpdateLog(folder)
+    with pytest.raises(FolderInUse, match="open for updates"):
+        UpdateLog(folder)
     log.close()
-    UpdateLog(tmp_path).close()
+    UpdateLog(folder).close()
+    assert list(tmp_path.rglob("*")) == [folder]
+    log = UpdateLog(folder)
+    log.append(ROWS, b"one")
+    log.close()
+    assert sorted(tmp_path.rglob("*")) == [folder, folder / NAME]
 
 
 def test_a_log_cut_at_any_byte_has_all_whole_records_and_takes_more(tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gigagp.engines.additions import FAN_IN, additions, key_of, levels_above
+from gigagp.engines.additions import FAN_IN, additions, ascent, key_of
 from gigagp.tree import Tree, divide
 
 
@@ -33,10 +33,11 @@ def nodes_of_units(division):
     leaves=st.integers(1, 90),
     shards=st.integers(1, 50),
     groups=st.integers(1, 40),
+    gathered=st.integers(1, 40),
     scattered=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_every_division_adds_as_the_tree_does(leaves, shards, groups, scattered, seed):
+def test_every_division_adds_as_the_tree_does(leaves, shards, groups, gathered, scattered, seed):
     tree, rng = Tree.balanced(leaves), np.random.default_rng(seed)
     division = divide(tree, shards)
     parts = nodes_of_units(division)
@@ -51,11 +52,13 @@ def test_every_division_adds_as_the_tree_does(leaves, shards, groups, scattered,
         step, tops = additions(division, [[key_of(node) for node in parts[shard]] for shard in own])
         values.append(step.apply([[node.sum(value) for node in parts[shard]] for shard in own]))
         keys.append(tops)
-    for level in levels_above(division, keys):
+    above = ascent(division, keys, gathered)
+    for level in above.levels:
         assert max(level.senders) <= FAN_IN
         taken = np.cumsum([0, *level.senders])
         values = [step.apply(values[a:b]) for step, a, b in zip(level.steps, taken, taken[1:], strict=False)]
-    assert [[each.text for each in own] for own in values] == [[tree.root.sum(value).text]]
+    assert len(values) <= gathered
+    assert [each.text for each in above.last.apply(values)] == [tree.root.sum(value).text]
 
 
 def test_neighbours_hand_on_few_sums():

@@ -242,7 +242,7 @@ def test_updates_of_an_open_model_are_on_the_disk(base, tmp_path):
         assert not np.allclose(answers(reader), answers(model))
         np.testing.assert_allclose(answers(reader.refresh()), answers(model), rtol=1e-9)
         model.compact()
-        assert (folder / "updates.log").stat().st_size < 100
+        assert not (folder / "updates.log").exists()
         np.testing.assert_allclose(answers(reader.refresh()), answers(model), rtol=1e-9)
         model.partial_fit(X[:5], y[:5])
     with HGPRegressor.open(folder) as again:
@@ -272,7 +272,7 @@ def test_updates_name_what_they_cannot_do(base):
     with pytest.raises(InvalidParameter, match="committee"):
         committee.fit(*table(80)).partial_fit(*table(3))
     several = HGPRegressor(**SETTINGS).fit(table(40)[0], np.column_stack([table(40)[1]] * 2))
-    with pytest.raises(InvalidParameter, match="several targets"):
+    with pytest.raises(InvalidParameter, match="y0, y1, in this order; got one target"):
         several.partial_fit(*table(3))
     with pytest.raises(InvalidParameter, match="pass y="):
         model.partial_fit(table(3)[0])

@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 import gigagp
 from gigagp import HGPRegressor
 from gigagp.serving import Limits, make_app
+from gigagp.serving.queries import typical_row
 
 SETTINGS = {"kernel": "matern52", "method": "neighbourhood", "neighbours": 15, "random_state": 0, "n_jobs": 1}
 ARROW = "application/vnd.apache.arrow.stream"
@@ -78,7 +79,18 @@ def test_schema_health_metrics_and_page(client):
     metrics = client.get("/metrics").text
     assert 'gigagp_requests_total{path="/predict",status="200"}' in metrics
     assert "gigagp_model_rows 80" in metrics
-    assert 'data-column="kind"' in client.get("/").text
+
+
+def test_the_page_has_typical_values_that_the_service_answers(client, folder):
+    text, example = client.get("/").text, typical_row(HGPRegressor.load(folder).model_)
+    assert 'data-column="kind"' in text
+    assert f'<option value="{example["kind"]}" selected="selected">' in text
+    assert all(f'value="{example[name]}"' in text for name in ("a", "day"))
+    frame = table()
+    assert example["kind"] == frame["kind"].mode()[0]
+    assert example["a"] == pytest.approx(frame["a"].median(), rel=1e-5)
+    assert abs(pd.Timestamp(example["day"]) - frame["day"].median()) < pd.Timedelta("1D")
+    assert client.post("/predict", json={"rows": [example]}).status_code == 200
 
 
 GOOD = {"a": 1.0, "kind": "low", "day": "2024-03-01"}

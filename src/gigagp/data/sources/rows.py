@@ -76,6 +76,7 @@ class Rows:
         self._weightless = 0  # rows seen, of the share, that have the weight zero
         self.n_rows = source.n_rows if self._all else None  # None until all have been read once
         self.n_dropped = 0 if self._all else None
+        self.may_be_empty = False  # whether it is no error that no row of the source is one of ours
         self._columns = tuple(columns)  # of the source, one for each of the encoding's features
         self._levels = {f.column: {text: k for k, text in enumerate(f.categories or ())} for f in encoding.features}
         single = all(
@@ -214,7 +215,7 @@ class Rows:
             raise InvalidInput(
                 f"{self.source.name} should have {self.source.n_rows} rows, and has {rows_read}; write it again"
             )
-        if not n_rows:
+        if not n_rows and not (rows_read and self.may_be_empty):
             why = f": all {rows_read} have missing values" if rows_read else ""
             if self._others:
                 why = f" in this share: {self._others} of {rows_read} are in the other; take another fraction, or seed"
