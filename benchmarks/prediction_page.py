@@ -76,7 +76,8 @@ def at_scale(result: dict[str, Any]) -> str:
         f'files, by a saved model that is mapped, {result["neighbours"]} neighbours, `memory="{result["memory"]}"`, '
         f"{result['workers']} {result['engine']}, on a machine that was busy with other work: "
         f"{time_of(result['seconds'])}, that is {time_of(per_query)} per query (CPU time "
-        f"{time_of(result['cpu_seconds'])}, so that two idle cores would take about {time_of(result['cpu_seconds'] / 2)}). The disk read "
+        f"{time_of(result['cpu_seconds'])}, so that two idle cores would take about "
+        f"{time_of(result['cpu_seconds'] / 2)}). The disk read "
         f"{result['read_gb']:.2f} GB, and all processes together occupied at most {result['peak_gb']:.2f} GB. 95% "
         f"intervals cover {result['coverage_95']:.1%}. Extrapolated, not measured: 100,000,000 queries at the same "
         f"rate take {1e8 * per_query / 3600:.1f} hours; a query against ten times as many rows costs somewhat more "
