@@ -33,7 +33,7 @@ from gigagp.model.class_model import ClassModel, Label
 from gigagp.model.fingerprint import described
 from gigagp.model.model import Model
 from gigagp.model.predictor import Predictor
-from gigagp.model.remote_folders import refuse_remote, uploading
+from gigagp.model.remote_folders import check_fit_folders, uploading
 from gigagp.model.saving import save_model
 from gigagp.model.target_folders import load_targets, save_targets
 from gigagp.model.target_models import TargetModels
@@ -95,10 +95,7 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
             raise InvalidParameter("learn_noise=False needs noise_std=, the known noise of each row")
         if settings.likelihood(fit_settings.likelihood) is not None:
             settings.check_for_likelihood(fit_settings, noise_std is not None)
-        refuse_remote("store", store)
-        refuse_remote("checkpoint", checkpoint)
-        if store is not None and checkpoint is not None:
-            raise InvalidParameter("pass store= or checkpoint=, not both: a checkpoint contains its own store")
+        check_fit_folders(store, checkpoint)
         tell = make_listener(self.verbose, progress)
         categories = settings.column_names("categorical", self.categorical, categorical)
         gaps = settings.missing(self.missing if missing is None else missing)

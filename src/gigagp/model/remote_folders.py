@@ -177,3 +177,11 @@ def refuse_remote(name: str, folder: Any) -> None:
         raise InvalidParameter(
             f"{name} must be a folder on this machine, because its files are mapped into memory; got {folder}"
         )
+
+
+def check_fit_folders(store: Any, checkpoint: Any) -> None:
+    """Raise InvalidParameter unless the folders of a fit are on this machine, and at most one is given."""
+    refuse_remote("store", store)
+    refuse_remote("checkpoint", checkpoint)
+    if store is not None and checkpoint is not None:
+        raise InvalidParameter("pass store= or checkpoint=, not both: a checkpoint contains its own store")
