@@ -136,6 +136,19 @@ def steps(rows: int, repeats: int) -> list[dict[str, Any]]:
     return lines
 
 
+def leaf_seconds(rows: int) -> float:
+    """Processor seconds of one expert's LML + gradient, on one thread: the same on a busy machine."""
+    problem = Problem(rows)
+    with open_engine("serial", 1) as engine:
+        problem.step(engine)
+        times = []
+        for _ in range(3):
+            start = time.process_time()
+            problem.step(engine)
+            times.append(time.process_time() - start)
+    return min(times) / problem.tree.n_leaves
+
+
 # (b) Bytes
 
 
@@ -275,6 +288,7 @@ def message(repeats: int) -> dict[str, float]:
 
 def main() -> None:
     parser = arguments(__doc__ or "")
+    parser.add_argument("--rows", type=float, help="rows of the steps with work [default 2e5, with --full 1e6]")
     parser.add_argument("--only", choices=["empty"], help="only the steps with nothing to do, without a result file")
     options = parser.parse_args()
     full = options.full
@@ -282,6 +296,8 @@ def main() -> None:
         empty_steps(20)
         return
     rows, many = (1_000_000, 5_000_000) if full else (200_000, 200_000)
+    if options.rows:
+        rows = many = int(options.rows)
     with one_blas_thread():
         step_times = steps(rows, 11 if full else 5)
         network = traffic(many, 5)
@@ -305,7 +321,7 @@ def main() -> None:
         "cluster",
         {
             "rows": rows, "leaf": LEAF, "columns": D, "steps": step_times, "traffic": network, "empty": empty,
-            "message": plain, "bars": bars,
+            "message": plain, "leaf_seconds": leaf_seconds(rows), "bars": bars,
         },
     )  # fmt: skip
 

@@ -17,6 +17,7 @@ LONG = (
     "choices",
     "progress",
     "cluster",
+    "shuffle",
     "scaling_page",
     "experiments",
     "ideas",

@@ -37,6 +37,7 @@ PAGE = DOCS / "scaling.md"
 FIGURES = DOCS / "scaling"
 ROWS = (10**8, 10**9, 10**10, 10**11, 10**12)
 WORKERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 10_000)  # in figures
+ALLOWED = 0.15  # error of simulated steps without work
 TABLE_WORKERS = (1, 16, 128, 1024, 10_000)
 
 
@@ -301,11 +302,17 @@ def page(result: Result, disk: Result | None, shuffled: Result | None, prices: P
         "**No cluster was used.** Times on one and two workers were measured on one machine. All other figures are "
         "simulated from these and from an assumed network. A step is LML + gradient over all experts.",
         "## Measured beside simulated",
-        "The inputs of the simulation are the time of a step of one thread without a cluster, and processor times and "
-        "durations of steps without work. Each of the latter is simulated here with costs that were learnt from the "
-        f"other ones. All processes share the {here['cores']} cores of one machine.",
+        "The inputs of the simulation are the processor time of an expert, and processor times and durations of steps "
+        "without work. Each of these steps is simulated here with costs that were learnt from the other ones. The "
+        "duration of steps with work is that of a machine which others may have used meanwhile, whereas the simulation "
+        f"gives every worker a core. All processes share the {here['cores']} cores of one machine.",
         checks(lines),
-        f"Steps without work are simulated with errors of up to {worst_error(lines):.0%}.",
+        f"Steps without work are simulated with errors of up to {worst_error(lines):.0%}"
+        + (
+            "."
+            if worst_error(lines) <= ALLOWED
+            else f", more than the {ALLOWED:.0%} that we aim at: costs vary while others use the machine."
+        ),
         quietness(result),
         "## What goes in",
         measured_inputs(costs),
@@ -361,7 +368,7 @@ def main() -> int:
         print("nothing to simulate from: run benchmarks/cluster.py first", flush=True)
         return 1
     worst = worst_error(compared(result, Costs.of(result)))
-    bar("error of simulated steps without work, share", worst, 0.15, at_least=False)
+    bar("error of simulated steps without work, share", worst, ALLOWED, at_least=False)
     PAGE.write_text(page(result, read("out_of_core"), read("shuffle"), Prices(options.price, options.start)))
     print("[scaling_page] docs/scaling.md", flush=True)
     return 0

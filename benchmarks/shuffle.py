@@ -181,6 +181,7 @@ def _warm_up() -> None:
 def main() -> None:
     parser = arguments(__doc__ or "", quick=False)
     parser.add_argument("--rows", type=float, default=5e6)
+    parser.add_argument("--full", action="store_true", help="no effect")
     rows = int(parser.parse_args().rows)
     lines: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:

@@ -61,10 +61,9 @@ class Costs:
         empty = [r for i, r in enumerate(result["empty"]) if i != without]
         tasks = np.array([r["tasks"] for r in empty], float)
         shards = np.array([r["shards"] for r in empty], float)
-        alone_thread = next(r for r in result["steps"] if (r["engine"], r["workers"]) == ("threads", 1))
         message = result["message"]
         costs = cls(
-            leaf=alone_thread["seconds"] / _experts(result["rows"], result["leaf"]),
+            leaf=result["leaf_seconds"],
             leaf_rows=result["leaf"],
             send=message["send_seconds"],
             receive=message["receive_seconds"],

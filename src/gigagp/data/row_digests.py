@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.linalg.compiled import compiled_strict, read_only
+from gigagp.linalg.searching import bits
 
 BYTES = 16  # of the two digests of a row
 _FACTORS = (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53))  # of MurmurHash3's last step
@@ -21,21 +24,30 @@ _RECORD = np.dtype([("inputs", np.uint64), ("both", np.uint64), ("row", np.int64
 
 def digests(X: Array, y: Array) -> tuple[Array, Array]:
     """The digests of the inputs, and those of inputs and targets, one per row."""
-    inputs = np.full(len(X), X.shape[1], np.uint64)
-    for column in X.T:
-        _absorb(inputs, column)
-    both = inputs.copy()
-    _absorb(both, y)
+    inputs, both = np.empty(len(X), np.uint64), np.empty(len(X), np.uint64)
+    if X.dtype not in (np.float32, np.float64):
+        X = X.astype(float)
+    _digest(read_only(X), read_only(np.asarray(y, float)), inputs, both)
     return inputs, both
 
 
-def _absorb(state: Array, values: Array) -> None:
-    """Take one more number per row into the digests, in place."""
-    state += (np.asarray(values, np.float64) + 0.0).view(np.uint64)  # the sum makes zeros of both signs equal
-    for factor in _FACTORS:
-        state ^= state >> _SHIFT
-        state *= factor
-    state ^= state >> _SHIFT
+@compiled_strict
+def _absorb(state: Any, value: float) -> Any:
+    """The digest after one more number."""
+    state += np.uint64(bits(value + 0.0))  # the sum makes zeros of both signs equal
+    state = (state ^ (state >> _SHIFT)) * _FACTORS[0]
+    state = (state ^ (state >> _SHIFT)) * _FACTORS[1]
+    return state ^ (state >> _SHIFT)
+
+
+@compiled_strict
+def _digest(X: Array, y: Array, inputs: Array, both: Array) -> None:
+    columns = X.shape[1]
+    for i in range(len(X)):
+        state = np.uint64(columns)
+        for d in range(columns):
+            state = _absorb(state, np.float64(X[i, d]))
+        inputs[i], both[i] = state, _absorb(state, y[i])
 
 
 def repeated(values: Array) -> Array:

@@ -57,9 +57,16 @@ class Extremes:
         return Extremes(rows[kept], source_rows[kept], X[kept], y[kept])
 
     @classmethod
-    def of(cls, block: Block) -> Extremes:
+    def of(cls, block: Block, known: Extremes | None = None) -> Extremes:
+        """Those of a block; rows that cannot be among them, because others are known, may be missing."""
         assert block.y is not None
-        kept = _extreme(block.y)
+        if known is None or len(known.y) < 2 * _EXTREME_ROWS:
+            kept = _extreme(block.y)
+        else:
+            ordered = np.sort(known.y)
+            low, high = ordered[_EXTREME_ROWS - 1], ordered[-_EXTREME_ROWS]
+            possible = np.flatnonzero((block.y <= low) | (block.y >= high))
+            kept = possible[_extreme(block.y[possible])]
         rows = block.first_row + kept
         source_rows = rows if block.source_rows is None else block.source_rows[kept]
         return cls(rows, source_rows, block.X[kept], block.y[kept])
@@ -123,7 +130,7 @@ class PartialScan:
         assert block.y is not None
         inputs = Moments.of_block(self.first[0], block.X, block.weights)
         self.moments.append((inputs, Moments.of_block(self.first[1], block.y[:, None], block.weights)))
-        extremes = Extremes.of(block)
+        extremes = Extremes.of(block, self.extremes)
         self.extremes = extremes if self.extremes is None else self.extremes.joined(extremes)
         keys = row_keys(block.first_row, len(block.X), seed)
         small = np.flatnonzero(keys <= self.limit)

@@ -21,6 +21,7 @@ from gigagp.arrays import Array
 from gigagp.data import folders
 from gigagp.data.array_files import ArrayFile, ArrayFiles, ArrayPlace, write_lists
 from gigagp.data.row_lists import RowLists
+from gigagp.errors import InvalidInput
 from gigagp.linalg.row_noise import COLUMNS
 
 FORMAT = "gigagp-store"
@@ -30,6 +31,7 @@ ROW_NOISE = "row_noise"  # name of the file with the row noise, which only store
 OTHERS = "others"  # name of the file with several targets, which only stores of fits with a common theta have
 _MANIFEST = "manifest.json"
 _RELEASE = 256 << 20  # bytes of mapped pages after which they are released
+_MOST_MAPPED = 768 << 20  # bytes of all mapped files in memory from which on pages are released
 _BLOCK = 1 << 24  # bytes of rows per block
 _POPULATE_READ = 22  # advice of Linux 5.14: map all pages now; Python has no name for it
 _WINDOW = 1 << 21  # bytes that the system may map around each position that is read
@@ -133,7 +135,7 @@ class ExpertStore:
         """
         if self._maps:
             self._touched += rows * self._numbers_per_row * self.X.itemsize + 2 * _WINDOW * places
-            if self._touched > self._limit:
+            if self._touched > self._limit or _mapped_now() > _MOST_MAPPED:
                 self.release()
 
     @property
@@ -172,6 +174,18 @@ class ExpertStore:
         self._touched = 0
         for mapped in () if self._kept else self._maps:
             mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def _mapped_now() -> int:
+    """Bytes of mapped files, libraries among them, that are in this process's memory; 0 where that is not known.
+
+    Rows that are far from each other in a file make the system map much more than is read.
+    """
+    try:
+        with open("/proc/self/statm", "rb", buffering=0) as file:
+            return int(file.read().split()[2]) * mmap.PAGESIZE
+    except OSError:
+        return 0
 
 
 def join_targets(y: Array, row_noise: Array | None, others: Array | None = None) -> Targets:
@@ -309,12 +323,39 @@ class FolderWriter:
 
 
 def write_rows(folder: Path, store: ExpertStore) -> dict[str, Any]:
-    """The rows of a store, and their entries in a manifest."""
+    """The rows of a store, and their entries in a manifest.
+
+    The files of an expert store never change, so that they are linked where the file system allows it: nothing is
+    written, and the files exist until both folders are removed.
+    """
+    linked = _linked_rows(folder, store)
+    if linked is not None:
+        return linked
     rows, columns = store.X.shape
     with FolderWriter(folder, rows, columns, store.X.dtype, store.row_noise is not None) as writer:
         for X, targets in store.blocks():
             writer.append(X, targets)
         return writer.close()
+
+
+def _linked_rows(folder: Path, store: ExpertStore) -> dict[str, Any] | None:
+    """Links to the files of a store on disk, and their entries in its manifest; None where that is not possible."""
+    rows, columns = store.X.shape
+    names = {f"{name}.npy" for name in _files(rows, columns, store.row_noise is not None, 0)}
+    if {Path(file.path).name for file in store.files} != names or len({Path(f.path).parent for f in store.files}) != 1:
+        return None
+    source, links = Path(store.files[0].path).parent, [folder / name for name in sorted(names)]
+    try:
+        entries = folders.read_manifest(source / _MANIFEST, FORMAT, VERSION)["files"]
+        for file in store.files:
+            file.check()
+        for link in links:
+            os.link(source / link.name, link)
+        return {link.name: entries[link.name] for link in links}
+    except (InvalidInput, OSError, KeyError, TypeError):  # another file system, or the rows of a saved model
+        for link in links:
+            link.unlink(missing_ok=True)
+        return None
 
 
 def read_rows(

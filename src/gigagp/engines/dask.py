@@ -24,7 +24,7 @@ from gigagp.data.folders import TemporaryFolder
 from gigagp.engines import dask_tasks
 from gigagp.engines.additions import Ascent, ascent, key_of
 from gigagp.engines.base import Engine, OverLeaves
-from gigagp.engines.dask_cluster import DaskCluster, shortened
+from gigagp.engines.dask_cluster import DaskCluster, TaskKey, shortened
 from gigagp.engines.dask_shards import LoadedShards, subtrees_of_shards
 from gigagp.engines.threads import ThreadsEngine
 from gigagp.engines.transport import Depot, Packed
@@ -215,7 +215,7 @@ class DaskEngine(Engine):
         def submit() -> list[Future]:
             loaded = self._load(tree, over)
             keys = self._cluster.keys(name, len(loaded.groups))
-            summed.update(zip(keys, loaded.shards_of_group, strict=True))
+            summed.update(zip(map(str, keys), loaded.shards_of_group, strict=True))
             graph = {
                 key: (dask_tasks.sum_group, group, packed.data) for key, group in zip(keys, loaded.groups, strict=True)
             }
@@ -263,7 +263,7 @@ class DaskEngine(Engine):
         threads = sum(self._cluster.threads().values())
         return divide(tree, shards_for(threads, tree.n_leaves))
 
-    def _submit_sums(self, name: str, graph: dict[str, Any], above: Ascent) -> list[Future]:
+    def _submit_sums(self, name: str, graph: dict[TaskKey, Any], above: Ascent) -> list[Future]:
         """The sums of the graph's tasks; where these are many, tasks that add some of them at a time come on top."""
         parts = list(graph)
         for level in above.levels:

@@ -23,6 +23,9 @@ _START = "start some, and repeat the call: with fit(..., checkpoint=folder) it c
 _MEMORY = "give workers more of it, or use more workers or smaller leaves"
 
 
+TaskKey = tuple[str, int]
+
+
 class ForgottenTask(Exception):
     """The scheduler no longer runs a task: where all workers are lost at once, tasks bound to one wait forever."""
 
@@ -91,12 +94,16 @@ class DaskCluster:
         key = f"{name}-{self._run}-{self._count}"
         return self.client.submit(function, *arguments, key=key, pure=False, **options)
 
-    def keys(self, name: str, count: int) -> list[str]:
-        """New keys for tasks of a graph."""
-        first, self._count = self._count + 1, self._count + count
-        return [f"{name}-{self._run}-{number}" for number in range(first, self._count + 1)]
+    def keys(self, name: str, count: int) -> list[TaskKey]:
+        """New keys for tasks of a graph.
 
-    def submit_graph(self, graph: dict[str, Any], keys: list[str]) -> list[Future]:
+        They form a task group of Dask. Tasks of one large group, which those of all steps would form, are placed on
+        any idle worker, wherever their shards are.
+        """
+        self._count += 1
+        return [(f"{name}-{self._run}-{self._count}", number) for number in range(count)]
+
+    def submit_graph(self, graph: dict[TaskKey, Any], keys: list[TaskKey]) -> list[Future]:
         """The results of some tasks of a graph, whose tasks are (function, arguments ...) and name each other by key.
 
         All tasks travel in one message, and the previous results are released only afterwards: Dask's client waits

@@ -19,7 +19,7 @@ from gigagp.data import scaling
 from gigagp.data.scaled import ArrayRows, ScaledRows
 from gigagp.data.store import Targets
 from gigagp.engines import Engine
-from gigagp.linalg.compiled import compiled_strict
+from gigagp.linalg.compiled import compiled_strict, read_only
 from gigagp.linalg.row_noise import COLUMNS
 from gigagp.linalg.workspace import Workspace
 from gigagp.partition.base import Assign, Buckets
@@ -85,13 +85,16 @@ def _order(ids: Array, places: Array, out: Array) -> None:
 
 
 @compiled_strict
-def _deal(rows: Array, ids: Array, places: Array, out: Array) -> None:
-    """out := the rows bucket by bucket; `places` says where each bucket begins, and is changed."""
+def _deal(X: Array, targets: Array, ids: Array, places: Array, out: Array) -> None:
+    """Write rows, inputs before targets, where their buckets have their next places, which are counted on."""
+    columns = X.shape[1]
     for i in range(len(ids)):
         place = places[ids[i]]
         places[ids[i]] += 1
-        for d in range(rows.shape[1]):
-            out[place, d] = rows[i, d]
+        for d in range(columns):
+            out[place, d] = X[i, d]
+        for t in range(targets.shape[1]):
+            out[place, columns + t] = targets[i, t]
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,10 +124,7 @@ class SortTask:
         try:
             partial.mkdir()
             given = self.data.blocks(start, stop) if blocks is None else blocks
-            runs = [
-                self._write(partial / f"{run:04d}", rows, ids)
-                for run, (rows, ids) in enumerate(self._runs(given, stop - start))
-            ]
+            runs = [self._write(partial / f"{run:04d}", parts) for run, parts in enumerate(self._runs(given))]
             partial.rename(final)
         except OSError:
             shutil.rmtree(partial, ignore_errors=True)
@@ -132,34 +132,34 @@ class SortTask:
                 raise
         return runs
 
-    def _runs(self, blocks: Any, count: int) -> Iterator[tuple[Array, Array]]:
-        """Rows and their buckets, as many at a time as fit into memory."""
-        size = min(self.most, count)
-        rows, ids, filled = np.empty((size, self.layout.width), self.layout.dtype), np.empty(size, np.int32), 0
+    def _runs(self, blocks: Any) -> Iterator[list[tuple[Array, Array, Array]]]:
+        """Inputs, targets and buckets of as many rows at a time as fit into memory."""
+        parts: list[tuple[Array, Array, Array]] = []
+        filled = 0
         for first, X, targets in blocks:
-            buckets, done = self.assign(first, X), 0
+            ids, done = np.asarray(self.assign(first, X), np.int32), 0
             while done < len(X):
-                here = slice(done, done + min(len(X) - done, size - filled))
-                there = slice(filled, filled + here.stop - here.start)
-                rows[there, : self.layout.columns] = X[here]
-                rows[there, self.layout.columns :] = targets[here].reshape(-1, self.layout.targets)
-                ids[there] = buckets[here]
-                done, filled = here.stop, there.stop
-                if filled == size:
-                    yield rows, ids
-                    filled = 0
-        if filled:
-            yield rows[:filled], ids[:filled]
+                here = slice(done, done + min(len(X) - done, self.most - filled))
+                parts.append((X[here], targets[here].reshape(-1, self.layout.targets), ids[here]))
+                filled, done = filled + here.stop - here.start, here.stop
+                if filled == self.most:
+                    yield parts
+                    parts, filled = [], 0
+        if parts:
+            yield parts
 
-    def _write(self, name: Path, rows: Array, ids: Array) -> Array:
-        counts = np.bincount(ids, minlength=int(self.groups[-1]))
-        ends, ordered = np.cumsum(counts), np.empty_like(rows)
-        _deal(rows, ids, ends - counts, ordered)
+    def _write(self, name: Path, parts: list[tuple[Array, Array, Array]]) -> Array:
+        counts = sum(np.bincount(ids, minlength=int(self.groups[-1])) for _, _, ids in parts)
+        ends = np.cumsum(counts)
+        ordered, places = np.empty((int(ends[-1]), self.layout.width), self.layout.dtype), ends - counts
+        for X, targets, ids in parts:
+            _deal(read_only(X), read_only(targets), ids, places, ordered)
+        parts.clear()
         borders = np.append(0, ends)[self.groups]
         for group in range(len(self.groups) - 1):
             with open(f"{name}-{group:04d}.rows", "wb") as file:
                 file.write(ordered[borders[group] : borders[group + 1]].reshape(-1).view(np.uint8).data)
-        return counts
+        return np.asarray(counts)
 
 
 class FileBuckets(Buckets):

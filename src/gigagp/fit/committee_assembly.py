@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache
 
 import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.data.row_lists import RowLists, Runs
 from gigagp.data.store import ExpertStore
+from gigagp.engines import Engine, SerialEngine
 from gigagp.fit.plan import Plan
-from gigagp.linalg import row_codes
+from gigagp.linalg.workspace import Workspace
+from gigagp.model.block_tree import BlockTree, TreeBuilder
 from gigagp.model.boxes import extents
 from gigagp.model.committee import Committee
-from gigagp.model.neighbour_search import BlockTree
 from gigagp.model.routing import Router
 from gigagp.model.sharing import share_nearest
 from gigagp.partition.base import StoredPartition, run_means
-from gigagp.partition.kdtree import block_starts
+from gigagp.partition.kdtree import block_starts, blocks_of_cells
 
 _ROWS_AT_ONCE = 1 << 16  # rows read at a time
 
 
 @dataclass(frozen=True, eq=False)
 class Extents:
-    """Mean, minimum and maximum of every column in each leaf; minimum and maximum also in each block of rows.
+    """Mean, minimum and maximum of every column in each leaf, and the tree of boxes around blocks of rows.
 
     Rows in memory also have codes (`linalg.row_codes`). Rows in files have none: their codes might exceed the memory.
     """
@@ -34,15 +35,13 @@ class Extents:
     means: Array
     lows: Array
     highs: Array
-    block_starts: Array | None = None
-    block_lows: Array | None = None
-    block_highs: Array | None = None
-    codes: Array | None = None
+    blocks: BlockTree | None = None
 
     @classmethod
-    def of(cls, store: ExpertStore, lists: RowLists) -> Extents:
+    def of(cls, store: ExpertStore, lists: RowLists, engine: Engine | None = None) -> Extents:
+        """Those of the rows of a store; `engine` : whose workers on this machine read them."""
         if isinstance(lists, Runs):
-            return cls._of_runs(store, lists)
+            return cls._of_runs(store, lists, SerialEngine() if engine is None else engine.local)
         shape = (len(lists), store.X.shape[1])
         result = cls(np.empty(shape), np.empty(shape), np.empty(shape))
         for leaf in range(len(lists)):
@@ -53,41 +52,34 @@ class Extents:
         return result
 
     @classmethod
-    def _of_runs(cls, store: ExpertStore, cells: Runs) -> Extents:
+    def _of_runs(cls, store: ExpertStore, cells: Runs, engine: Engine) -> Extents:
         starts = block_starts(cells.starts)
-        first = np.searchsorted(starts, cells.starts)  # block of each cell
-        means = np.empty((len(cells), store.X.shape[1]))
-        lows, highs = (np.empty((len(starts) - 1, store.X.shape[1])) for _ in range(2))
-        codes: list[Array] = []
-        step = max(1, _ROWS_AT_ONCE * len(cells) // len(store.y))
-        for begin in range(0, len(cells), step):
-            here = slice(begin, min(begin + step, len(cells)))
+        first = np.append(0, np.cumsum(blocks_of_cells(cells.starts)))  # block of each cell
+        shape, dtype = (len(cells), store.X.shape[1]), store.X.dtype
+        means, lows, highs = np.empty(shape), np.empty(shape, dtype), np.empty(shape, dtype)
+        builder = TreeBuilder(len(starts) - 1, shape[1], dtype)
+
+        def of_cells(here: slice, work: Workspace) -> tuple[Array, Array]:
+            """Boxes of the blocks of some cells; means and boxes of these cells are written to their places."""
             origin, end = cells.starts[here.start], cells.starts[here.stop]
             X, _ = store.gather(slice(origin, end))
             means[here] = run_means(X, cells.starts[here.start : here.stop + 1] - origin)
-            blocks = slice(first[here.start], first[here.stop])
-            borders = starts[blocks.start : blocks.stop + 1] - origin
-            lows[blocks], highs[blocks] = extents(X, borders)
-            if not store.mapped:
-                codes.append(row_codes.encode(X, borders, lows[blocks], highs[blocks]))
-        return cls(
-            means, np.minimum.reduceat(lows, first[:-1]), np.maximum.reduceat(highs, first[:-1]), starts, lows, highs,
-            None if store.mapped else row_codes.join(codes),
-        )  # fmt: skip
+            boxes = extents(X, starts[first[here.start] : first[here.stop] + 1] - origin)
+            blocks = first[here] - first[here.start]
+            lows[here], highs[here] = np.minimum.reduceat(boxes[0], blocks), np.maximum.reduceat(boxes[1], blocks)
+            return boxes
 
-    @cached_property
-    def _blocks(self) -> BlockTree | None:
-        """The tree of the blocks of rows, in the units of the columns."""
-        if self.block_starts is None or self.block_lows is None or self.block_highs is None:
-            return None
-        return BlockTree.of(self.block_starts, self.block_lows, self.block_highs, self.codes)
+        step = max(1, _ROWS_AT_ONCE * len(cells) // len(store.y))
+        parts = (slice(begin, min(begin + step, len(cells))) for begin in range(0, len(cells), step))
+        for boxes in engine.map(of_cells, parts):
+            builder.add(*boxes)
+        tree = builder.finish(starts)
+        return cls(means, lows, highs, tree if store.mapped else tree.with_codes(store.X))
 
     def router(self, metric: Array, local: bool, categories: tuple[int, ...] = ()) -> Router:
         """The search for the nearest experts: by boxes of cells where experts are local."""
-        if not local:
-            return Router(self.means * metric, metric, categories=categories)
-        blocks = None if self._blocks is None else self._blocks.scaled(metric)
-        return Router(self.means * metric, metric, (self.lows * metric, self.highs * metric), blocks, categories)
+        boxes = (self.lows, self.highs) if local else None
+        return Router(self.means, metric, boxes, self.blocks if local else None, categories, change=metric)
 
 
 def committees(plan: Plan, stored: StoredPartition, sides: Extents, theta: Array) -> Callable[[float], Committee]:

@@ -25,7 +25,7 @@ from gigagp.linalg.categories import variances
 from gigagp.linalg.workspace import Workspace
 from gigagp.model.fit_warnings import MissedStructure
 from gigagp.model.neighbour_search import NO_ROW
-from gigagp.model.neighbourhood import Neighbourhood, predict, search_many
+from gigagp.model.neighbourhood import LARGEST_MAPPED_CHUNK, Neighbourhood, predict, search_many
 from gigagp.partition.base import StoredPartition
 from gigagp.tree import Tree
 
@@ -52,7 +52,14 @@ class Groups:
 
     @cached_property
     def extents(self) -> Extents:
-        return Extents.of(self.stored.store, self.stored.experts)
+        return Extents.of(self.stored.store, self.stored.experts, self.engine)
+
+    def with_plan(self, plan: Plan) -> Groups:
+        """The same rows with another plan; their boxes are not computed again."""
+        other = replace(self, plan=plan)
+        if "extents" in vars(self):
+            vars(other)["extents"] = self.extents
+        return other
 
     @property
     def possible(self) -> bool:
@@ -126,9 +133,12 @@ class Groups:
         X, _ = self.stored.store.gather(rows)
 
         def search(part: slice, work: Workspace) -> Array:
-            return search_many(model, X[part], held_out[part])[1][:, : model.count]
+            found = search_many(model, X[part], held_out[part])[1][:, : model.count]
+            model.store.touched(len(found) * model.count)
+            return found
 
         step = -(-len(rows) // (_PARTS * self.engine.local.workers))
+        step = min(step, LARGEST_MAPPED_CHUNK) if model.store.mapped else step
         parts = [slice(i, i + step) for i in range(0, len(rows), step)]
         return np.concatenate(list(self.engine.local.map(search, parts)))
 

@@ -234,7 +234,7 @@ def _fit_many_rows(
             best = next(trial for trial in trials if trial.candidate.chosen)
             record.add(trials)
         plan, theta = replace(plan, kernel=best.kernel), best.theta
-        groups = replace(groups, plan=plan)
+        groups = groups.with_plan(plan)
     if plan.train:
         with record.stage("training"):
             theta = _trained_theta(plan, groups, theta, scorer, log, record, seeds)
@@ -251,7 +251,7 @@ def _fit_many_rows(
 
             def train(kernel: Kernel, theta: Array) -> Array:
                 own = replace(plan, kernel=kernel)
-                return _trained_theta(own, replace(groups, plan=own), theta, scorer, log, record, seeds)
+                return _trained_theta(own, groups.with_plan(own), theta, scorer, log, record, seeds)
 
             averaged, candidates = average_kernels(choice, trials, groups, scorer, train)
             record.choices.extend(candidates)

@@ -105,7 +105,7 @@ class StoreTask:
     def __call__(self, bucket: int, work: Workspace) -> Any:
         X, targets = self.buckets.take(bucket)
         order = self.arrange(bucket, X)
-        return self.write(int(self.starts[bucket]), X[order], targets[order])
+        return self.write(int(self.starts[bucket]), X, np.take(targets, order, axis=0))
 
 
 def _starts(buckets: Buckets) -> Array:
@@ -212,7 +212,9 @@ class DataSorter(RowSorter):
 
         def ranks(bucket: int, X: Array) -> Array:
             # Rows of a bucket are in the order of the data: their ranks in the partition's order sort them.
-            return np.argsort(np.argsort(order[bucket * size : (bucket + 1) * size]))
+            result = np.argsort(np.argsort(order[bucket * size : (bucket + 1) * size]))
+            X[:] = X[result]
+            return result
 
         return self.write(buckets, ranks, partition.cells, partition.experts, partition.tree)
 

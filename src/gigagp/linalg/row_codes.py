@@ -18,6 +18,7 @@ from numba.extending import intrinsic
 
 from gigagp.arrays import Array
 from gigagp.linalg.compiled import compiled_in_place, compiled_strict
+from gigagp.linalg.searching import FANOUT
 from gigagp.linalg.vectors import I32, I64, VectorCode
 
 PADDING = 64  # bytes at the end of all codes: whole vectors are read
@@ -31,36 +32,34 @@ _ROUNDING_OF_SIDES = 1e-14  # of the box in float64, likewise
 
 
 @compiled_strict
-def _encode(X: Array, starts: Array, lows: Array, highs: Array, codes: Array) -> None:
+def _encode(X: Array, starts: Array, frames: Array, corners: Array, codes: Array) -> None:
     columns, place = X.shape[1], 0
     for block in range(len(starts) - 1):
+        node, child = block // FANOUT, block % FANOUT
         for d in range(columns):
-            low, width = lows[block, d], highs[block, d] - lows[block, d]
+            base, unit = np.float64(frames[node, 0, d]), np.float64(frames[node, 1, d])
+            low = base + unit * corners[node, 0, d, child]
+            width = unit * (np.int64(corners[node, 1, d, child]) - np.int64(corners[node, 0, d, child]))
             scale = _STEPS / width if 0 < width < np.inf else 0.0
             scale = scale if scale < np.inf else 0.0
             for i in range(starts[block], starts[block + 1]):
-                codes[place] = min(int((X[i, d] - low) * scale), _STEPS - 1)
+                codes[place] = min(max(int((X[i, d] - low) * scale), 0), _STEPS - 1)
                 place += 1
 
 
-def encode(X: Array, starts: Array, lows: Array, highs: Array) -> Array:
+def encode(X: Array, starts: Array, frames: Array, corners: Array) -> Array:
     """The codes of rows: block after block, and in a block column after column.
 
-    starts, lows, highs : rows and box of each block, in the units of the rows
+    starts, frames, corners : rows and boxes of blocks (`model.block_tree`), of which the first are those of X
     """
-    codes = np.empty(X.size, np.uint8)
-    _encode(X, starts, lows, highs, codes)
+    codes = np.zeros(length(*X.shape), np.uint8)
+    _encode(X, starts, frames, corners, codes)
     return codes
 
 
 def length(rows: int, columns: int) -> int:
-    """How long the joined codes of so many rows are."""
+    """How long the codes of so many rows are, with their padding."""
     return rows * columns + PADDING
-
-
-def join(parts: list[Array]) -> Array:
-    """The codes of all rows from those of consecutive blocks."""
-    return np.concatenate([*parts, np.zeros(PADDING, np.uint8)])
 
 
 @intrinsic
@@ -118,16 +117,19 @@ def _lowest_bit(typingctx: Any, mask: Any) -> Any:
 
 
 @compiled_in_place
-def prepare_box(sides: Array, node: int, child: int, point: Array, prepared: Array) -> None:
+def prepare_box(
+    frames: Array, corners: Array, node: int, child: int, metric: Array, point: Array, prepared: Array
+) -> None:
     """prepared := the box of one block as `rows_possibly_within` needs it.
 
     With code c a number lies between low + c step and low + (c + 1) step; its distance to the point is at least
     |offset + c step| - slack, where offset is measured from the middle of that interval and slack is half its length.
 
-    sides, point : in the metric; the block is the child-th below that node
+    metric, point : factors of the columns, and the point in the metric; the block is the child-th below that node
     """
     for d in range(len(point)):
-        low, high = sides[node, 0, d, child], sides[node, 1, d, child]
+        base, unit = np.float64(frames[node, 0, d]) * metric[0, d], np.float64(frames[node, 1, d]) * metric[0, d]
+        low, high = base + unit * corners[node, 0, d, child], base + unit * corners[node, 1, d, child]
         step = (high - low) / _STEPS
         offset = low - point[d] + 0.5 * step
         rounding = _ROUNDING * (abs(offset) + (high - low)) + _ROUNDING_OF_SIDES * (abs(low) + abs(high))

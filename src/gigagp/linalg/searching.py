@@ -20,6 +20,8 @@ from gigagp.linalg.compiled import compiled_in_place
 from gigagp.linalg.vectors import I64, VECTOR_BYTES, VectorCode, multiply_add
 
 FANOUT = 8  # boxes whose distances are computed together
+STEPS = 255  # into which the sides of a frame are divided: a corner is one byte
+_ROUNDING_OF_SUMS = 1e-12  # of sums of squares, relative, in any order of the columns
 _MOST_LANES = VECTOR_BYTES // 8
 _LINE = 64  # bytes fetched together
 
@@ -248,40 +250,53 @@ def rows_within_limited(
 
 def _write_box_distances(limited: bool) -> Any:
     @intrinsic
-    def box_distances(typingctx: Any, sides: Any, node: Any, point: Any, out: Any, limits: Any) -> Any:
+    def box_distances(
+        typingctx: Any, frames: Any, corners: Any, node: Any, metric: Any, point: Any, out: Any, limits: Any
+    ) -> Any:
         def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-            arrays = {i: context.make_array(signature.args[i])(context, b, args[i]) for i in (0, 2, 3, 4)}
-            columns = cgutils.unpack_tuple(b, arrays[0].shape, 4)[2]
+            arrays = {i: context.make_array(signature.args[i])(context, b, args[i]) for i in (0, 1, 3, 4, 5, 6)}
+            columns = cgutils.unpack_tuple(b, arrays[1].shape, 4)[2]
             code = VectorCode(b, types.float64, min(FANOUT, _MOST_LANES))
+            bytes_, whole = ir.VectorType(ir.IntType(8), code.lanes), ir.VectorType(ir.IntType(32), code.lanes)
+            bases = b.gep(arrays[0].data, [b.mul(args[2], b.mul(columns, code.constant(2)))])
             side = b.mul(columns, code.constant(FANOUT))
-            lows = b.gep(arrays[0].data, [b.mul(args[1], b.mul(side, code.constant(2)))])
+            lows = b.gep(arrays[1].data, [b.mul(args[2], b.mul(side, code.constant(2)))])
             highs = b.gep(lows, [side])
             parts = range(0, FANOUT, code.lanes)
 
+            def double(value: Any) -> Any:
+                return value if value.type == code.scalar else b.fpext(value, code.scalar)
+
+            def steps(sides: Any, at: Any) -> tuple[Any, Any]:
+                raw = b.load(b.bitcast(b.gep(sides, [at]), bytes_.as_pointer()), align=1)
+                return raw, b.sitofp(b.zext(raw, whole), code.vector)
+
             def add_column(d: Any, sums: list[Any]) -> list[Any]:
-                own = code.spread(b.load(b.gep(arrays[2].data, [d])), code.scalar)
-                most = code.spread(b.load(b.gep(arrays[4].data, [d])), code.scalar) if limited else None
+                base, step = (double(b.load(b.gep(bases, [at]))) for at in (d, b.add(d, columns)))
+                factor, own = (b.load(b.gep(arrays[i].data, [d])) for i in (3, 4))
+                origin = code.spread(b.fsub(b.fmul(base, factor), own), code.scalar)
+                unit = code.spread(b.fmul(step, factor), code.scalar)
+                most = code.spread(b.load(b.gep(arrays[6].data, [d])), code.scalar) if limited else None
                 start = b.mul(d, code.constant(FANOUT))
                 totals = []
                 for part, total in zip(parts, sums, strict=True):
                     at = b.add(start, code.constant(part))
-                    below = b.fsub(code.load(code.place(lows, at), None), own)
-                    above = b.fsub(own, code.load(code.place(highs, at), None))
+                    (low_byte, low), (high_byte, high) = (steps(sides, at) for sides in (lows, highs))
+                    below = code.multiply_add(low, unit, origin)
+                    above = b.fneg(code.multiply_add(high, unit, origin))
                     t = code.larger(code.larger(below, above), code.zero)
-                    if most is None:
-                        totals.append(code.multiply_add(t, t, total))
-                    else:  # a box that does not exist is infinitely far away in every column
-                        absent = b.fcmp_ordered("==", t, code.number(float("inf")))
-                        square = b.fmul(t, t)
-                        totals.append(b.fadd(total, b.select(absent, square, code.smaller(square, most))))
+                    square = b.fmul(t, t) if most is None else code.smaller(b.fmul(t, t), most)
+                    absent = b.icmp_unsigned(">", low_byte, high_byte)
+                    totals.append(b.fadd(total, b.select(absent, code.number(float("inf")), square)))
                 return totals
 
             totals = code.loop(columns, [code.zero] * len(parts), add_column)
             for part, total in zip(parts, totals, strict=True):
-                code.store(total, code.place(arrays[3].data, code.constant(part)), None)
+                least = b.fmul(total, code.number(1 - _ROUNDING_OF_SUMS))
+                code.store(least, code.place(arrays[5].data, code.constant(part)), None)
             return context.get_dummy_value()
 
-        return types.void(sides, types.intp, point, out, limits), codegen
+        return types.void(frames, corners, types.intp, metric, point, out, limits), codegen
 
     return box_distances
 
@@ -290,15 +305,20 @@ _plain_box_distances, _limited_box_distances = (_write_box_distances(limited) fo
 
 
 @compiled_in_place
-def box_distances(sides: Array, node: int, point: Array, limits: Array, out: Array) -> None:
-    """out[:FANOUT] := squared distances of a point to the boxes sides[node], (2, columns, FANOUT): lows and highs.
+def box_distances(
+    frames: Array, corners: Array, node: int, metric: Array, point: Array, limits: Array, out: Array
+) -> None:
+    """out[:FANOUT] := squared distances of a point to the boxes below a node (`model.block_tree`), infinite for none.
 
+    They are never larger than the computed distance to a row in the box.
+
+    metric, point : factors of the columns in the first row, and the point in the metric
     limits : of the squared difference in each column; empty where there are none
     """
     if len(limits) == 0:
-        _plain_box_distances(sides, node, point, out, limits)
+        _plain_box_distances(frames, corners, node, metric, point, out, limits)
     else:
-        _limited_box_distances(sides, node, point, out, limits)
+        _limited_box_distances(frames, corners, node, metric, point, out, limits)
 
 
 @intrinsic

@@ -28,9 +28,9 @@ def _extents(X: Array, starts: Array, lows: Array, highs: Array) -> None:
 
 
 def extents(X: Array, starts: Array) -> tuple[Array, Array]:
-    """Minimum and maximum of each column in each run of rows."""
+    """Minimum and maximum of each column in each run of rows, in the type of the rows."""
     shape = (len(starts) - 1, X.shape[1])
-    lows, highs = np.full(shape, np.inf), np.full(shape, -np.inf)
+    lows, highs = np.full(shape, np.inf, X.dtype), np.full(shape, -np.inf, X.dtype)
     _extents(X, starts, lows, highs)
     return lows, highs
 

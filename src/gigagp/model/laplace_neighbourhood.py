@@ -125,15 +125,13 @@ def _with_profile(
 
 @compiled
 def _predict_all(
-    kind: int, variance: float, scales: Array, shape: float, limits: Array, X: Array, starts: Array, sides: Array,
-    first_below: Array, row_codes: Array, metric: Array, y: Array, row_noise: Array, Z: Array, held_out: Array,
-    limit: int,
-    factoring: Array, likelihood: int, dispersion: float, means: Array, class_weights: Array, K: Array, A: Array,
-    T: Array, S: Array, D: Array,
-    results: Array,
+    kind: int, variance: float, scales: Array, shape: float, limits: Array, X: Array, tree: tuple[Array, ...],
+    metric: Array, y: Array, row_noise: Array, Z: Array, held_out: Array, limit: int, factoring: Array,
+    likelihood: int, dispersion: float, means: Array, class_weights: Array, K: Array, A: Array, T: Array, S: Array,
+    D: Array, results: Array,
 ) -> None:  # fmt: skip
     p, columns = len(K), X.shape[1]
-    scratch = search_scratch(columns, len(starts) + len(sides))
+    scratch = search_scratch(columns, len(tree[0]) + len(tree[1]))
     squares, rows = np.empty(p + 1), np.empty(p + 1, np.int64)
     point, x, codes = np.empty(columns), np.empty((columns, p)), np.empty(p)
     weights, k, labels, vectors = np.ones(p), np.empty(p), np.empty(p), np.empty((_VECTORS, p))
@@ -141,7 +139,7 @@ def _predict_all(
         for d in range(columns):
             point[d] = Z[q, d] * metric[0, d]
         size = nearest(
-            X, starts, sides, first_below, row_codes, metric, point, held_out[q], limit, scratch, squares, rows,
+            X, tree, metric, point, held_out[q], limit, scratch, squares, rows,
         )  # fmt: skip
         count = min(size, p)
         _taper(squares, size, count, weights)

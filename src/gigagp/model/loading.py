@@ -141,7 +141,7 @@ def read_model(
         store = read_rows(files, rows, columns, dtype, verify)
         cells = files.lists("cells", leaves, rows, verify, trusted)
         kept = _keep_mapped(store, settings, verify)
-        router = read_router(files, leaves, columns, cells, verify, kept, encoding, trusted)
+        router = read_router(files, leaves, store.X, cells, verify, kept, encoding, trusted)
         experts = _experts(files, manifest, cells, store, router, verify)
         trend = read_trend(manifest.get("trend"), files, columns, own)
         if isinstance(trend, RegressorTrend):
@@ -309,8 +309,8 @@ def _report(
     return FitReport(
         rows=rows,
         leaves=len(cells),
-        points_per_leaf=(int(cells.sizes.min()), int(cells.sizes.max())),
-        points_per_expert=(int(experts.sizes.min()), int(experts.sizes.max())),
+        points_per_leaf=_range(content, "points_per_leaf", cells),
+        points_per_expert=_range(content, "points_per_expert", experts),
         stages=tuple(_plain(Stage, each) for each in field(content, "stages", list)),
         seconds={name: number(content["seconds"], name) for name in field(content, "seconds", dict)},
         evidence_trace=tuple(files.read("evidence_trace", (evaluations,), "float64", finite=False).tolist()),
@@ -328,6 +328,16 @@ def _report(
         calibration=read_calibration(field(content, "calibration", dict)),
         choices=tuple(_plain(Candidate, each) for each in field(content, "choices", list)),
     )
+
+
+def _range(content: dict[str, Any], name: str, lists: RowLists) -> tuple[int, int]:
+    """The smallest and largest size of lists; models of earlier versions do not contain them."""
+    if name not in content:
+        sizes = lists.sizes
+        return int(sizes.min()), int(sizes.max())
+    numbers = _counts(content[name])
+    require(len(numbers) == 2, f"{name} is not a pair of numbers")
+    return numbers[0], numbers[1]
 
 
 def read_warning(content: Any, names: tuple[str, ...]) -> FitWarning:

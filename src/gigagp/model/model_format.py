@@ -19,7 +19,7 @@ from gigagp.model.trend_format import ARRAYS as TREND_ARRAYS
 from gigagp.partition import Partitioner
 
 FORMAT = "gigagp-model"
-VERSION = 9  # of the format that is written where blocks of rows have a tree of boxes, which is mapped
+VERSION = 10  # of the format that is written where blocks of rows have a tree of boxes with corners of one byte
 WARPED_VERSION = 8  # of the format that is written where columns are warped
 COLUMNS_VERSION = 7  # of the format that is written for categories, averages of several kernels and mean functions
 ROW_NOISE_VERSION = 6  # of the format that is written where rows differ in noise or targets are not Gaussian
@@ -29,13 +29,14 @@ TARGETS_FORMAT = "gigagp-targets"  # of a folder with one model per target
 TARGETS_VERSION = 1
 MANIFEST = "manifest.json"
 BLOCK_CODES = "block_codes"  # codes of the rows in these blocks (`linalg.row_codes`); models may lack them
-# Boxes of the blocks of `partition.kdtree.block_starts` in models of earlier versions; that division is part of the
-# format. Later ones have the arrays of a `BlockTree`.
-BLOCK_SIDES = ("block_lows", "block_highs")
-BLOCK_TREE = ("block_starts", "block_sides", "block_below")
+# The arrays of a `BlockTree`. Models of versions before 10 have boxes in the metric instead, of blocks only or a
+# tree of them, under other names; the tree is then built again from the rows. The division of cells into blocks,
+# `partition.kdtree.block_starts`, is part of all these formats.
+BLOCK_TREE = ("block_starts", "block_frames", "block_corners", "block_below")
+EARLIER_BLOCKS = ("block_lows", "block_highs", "block_sides")
 ARRAYS = (
     "X", "y", "cells_starts", "cells_rows", "experts_starts", "experts_rows", "outside", "tree", "centres", "lows",
-    "highs", *BLOCK_SIDES, *BLOCK_TREE, "metric", "communication", "theta", "inputs", "target", "evidence_trace",
+    "highs", *EARLIER_BLOCKS, *BLOCK_TREE, "metric", "communication", "theta", "inputs", "target", "evidence_trace",
     "theta_trace", "held_out_errors", BLOCK_CODES, ROW_NOISE, "noise_points", "noise_weights", "noise_theta",
     "arrivals", "prequential", "recent", *TREND_ARRAYS,
 )  # fmt: skip

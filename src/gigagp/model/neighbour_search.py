@@ -10,8 +10,6 @@ cut. Small blocks pay: at 1e6 rows in 8 columns boxes of 32 rows find more neigh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from gigagp.arrays import Array
@@ -20,6 +18,7 @@ from gigagp.linalg.compiled import compiled, compiled_in_place, read_only
 from gigagp.linalg.row_codes import PREPARED, prepare_box, rows_possibly_within
 from gigagp.linalg.searching import (
     FANOUT,
+    STEPS,
     bits,
     box_distances,
     fetch,
@@ -29,6 +28,7 @@ from gigagp.linalg.searching import (
     rows_within,
     rows_within_limited,
 )
+from gigagp.model.block_tree import BlockTree
 
 NO_ROW = -1  # number of a row that does not exist
 UNLIMITED = int(np.iinfo(np.int64).max)  # rows that an exact search may compare
@@ -37,56 +37,6 @@ _DEEPEST = 22  # levels of a tree: FANOUT to that power is more than there are n
 _BUCKETS = 384  # number of lists of boxes that wait to be opened, by their distance
 _COARSE = 49  # number of low bits of a distance that do not affect its bucket
 _PART = 64  # rows of a block that are compared before the farthest neighbour is updated
-
-
-@dataclass(frozen=True, eq=False)
-class BlockTree:
-    """Boxes around blocks of rows, and around FANOUT boxes at a time, up to one root, which is the last node."""
-
-    starts: Array  # block b has the rows starts[b] .. starts[b + 1]
-    sides: Array  # (nodes, 2, columns, FANOUT): lows and highs of the boxes below each node, in the metric
-    first_below: Array  # of each node, the first node below it, or ~block where blocks lie below it
-    codes: Array  # of the rows (`linalg.row_codes`); empty where there are none
-
-    @classmethod
-    def of(cls, starts: Array, lows: Array, highs: Array, codes: Array | None = None) -> BlockTree:
-        levels: list[Array] = []
-        below: list[Array] = []
-        nodes = 0
-        while not levels or len(lows) > 1:
-            count, columns = -(-len(lows) // FANOUT), lows.shape[1]
-            level = np.empty((count, 2, columns, FANOUT))
-            for side, (values, empty) in enumerate(((lows, np.inf), (highs, -np.inf))):
-                filled = np.full((count * FANOUT, columns), empty)
-                filled[: len(values)] = values
-                level[:, side] = filled.reshape(count, FANOUT, columns).transpose(0, 2, 1)
-            first = np.arange(count) * FANOUT
-            below.append(nodes - len(lows) + first if levels else ~first)
-            levels.append(level)
-            nodes += count
-            lows, highs = level[:, 0].min(axis=2), level[:, 1].max(axis=2)
-        codes = read_only(np.empty(0, np.uint8) if codes is None else codes)
-        return cls(np.asarray(starts, np.int64), np.concatenate(levels), np.concatenate(below), codes)
-
-    def scaled(self, metric: Array) -> BlockTree:
-        """The tree of the same rows, each column multiplied by a factor; much faster than building another."""
-        with np.errstate(invalid="ignore"):
-            sides = self.sides * metric[:, None]
-        if not metric.all():  # sides of boxes that do not exist remain infinite
-            sides = np.where(np.isinf(self.sides), self.sides, sides)
-        return BlockTree(self.starts, sides, self.first_below, self.codes)
-
-    def boxes(self) -> tuple[Array, Array]:
-        """Lows and highs of the blocks, one row per block."""
-        count, columns = len(self.starts) - 1, self.sides.shape[2]
-        level = self.sides[: -(-count // FANOUT)]
-        lows, highs = (level[:, side].transpose(0, 2, 1).reshape(-1, columns)[:count] for side in range(2))
-        return lows, highs
-
-    @property
-    def places(self) -> int:
-        """The longest that the queue of a search can be."""
-        return len(self.starts) + len(self.sides)
 
 
 @compiled_in_place
@@ -134,15 +84,12 @@ def _sort(squares: Array, rows: Array, size: int) -> None:
 
 
 @compiled_in_place
-def _span(sides: Array, limits: Array) -> float:
+def _span(frames: Array, metric: Array, limits: Array) -> float:
     """Squared diagonal of the box around all rows."""
-    root, total = len(sides) - 1, 0.0
-    for d in range(sides.shape[2]):
-        low, high = np.inf, -np.inf
-        for child in range(FANOUT):
-            low, high = min(low, sides[root, 0, d, child]), max(high, sides[root, 1, d, child])
-        square = (high - low) * (high - low)
-        total += min(square, limits[d]) if len(limits) > 0 else square
+    root, total = len(frames) - 1, 0.0
+    for d in range(frames.shape[2]):
+        side = STEPS * np.float64(frames[root, 1, d]) * metric[0, d]
+        total += min(side * side, limits[d]) if len(limits) > 0 else side * side
     return total
 
 
@@ -186,11 +133,12 @@ def _keep_all(
 
 @compiled_in_place
 def _possible_rows(
-    X: Array, codes: Array, sides: Array, block: int, begin: int, end: int, point: Array, worst: float, box: Array,
-    fetched: Array,
+    X: Array, tree: tuple[Array, ...], block: int, begin: int, end: int, metric: Array, point: Array, worst: float,
+    box: Array, fetched: Array,
 ) -> int:  # fmt: skip
     """fetched := the rows of a block that may be nearer than `worst`, by their codes; asks for them to be cached."""
-    prepare_box(sides, block // FANOUT, block % FANOUT, point, box)
+    _, frames, corners, _, codes = tree
+    prepare_box(frames, corners, block // FANOUT, block % FANOUT, metric, point, box)
     count = rows_possibly_within(codes, begin, end, box, worst, fetched)
     columns = X.shape[1]
     for i in range(count):
@@ -233,7 +181,7 @@ def _make_empty(heads: Array) -> None:
 
 
 @compiled_in_place
-def _fetch_next(X: Array, starts: Array, sides: Array, codes: Array, entry: int) -> None:
+def _fetch_next(X: Array, starts: Array, frames: Array, corners: Array, codes: Array, entry: int) -> None:
     """Bring into the cache what the entry at the head of the queue will be compared by."""
     columns = X.shape[1]
     if entry < 0:
@@ -243,8 +191,9 @@ def _fetch_next(X: Array, starts: Array, sides: Array, codes: Array, entry: int)
         else:
             fetch(X, first * columns, (starts[~entry + 1] - first) * columns)
     else:
-        size = 2 * columns * FANOUT
-        fetch(sides, entry * size, size)
+        size = 2 * columns
+        fetch(frames, entry * size, size + 1)  # a frame may begin in the middle of a line
+        fetch(corners, entry * size * FANOUT, size * FANOUT)
 
 
 @compiled
@@ -261,12 +210,12 @@ def search_scratch(columns: int, places: int) -> tuple[Array, ...]:
 
 @compiled_in_place
 def nearest(  # noqa: PLR0912, PLR0915 one loop over nodes, blocks and rows
-    X: Array, starts: Array, sides: Array, first_below: Array, codes: Array, metric: Array, point: Array,
-    held_out: int, limit: int, scratch: tuple[Array, ...], squares: Array, rows: Array,
+    X: Array, tree: tuple[Array, ...], metric: Array, point: Array, held_out: int, limit: int,
+    scratch: tuple[Array, ...], squares: Array, rows: Array,
 ) -> int:  # fmt: skip
     """Write the rows nearest to one query to `rows`, the nearest first; returns how many there are.
 
-    X, starts, sides, first_below, codes : rows in storage order, and their BlockTree
+    X, tree : rows in storage order, and the arrays of their BlockTree
     metric : factors of the columns and, where some columns have one, limits of the squared differences as a second row,
         of which codes do not know
     point : the query, in the metric
@@ -276,14 +225,15 @@ def nearest(  # noqa: PLR0912, PLR0915 one loop over nodes, blocks and rows
     squares : squared distances of `rows`; both are as long as the number of rows wanted
     """
     wanted, size, compared, waiting, possible = len(rows), 0, 0, 0, 0
+    starts, frames, corners, first_below, codes = tree
     scales, own, apart, near, near_rows, heads, bounds, queue, behind, box, fetched = scratch
     limited, factors = metric.shape[0] > 1, scales[0]
     limits = metric[1 if limited else 0, : metric.shape[1] if limited else 0]
     _pad_all(metric, limits, point, scales, own)
-    entered, bucket, root = 1, 0, len(sides) - 1
-    box_distances(sides, root, point, limits, apart)
+    entered, bucket, root = 1, 0, len(frames) - 1
+    box_distances(frames, corners, root, metric, point, limits, apart)
     nearest_box = _least(apart)
-    last = bits(nearest_box + 2 * _span(sides, limits)) >> _COARSE
+    last = bits(nearest_box + 2 * _span(frames, metric, limits)) >> _COARSE
     _make_empty(heads)
     queue[0], bounds[0], behind[0], heads[0] = root, nearest_box, NOTHING, 0
     while bucket < _BUCKETS:
@@ -295,12 +245,12 @@ def nearest(  # noqa: PLR0912, PLR0915 one loop over nodes, blocks and rows
         while bucket < _BUCKETS and heads[bucket] == NOTHING:
             bucket += 1
         if bucket < _BUCKETS:
-            _fetch_next(X, starts, sides, codes, queue[heads[bucket]])
+            _fetch_next(X, starts, frames, corners, codes, queue[heads[bucket]])
         entry, bound = queue[place], bounds[place]
         begin, end = (0, 0) if entry >= 0 else (starts[~entry], starts[~entry + 1])
         coded = len(codes) > 0 and not limited and size == wanted and 0 < end - begin <= _PART
         if coded and bound <= worst:
-            possible = _possible_rows(X, codes, sides, ~entry, begin, end, point, worst, box, fetched)
+            possible = _possible_rows(X, tree, ~entry, begin, end, metric, point, worst, box, fetched)
         if waiting > 0:  # the rows of the block before, which have reached the cache meanwhile
             count = listed_within(X, waiting, factors, own, worst, near, near_rows)
             size = _keep_all(near, near_rows, count, held_out, squares, rows, size)
@@ -309,7 +259,7 @@ def nearest(  # noqa: PLR0912, PLR0915 one loop over nodes, blocks and rows
             continue
         compared += end - begin
         if entry >= 0:
-            box_distances(sides, entry, point, limits, apart)
+            box_distances(frames, corners, entry, metric, point, limits, apart)
             first = first_below[entry]
             for child in range(FANOUT):
                 bound = apart[child]
@@ -334,11 +284,11 @@ def nearest(  # noqa: PLR0912, PLR0915 one loop over nodes, blocks and rows
 
 @compiled_in_place
 def _nearest_groups(
-    sides: Array, first_below: Array, points: Array, limits: Array, apart: Array, bounds: Array, entries: Array,
-    groups: Array,
+    frames: Array, corners: Array, first_below: Array, metric: Array, points: Array, limits: Array, apart: Array,
+    bounds: Array, entries: Array, groups: Array,
 ) -> None:  # fmt: skip
     for q in range(len(points)):
-        bounds[0], entries[0], waiting, best = 0.0, len(sides) - 1, 1, np.inf
+        bounds[0], entries[0], waiting, best = 0.0, len(frames) - 1, 1, np.inf
         while waiting > 0:
             waiting -= 1
             entry = entries[waiting]
@@ -348,7 +298,7 @@ def _nearest_groups(
             if below < 0 or first_below[below] < 0:
                 best, groups[q] = bounds[waiting], entry
                 continue
-            box_distances(sides, entry, points[q], limits, apart)
+            box_distances(frames, corners, entry, metric, points[q], limits, apart)
             bottom = waiting
             for child in range(FANOUT):
                 if apart[child] < best:
@@ -359,7 +309,7 @@ def _nearest_groups(
                     waiting += 1
 
 
-def nearest_group(tree: BlockTree, points: Array, limits: Array = NO_LIMITS) -> Array:
+def nearest_group(tree: BlockTree, metric: Array, points: Array, limits: Array = NO_LIMITS) -> Array:
     """The node nearest to each point, which is in the metric, of those two levels above the blocks.
 
     One of them where several contain the point. To order queries, lower levels would cost too much: their boxes are
@@ -368,7 +318,7 @@ def nearest_group(tree: BlockTree, points: Array, limits: Array = NO_LIMITS) -> 
     places = FANOUT * _DEEPEST
     groups = np.zeros(len(points), np.int64)
     _nearest_groups(  # type: ignore[call-arg]
-        read_only(tree.sides), read_only(tree.first_below), np.ascontiguousarray(points), limits, np.empty(FANOUT),
-        np.empty(places), np.empty(places, np.int64), groups,
+        read_only(tree.frames), read_only(tree.corners), read_only(tree.first_below), np.atleast_2d(metric),
+        np.ascontiguousarray(points), limits, np.empty(FANOUT), np.empty(places), np.empty(places, np.int64), groups,
     )  # fmt: skip
     return groups

@@ -26,8 +26,9 @@ from gigagp.linalg.row_noise import for_compiled, variances
 from gigagp.linalg.tiny import tiny_is_zero
 from gigagp.linalg.workspace import Workspace
 from gigagp.model.averages import Part, average
+from gigagp.model.block_tree import BlockTree
 from gigagp.model.latent import LatentPrediction
-from gigagp.model.neighbour_search import NO_ROW, UNLIMITED, BlockTree, nearest, nearest_group, search_scratch
+from gigagp.model.neighbour_search import NO_ROW, UNLIMITED, nearest, nearest_group, search_scratch
 from gigagp.model.routing import Router
 
 _COMPARED = 64  # rows compared per neighbour, unless the search is exact
@@ -35,6 +36,7 @@ _COMPARED_BY_CELLS = 128  # the same where there are no boxes of blocks
 _CHUNK_WORK = 2e8  # multiplications per task of an engine
 _LITTLE_WORK = 2e6  # multiplications up to which the calling thread predicts itself
 _LARGEST_CHUNK = 4096  # queries per task
+LARGEST_MAPPED_CHUNK = 256  # the same where rows are in files, whose pages are given back after each task
 _TYPICAL_ROWS = 4096  # rows that show the noise of a typical one
 _SORT_FROM = 4096  # queries from which they are answered in the order of their places, for the caches
 
@@ -110,7 +112,7 @@ class Neighbourhood:
     def tree(self) -> BlockTree:
         """Boxes around blocks of rows; around whole cells in models of earlier versions, which have no blocks."""
         blocks = self.router.blocks
-        return BlockTree.of(self.cells.starts, *self.router.sides) if blocks is None else blocks
+        return BlockTree.of_rows(self.store.X, self.cells.starts, coded=False) if blocks is None else blocks
 
     @property
     def limit(self) -> int:
@@ -183,7 +185,8 @@ def chunks_of(model: Neighbourhood, Z: Array, work: float) -> tuple[list[Array],
     if len(Z) * work <= _LITTLE_WORK:
         return [np.arange(len(Z))], True
     order = _by_place(model, Z) if len(Z) >= _SORT_FROM or model.store.mapped else np.arange(len(Z))
-    size = int(np.clip(_CHUNK_WORK / work, 1, min(_LARGEST_CHUNK, -(-len(Z) // 8))))
+    most = LARGEST_MAPPED_CHUNK if model.store.mapped else _LARGEST_CHUNK
+    size = int(np.clip(_CHUNK_WORK / work, 1, min(most, -(-len(Z) // 8))))
     return [order[i : i + size] for i in range(0, len(Z), size)], False
 
 
@@ -194,9 +197,8 @@ def _latent_prediction(results: Array, with_variance: bool) -> LatentPrediction:
 
 def _by_place(model: Neighbourhood, Z: Array) -> Array:
     """An order in which queries near to each other follow each other, so that they find rows in the caches."""
-    return np.argsort(
-        nearest_group(model.tree, Z.astype(float) * model.router.metric, model.router.limits), kind="stable"
-    )
+    router, points = model.router, Z.astype(float) * model.router.metric
+    return np.argsort(nearest_group(model.tree, router.search_metric, points, router.limits), kind="stable")
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,9 +232,8 @@ def positive_definite(model: Neighbourhood, means: Array) -> None:
 
 
 def search_arguments(model: Neighbourhood) -> tuple[Any, ...]:
-    tree = model.tree
-    parts = (model.store.X, tree.starts, tree.sides, tree.first_below, tree.codes, model.router.search_metric)
-    return tuple(read_only(part) for part in parts)
+    """Rows, the arrays of their tree, and the metric, as `neighbour_search.nearest` takes them."""
+    return read_only(model.store.X), model.tree.arrays, read_only(model.router.search_metric)
 
 
 def factoring(p: int) -> Array:
@@ -268,13 +269,13 @@ def _with_profile(
 @compiled
 def _predict_all(
     kind: int, variance: float, scales: Array, shape: float, limits: Array, noise: float, with_variance: bool,
-    X: Array, starts: Array, sides: Array, first_below: Array, codes: Array, metric: Array, y: Array, row_noise: Array,
+    X: Array, tree: tuple[Array, ...], metric: Array, y: Array, row_noise: Array,
     Z: Array, held_out: Array, limit: int, factoring: Array, inverting: Array,
     inner: int, inner_factoring: Array, inner_inverting: Array,
     K: Array, A: Array, T: Array, S: Array, D: Array, results: Array,
 ) -> None:  # fmt: skip
     p, columns = len(K), X.shape[1]
-    scratch = search_scratch(X.shape[1], len(starts) + len(sides))
+    scratch = search_scratch(X.shape[1], len(tree[0]) + len(tree[1]))
     squares, rows = np.empty(p + 1), np.empty(p + 1, np.int64)
     point, x, targets = np.empty(columns), np.empty((columns, p)), np.empty(p)
     weights, k, alpha, precision, noises = np.ones(p), np.empty(p), np.empty(p), np.empty(p), np.empty(p)
@@ -283,7 +284,7 @@ def _predict_all(
         for d in range(columns):
             point[d] = Z[q, d] * metric[0, d]
         size = nearest(
-            X, starts, sides, first_below, codes, metric, point, held_out[q], limit, scratch, squares, rows,
+            X, tree, metric, point, held_out[q], limit, scratch, squares, rows,
         )  # fmt: skip
         count = min(size, p)
         neighbourhood.taper(squares, size, count, weights)
@@ -327,12 +328,12 @@ def search_rows(model: Neighbourhood, z: Array, held_out: int, squares: Array, r
 
 @compiled
 def _search(
-    X: Array, starts: Array, sides: Array, first_below: Array, codes: Array, metric: Array, point: Array,
+    X: Array, tree: tuple[Array, ...], metric: Array, point: Array,
     held_out: int, limit: int, squares: Array, rows: Array,
 ) -> int:  # fmt: skip
-    scratch = search_scratch(X.shape[1], len(starts) + len(sides))
+    scratch = search_scratch(X.shape[1], len(tree[0]) + len(tree[1]))
     return nearest(  # type: ignore[no-any-return]
-        X, starts, sides, first_below, codes, metric, point, held_out, limit, scratch, squares, rows
+        X, tree, metric, point, held_out, limit, scratch, squares, rows
     )
 
 
@@ -346,14 +347,12 @@ def search_many(model: Neighbourhood, Z: Array, held_out: Array) -> tuple[Array,
 
 @compiled
 def _search_many(
-    X: Array, starts: Array, sides: Array, first_below: Array, codes: Array, metric: Array, points: Array,
+    X: Array, tree: tuple[Array, ...], metric: Array, points: Array,
     held_out: Array, limit: int, squares: Array, rows: Array, sizes: Array,
 ) -> None:  # fmt: skip
-    scratch = search_scratch(X.shape[1], len(starts) + len(sides))
+    scratch = search_scratch(X.shape[1], len(tree[0]) + len(tree[1]))
     for q in range(len(points)):
-        sizes[q] = nearest(
-            X, starts, sides, first_below, codes, metric, points[q], held_out[q], limit, scratch, squares[q], rows[q]
-        )
+        sizes[q] = nearest(X, tree, metric, points[q], held_out[q], limit, scratch, squares[q], rows[q])
 
 
 @tiny_is_zero

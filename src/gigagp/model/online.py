@@ -71,11 +71,9 @@ def online(model: Model) -> Online:
     near = model.neighbourhood
     if near is None:
         return Online(None, arrivals, following_number)
-    members = near.members
     segments = RowSegments.of(
-        near.store, [each.tree for each in members], [each.router.metric for each in members],
-        near.router.categories, arrivals,
-    )  # fmt: skip
+        near.store, near.tree, [each.router.metric for each in near.members], near.router.categories, arrivals
+    )
     return Online(segments, None, following_number)
 
 
@@ -145,10 +143,10 @@ def _with_segments(model: Model, state: Online) -> Model:
     near, segments = model.neighbourhood, state.segments
     assert near is not None
     assert segments is not None
-    store = segments.store
+    store, tree = segments.store, segments.tree
     members = [
-        replace(each, store=store, router=each.router.with_blocks(segments.tree(i)), segments=len(segments.segments))
-        for i, each in enumerate(near.members)
+        replace(each, store=store, router=each.router.with_blocks(tree), segments=len(segments.segments))
+        for each in near.members
     ]
     changed: Neighbourhood = replace(members[0], others=tuple(members[1:]))
     return replace(model, neighbourhood=changed, online=state, arrivals=None)

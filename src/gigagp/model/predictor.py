@@ -297,7 +297,7 @@ class Predictor:
         yield described(type(c.experts).__name__)
         yield from (c.theta, c.router.centres, c.router.metric, c.experts.sizes, self.model.cells.sizes, c.store.y)
         if c.router.by_cells:
-            yield from (c.router.boxes.lows, c.router.boxes.highs)
+            yield from c.router.sides
         for scaling in (self.model.inputs.scaling, self.model.target):
             yield from (scaling.centre, scaling.scale)
         if self.model.inputs.warps:

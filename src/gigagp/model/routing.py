@@ -11,8 +11,8 @@ from scipy.spatial import cKDTree
 
 from gigagp.arrays import Array
 from gigagp.linalg.categories import limits_of
+from gigagp.model.block_tree import BlockTree
 from gigagp.model.boxes import Boxes
-from gigagp.model.neighbour_search import BlockTree
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,18 +30,35 @@ class Router:
     its centre. Centres and boxes are in the kernel's metric: multiplied by `metric`, one factor per column.
 
     categories : numbers of the columns that are categories, in which different levels are equally far from each other
+    change : where centres and boxes are not in the metric, the factors that bring them there
     """
 
     travels_once = True  # to each worker
 
     def __init__(
         self, centres: Array, metric: Array, boxes: tuple[Array, Array] | None = None,
-        blocks: BlockTree | None = None, categories: tuple[int, ...] = (),
+        blocks: BlockTree | None = None, categories: tuple[int, ...] = (), change: Array | None = None,
     ) -> None:  # fmt: skip
-        self.centres, self.metric, self.by_cells = centres, metric, boxes is not None
+        self.metric, self.by_cells = metric, boxes is not None
+        self._places = (centres, *(boxes or ()))
+        self._change = change  # factors by which centres and boxes are multiplied when they are needed, or None
         self.blocks = blocks  # boxes around blocks of rows within cells, for the search for the nearest rows
         self.categories, self.limits = categories, limits_of(metric, categories)
-        self.sides = boxes or (centres, centres)  # lows and highs of the boxes
+
+    def _in_metric(self, place: Array) -> Array:
+        return place if self._change is None else place * self._change
+
+    @cached_property
+    def centres(self) -> Array:
+        """The centres of the experts; computed when first needed, because neighbourhoods do without."""
+        return self._in_metric(self._places[0])
+
+    @cached_property
+    def sides(self) -> tuple[Array, Array]:
+        """Lows and highs of the boxes around cells; the centres where experts have no cells."""
+        if not self.by_cells:
+            return self.centres, self.centres
+        return self._in_metric(self._places[1]), self._in_metric(self._places[2])
 
     @cached_property
     def boxes(self) -> Boxes:
@@ -56,9 +73,9 @@ class Router:
     def in_metric(self, metric: Array) -> Router:
         """The router to the same experts in another metric; both metrics are positive."""
         change = metric / self.metric
-        boxes = (self.sides[0] * change, self.sides[1] * change) if self.by_cells else None
-        blocks = None if self.blocks is None else self.blocks.scaled(change)
-        return Router(self.centres * change, metric, boxes, blocks, self.categories)
+        change = change if self._change is None else change * self._change
+        boxes = (self._places[1], self._places[2]) if self.by_cells else None
+        return Router(self._places[0], metric, boxes, self.blocks, self.categories, change)
 
     def with_blocks(self, blocks: BlockTree) -> Router:
         """The same router to experts, with other boxes around blocks of rows."""
@@ -75,7 +92,7 @@ class Router:
 
     def nearest(self, Z: Array, k: int) -> Route:
         """The k nearest experts of each query, and 1 - (d_j / d_{k+1})^2, which is 1 where there is no (k+1)-th."""
-        n = len(self.centres)
+        n = len(self._places[0])
         k = min(k, n)
         points = Z.astype(float) * self.metric
         if k == n:

@@ -24,11 +24,10 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.data.store import ExpertStore
 from gigagp.linalg.categories import limits_of
-from gigagp.linalg.row_codes import PADDING, encode
+from gigagp.linalg.row_codes import PADDING
 from gigagp.linalg.row_noise import COLUMNS
 from gigagp.linalg.searching import FANOUT
-from gigagp.model.boxes import extents
-from gigagp.model.neighbour_search import BlockTree
+from gigagp.model.block_tree import BlockTree, count_nodes, encode_boxes, frame_sides
 from gigagp.partition.kdtree import BLOCK, cell_starts, kd_order
 
 _RATIO = 2  # sizes of consecutive segments
@@ -88,7 +87,7 @@ class ArrivingRows:
 class _Arrays:
     """The growing arrays. Only their parts beyond what the newest value uses are written."""
 
-    def __init__(self, like: ArrivingRows, members: int, rows: int, nodes: int) -> None:
+    def __init__(self, like: ArrivingRows, rows: int, nodes: int) -> None:
         columns, dtype = like.X.shape[1], like.X.dtype
         self.X, self.y, self.arrivals = (
             np.empty((rows, columns), dtype),
@@ -99,7 +98,8 @@ class _Arrays:
         self.codes = np.empty(rows * columns + PADDING, np.uint8)
         self.starts = np.zeros(FANOUT * nodes + 1, np.int64)
         self.first_below = np.empty(nodes, np.int64)
-        self.sides = [np.empty((nodes, 2, columns, FANOUT)) for _ in range(members)]
+        self.frames = np.empty((nodes, 2, columns), dtype)
+        self.corners = np.empty((nodes, 2, columns, FANOUT), np.uint8)
         self.newest = 0  # serial number of the value that may append
 
     def has_room(self, rows: int, nodes: int) -> bool:
@@ -123,26 +123,20 @@ class RowSegments:
 
     @classmethod
     def of(
-        cls, store: ExpertStore, trees: list[BlockTree], metrics: list[Array], categories: tuple[int, ...],
-        arrivals: Array,
-    ) -> RowSegments:  # fmt: skip
-        """The rows of a fitted model as one segment, with the boxes that it has; `trees` : one per metric."""
+        cls, store: ExpertStore, tree: BlockTree, metrics: list[Array], categories: tuple[int, ...], arrivals: Array
+    ) -> RowSegments:
+        """The rows of a fitted model as one segment, with the boxes that it has."""
         noise = None if store.row_noise is None else np.asarray(store.row_noise)
         rows = ArrivingRows(np.asarray(store.X), np.asarray(store.y), noise, arrivals)
-        tree, count = trees[0], len(rows)
-        nodes = len(tree.sides)
-        arrays = _Arrays(rows, len(metrics), *_capacity(count, nodes))
+        count, nodes = len(rows), len(tree.frames)
+        arrays = _Arrays(rows, *_capacity(count, nodes))
         empty = cls(arrays, (), tuple(metrics), categories, 0, 0)
         _write_rows(arrays, rows, 0)
         _write_starts(arrays, tree.starts, 0, nodes)
         arrays.first_below[:nodes] = tree.first_below
-        for sides, each in zip(arrays.sides, trees, strict=True):
-            sides[:nodes] = each.sides
-        if len(tree.codes):
-            arrays.codes[: len(tree.codes)] = tree.codes
-        else:
-            lows, highs = extents(rows.X, tree.starts)
-            arrays.codes[: rows.X.size] = encode(rows.X, tree.starts, lows, highs)
+        arrays.frames[:nodes], arrays.corners[:nodes] = tree.frames, tree.corners
+        codes = tree.codes if len(tree.codes) else tree.with_codes(rows.X).codes
+        arrays.codes[: len(codes)] = codes
         whole = Segment((0, count), (0, nodes))
         return replace(empty, segments=(whole,), rows=count, nodes=nodes)._with_root()
 
@@ -158,12 +152,14 @@ class RowSegments:
         noise = None if a.row_noise is None else a.row_noise[: self.rows]
         return ExpertStore(a.X[: self.rows], a.y[: self.rows], noise)
 
-    def tree(self, member: int) -> BlockTree:
-        """The boxes of all segments, in the metric of one of the models."""
+    @property
+    def tree(self) -> BlockTree:
+        """The boxes of all segments."""
         a = self.arrays
         codes = a.codes[: self.rows * a.X.shape[1] + PADDING]
         starts = a.starts[: FANOUT * self.nodes + 1]
-        return BlockTree(starts, a.sides[member][: self.nodes], a.first_below[: self.nodes], codes)
+        frames, corners, below = (each[: self.nodes] for each in (a.frames, a.corners, a.first_below))
+        return BlockTree(starts, frames, corners, below, codes)
 
     def content(self, segment: Segment) -> ArrivingRows:
         """The rows of a segment."""
@@ -217,19 +213,17 @@ class RowSegments:
             borders = cell_starts(len(rows), max(1, round(len(rows) / BLOCK)))
             metric = self.metrics[0]
             order = kd_order(rows.X * metric.astype(rows.X.dtype), borders, limits_of(metric, self.categories))
-        new = self._writable(rows, _count_nodes(len(borders) - 1))
-        a, segment = new.arrays, _segment(new, len(rows), _count_nodes(len(borders) - 1))
+        nodes = count_nodes(len(borders) - 1)
+        new = self._writable(rows, nodes)
+        a, segment = new.arrays, _segment(new, len(rows), nodes)
         _write_rows(a, rows, new.rows, order)
         X = a.X[segment.slice]
-        lows, highs = extents(X, borders)
-        tree = BlockTree.of(borders, lows, highs)
-        columns = X.shape[1]
-        a.codes[new.rows * columns : (new.rows + len(rows)) * columns] = encode(X, borders, lows, highs)
+        tree, columns = BlockTree.of_rows(X, borders), X.shape[1]
+        a.codes[new.rows * columns : (new.rows + len(rows)) * columns] = tree.codes[: X.size]
         _write_starts(a, borders + new.rows, *segment.nodes)
         below = tree.first_below
         a.first_below[slice(*segment.nodes)] = np.where(below >= 0, below + new.nodes, below - FANOUT * new.nodes)
-        for sides, metric in zip(a.sides, new.metrics, strict=True):
-            sides[slice(*segment.nodes)] = tree.scaled(metric).sides
+        a.frames[slice(*segment.nodes)], a.corners[slice(*segment.nodes)] = tree.frames, tree.corners
         new = replace(new, segments=(*new.segments, segment), rows=segment.rows[1], nodes=segment.nodes[1])
         return new._with_root()
 
@@ -247,19 +241,13 @@ class RowSegments:
         a, at = new.arrays, new.nodes
         level = range(at, at + len(new.segments))
         for place, segment in zip(level, new.segments, strict=True):
-            a.first_below[place] = a.first_below[segment.nodes[1] - 1]
-            for sides in a.sides:
-                sides[place] = sides[segment.nodes[1] - 1]
+            for each in (a.first_below, a.frames, a.corners):
+                each[place] = each[segment.nodes[1] - 1]
         while len(level) > 1:
             above = range(level.stop, level.stop + -(-len(level) // FANOUT))
-            for number, place in enumerate(above):
-                below = level[number * FANOUT : (number + 1) * FANOUT]
-                a.first_below[place] = below[0]
-                for sides in a.sides:
-                    sides[place, 0], sides[place, 1] = np.inf, -np.inf
-                    children = sides[below.start : below.stop]
-                    sides[place, 0, :, : len(below)] = children[:, 0].min(axis=2).T
-                    sides[place, 1, :, : len(below)] = children[:, 1].max(axis=2).T
+            a.first_below[above.start : above.stop] = level.start + np.arange(len(above)) * FANOUT
+            boxes = frame_sides(a.frames[level.start : level.stop])
+            encode_boxes(*boxes, a.frames[above.start : above.stop], a.corners[above.start : above.stop])
             level = above
         a.starts[FANOUT * at : FANOUT * level.stop + 1] = new.rows
         a.newest += 1
@@ -280,7 +268,7 @@ class RowSegments:
         like = ArrivingRows(a.X[:0], a.y[:0], np.empty((0, COLUMNS), a.X.dtype) if noisy else None, a.arrivals[:0])
         live = sum(segment.nodes[1] - segment.nodes[0] for segment in self.segments)
         capacity = _capacity(self.size + rows, live + nodes)
-        new = RowSegments(_Arrays(like, len(self.metrics), *capacity), (), self.metrics, self.categories, 0, 0)
+        new = RowSegments(_Arrays(like, *capacity), (), self.metrics, self.categories, 0, 0)
         for segment in self.segments:
             new = _copied(self, segment, new)
         return new
@@ -321,14 +309,6 @@ def _write_rows(arrays: _Arrays, rows: ArrivingRows, at: int, order: Array | Non
             np.take(values, order, axis=0, out=here, mode="clip")  # other modes copy first
 
 
-def _count_nodes(blocks: int) -> int:
-    """The number of nodes of a tree of so many blocks."""
-    count, total = -(-blocks // FANOUT), 0
-    while count > 1:
-        total, count = total + count, -(-count // FANOUT)
-    return total + 1
-
-
 def _copied(source: RowSegments, segment: Segment, target: RowSegments) -> RowSegments:
     """The target with a segment of the source behind all others."""
     a, b, columns = source.arrays, target.arrays, source.arrays.X.shape[1]
@@ -339,6 +319,6 @@ def _copied(source: RowSegments, segment: Segment, target: RowSegments) -> RowSe
     _write_starts(b, source.starts_of(segment) - segment.rows[0] + new.rows[0], *new.nodes)
     below, shift = a.first_below[slice(*segment.nodes)], new.nodes[0] - segment.nodes[0]
     b.first_below[slice(*new.nodes)] = np.where(below >= 0, below + shift, below - FANOUT * shift)
-    for sides, copies in zip(a.sides, b.sides, strict=True):
-        copies[slice(*new.nodes)] = sides[slice(*segment.nodes)]
+    for each, copies in ((a.frames, b.frames), (a.corners, b.corners)):
+        copies[slice(*new.nodes)] = each[slice(*segment.nodes)]
     return replace(target, segments=(*target.segments, new), rows=new.rows[1], nodes=new.nodes[1])

@@ -157,6 +157,8 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
         "report": {
             "stages": [{name: to_number(value) for name, value in asdict(stage).items()} for stage in report.stages],
             "seconds": {name: to_number(value) for name, value in report.seconds.items()},
+            "points_per_leaf": [int(n) for n in report.points_per_leaf],
+            "points_per_expert": [int(n) for n in report.points_per_expert],
             "evaluations": len(report.evidence_trace),
             "jitter": to_number(report.jitter),
             "jittered_experts": int(report.jittered_experts),
@@ -245,10 +247,10 @@ def _write_arrays(folder: Path, model: Model) -> dict[str, Any]:
     if c.communication is not None:
         files |= write_array(folder, "communication", np.asarray(c.communication, np.int64))
     files |= write_array(folder, "tree", np.concatenate(c.tree.levels).astype(np.int64))
-    boxes, blocks = c.router.boxes, c.router.blocks
+    (lows, highs), blocks = c.router.sides, c.router.blocks
     numbers = {
         "centres": c.router.centres,
-        **({"lows": boxes.lows, "highs": boxes.highs} if c.router.by_cells else {}),
+        **({"lows": lows, "highs": highs} if c.router.by_cells else {}),
         "metric": c.router.metric,
         "theta": c.theta,
         "inputs": np.stack([model.inputs.scaling.centre, model.inputs.scaling.scale]),
@@ -265,7 +267,7 @@ def _write_arrays(folder: Path, model: Model) -> dict[str, Any]:
     for name, array in numbers.items():
         files |= write_array(folder, name, np.asarray(array, float))
     if blocks is not None:
-        for name, array in zip(BLOCK_TREE, (blocks.starts, blocks.sides, blocks.first_below), strict=True):
+        for name, array in zip(BLOCK_TREE, blocks.arrays[: len(BLOCK_TREE)], strict=True):
             files |= write_array(folder, name, array)
     if blocks is not None and len(blocks.codes) > 0:
         files |= write_array(folder, BLOCK_CODES, blocks.codes)
@@ -284,7 +286,6 @@ def _size(model: Model) -> int:
     lists = {id(each): len(each.indices) for each in (model.cells, c.experts) if isinstance(each, IndexLists)}
     leaves = (3 * c.router.centres.nbytes + 24 * len(model.cells)) + model.report.theta_trace.nbytes
     if c.router.blocks is not None:
-        blocks = c.router.blocks
-        leaves += sum(each.nbytes for each in (blocks.sides, blocks.codes, blocks.starts, blocks.first_below))
+        leaves += c.router.blocks.nbytes
     noise = 0 if c.store.row_noise is None else c.store.row_noise.nbytes
     return int(c.store.X.nbytes + c.store.y.nbytes + noise + 8 * sum(lists.values()) + leaves)

@@ -107,13 +107,13 @@ class _PredictChunk:
 @compiled
 def _predict_all(
     kind: int, variance: float, scales: Array, shape: float, limits: Array, noise: float, with_variance: bool,
-    X: Array, starts: Array, sides: Array, first_below: Array, codes: Array, metric: Array, Y: Array, row_noise: Array,
+    X: Array, tree: tuple[Array, ...], metric: Array, Y: Array, row_noise: Array,
     Z: Array, held_out: Array, limit: int, factoring: Array, inverting: Array,
     inner: int, inner_factoring: Array, inner_inverting: Array,
     K: Array, A: Array, T: Array, S: Array, D: Array, results: Array,
 ) -> None:  # fmt: skip
     p, columns = len(K), X.shape[1]
-    scratch = search_scratch(X.shape[1], len(starts) + len(sides))
+    scratch = search_scratch(X.shape[1], len(tree[0]) + len(tree[1]))
     squares, rows = np.empty(p + 1), np.empty(p + 1, np.int64)
     point, x, targets = np.empty(columns), np.empty((columns, p)), np.empty((len(Y), p))
     weights, k, alpha, precision, noises = np.ones(p), np.empty(p), np.empty(p), np.empty(p), np.empty(p)
@@ -123,7 +123,7 @@ def _predict_all(
         for d in range(columns):
             point[d] = Z[q, d] * metric[0, d]
         size = nearest(
-            X, starts, sides, first_below, codes, metric, point, held_out[q], limit, scratch, squares, rows,
+            X, tree, metric, point, held_out[q], limit, scratch, squares, rows,
         )  # fmt: skip
         count = min(size, p)
         neighbourhood.taper(squares, size, count, weights)

@@ -25,7 +25,7 @@ DEFAULT_BRANCHING = 4  # children per node, as in the paper
 R = TypeVar("R")
 # (number of the first row, scaled inputs) -> the bucket of each row
 Assign = Callable[[int, Array], Array]
-# (bucket, its inputs) -> the order in which its rows are stored
+# (bucket, its inputs) -> the order in which its rows are stored; the inputs are put into that order
 Arrange = Callable[[int, Array], Array]
 
 

@@ -7,17 +7,19 @@ rows have the same value, pseudo-random numbers divide them in the right proport
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.data.row_keys import RowKeys
+from gigagp.data.row_keys import RowKeys, key_of
 from gigagp.linalg.categories import NO_LIMITS, spreads
-from gigagp.linalg.compiled import compiled
+from gigagp.linalg.compiled import compiled, compiled_strict, read_only
 from gigagp.partition.base import RowSorter
 
 _MOST_ROWS = 1 << 18  # rows per bucket
 _FEWEST_ROWS = 4096  # rows per bucket
+_TOGETHER = 16  # rows that descend together
 _MOST_BYTES = 1 << 25  # bytes per bucket, in double precision
 
 
@@ -91,12 +93,30 @@ class Routing:
     keys: RowKeys
 
     def __call__(self, first: int, X: Array) -> Array:
-        return self.tree.route(X * self.metric, self.keys(first, len(X)))
+        tree, buckets = self.tree, np.zeros(len(X), np.int32)
+        if len(tree) > 1:
+            number = np.uint64((first + self.keys.seed) % 2**64)
+            metric = read_only(self.metric.astype(X.dtype))
+            _route_rows(
+                read_only(X), metric, number, tree.columns, tree.values, tree.ties, tree.children.ravel(),
+                np.zeros(_TOGETHER, np.int64), buckets,
+            )  # fmt: skip
+        return buckets
 
 
 def _tie_breakers(keys: Array) -> Array:
     """The rows' keys with reversed bytes: a sample has the smallest keys, so their high bytes are not random in it."""
     return keys.byteswap()
+
+
+@compiled_strict
+def reversed_bytes(key: Any) -> Any:
+    """The tie-breaker of one row."""
+    result = np.uint64(0)
+    for _ in range(8):
+        result = (result << np.uint64(8)) | (key & np.uint64(255))
+        key = key >> np.uint64(8)
+    return result
 
 
 @compiled
@@ -111,3 +131,37 @@ def _route(X: Array, ties: Array, columns: Array, values: Array, split_ties: Arr
             node = children[node, 1 if right else 0]
         buckets[i] = ~node
     return buckets
+
+
+@compiled_strict
+def _route_rows(
+    X: Array, metric: Array, number: Any, columns: Array, values: Array, split_ties: Array, children: Array,
+    nodes: Array, buckets: Array,
+) -> None:  # fmt: skip
+    """`_route` of rows in a metric. Some descend together, because each step waits for the memory.
+
+    number : that of the first row plus the seed of its key; keys are computed only where they decide
+    children : of node n at 2 n and 2 n + 1
+    nodes : scratch, as long as the number of rows that descend together
+    """
+    for start in range(0, len(X), len(nodes)):
+        count = min(len(nodes), len(X) - start)
+        for k in range(count):
+            nodes[k] = 0
+        active = count
+        while active > 0:
+            active = 0
+            for k in range(count):
+                node = nodes[k]
+                if node < 0:
+                    continue
+                column, value = columns[node], values[node]
+                x = np.float64(X[start + k, column] * metric[column])
+                right = int(x > value)
+                if x == value:
+                    right = int(reversed_bytes(key_of(number + np.uint64(start + k))) >= split_ties[node])
+                node = children[2 * node + right]
+                nodes[k] = node
+                active += int(node >= 0)
+        for k in range(count):
+            buckets[start + k] = ~nodes[k]

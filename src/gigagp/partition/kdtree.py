@@ -1,12 +1,19 @@
 """A KD-tree as an order of the rows: cells are consecutive runs."""
 
+from typing import Any
+
 import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.linalg.categories import DIFFERENT, LEVELS_APART, NO_LIMITS
-from gigagp.linalg.compiled import compiled
+from gigagp.linalg.compiled import compiled, compiled_strict, read_only
 
 BLOCK = 32  # rows of a cell that are searched together
+_ROWS_OF_SPREAD = 1024  # rows by which the column of a split is chosen
+_SAMPLE = 64  # keys of a sample from which a pivot is taken, and a quarter of it for fewer keys
+_LARGE_FROM = 2048  # keys from which on the whole sample is drawn
+_SAMPLED_FROM = 256  # keys from which on any is drawn
+_BEYOND = 6  # ranks in the sample by which the pivot is beyond the wanted place: 1.5 standard deviations
 
 
 def cell_starts(n: int, cells: int) -> Array:
@@ -15,17 +22,49 @@ def cell_starts(n: int, cells: int) -> Array:
 
 
 @compiled
-def _select(keys: Array, X: Array, order: Array, low: int, high: int, nth: int) -> None:
+def _next_random(state: Any) -> Any:
+    """The next state of a linear congruential generator (Knuth's MMIX), whose high bits are random enough."""
+    return state * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
+
+
+@compiled
+def _pivot(keys: Array, low: int, high: int, nth: int, sample: Array) -> float:
+    """A key that divides low .. high about where `nth` is, so that `nth` is with the fewer keys.
+
+    Of few keys it is the median of three. Of many it is taken from a sorted sample, a little beyond the place of `nth`
+    on the side where more keys are: then hardly any are compared again (Floyd & Rivest 1975).
+    """
+    size = high - low + 1
+    if size < _SAMPLED_FROM:
+        a, b, c = keys[low], keys[(low + high) >> 1], keys[high]
+        return max(min(a, b), min(max(a, b), c))  # type: ignore[no-any-return]
+    count, beyond, state = len(sample), _BEYOND, np.uint64(size)
+    if size < _LARGE_FROM:
+        count, beyond = count // 4, beyond // 2
+    for i in range(count):
+        state = _next_random(state)
+        value, place = keys[low + np.int64((state >> np.uint64(33)) % np.uint64(size))], i
+        while place > 0 and sample[place - 1] > value:
+            sample[place] = sample[place - 1]
+            place -= 1
+        sample[place] = value
+    rank = (nth - low) * count // size
+    rank += beyond if 2 * rank < count else -beyond
+    return sample[min(max(rank, 0), count - 1)]  # type: ignore[no-any-return]
+
+
+@compiled
+def _select(keys: Array, X: Array, order: Array, low: int, high: int, nth: int, sample: Array) -> None:
     """Reorder [low, high) so that keys before `nth` are <= those from it on (Hoare's quickselect).
 
     Rows and their numbers move with the keys: the rows of a node are then consecutive in memory.
+
+    sample : scratch for some keys
     """
     columns = X.shape[1]
     high -= 1
     while high > low:
-        middle = (low + high) >> 1
-        a, b, c = keys[low], keys[middle], keys[high]
-        pivot = max(min(a, b), min(max(a, b), c))
+        pivot = _pivot(keys, low, high, nth, sample)
         i, j = low, high
         while i <= j:
             while keys[i] < pivot:
@@ -48,87 +87,130 @@ def _select(keys: Array, X: Array, order: Array, low: int, high: int, nth: int) 
 
 
 @compiled
-def _spread_of_levels(X: Array, low: int, high: int, column: int, limit: float, counts: Array) -> float:
-    """The number of rows times half their mean squared difference in a column whose differences have a limit.
-
-    counts : one zero per level
-    """
-    unit, squares = DIFFERENT**0.5 / (LEVELS_APART * np.sqrt(limit)), 0.0
-    for i in range(low, high):
-        level = int(np.float64(X[i, column]) * unit + 0.5)
-        squares += 2 * counts[level] + 1
-        counts[level] += 1
-    for i in range(low, high):
-        counts[int(np.float64(X[i, column]) * unit + 0.5)] = 0
-    return 0.5 * limit * (high - low - squares / (high - low))  # type: ignore[no-any-return]
+def _some_rows(low: int, high: int, rows: Array) -> int:
+    """rows := all rows low .. high or, where these are too many, random ones, one of each stretch; returns how many."""
+    size, state = high - low, np.uint64(high)
+    if size <= len(rows):
+        for i in range(size):
+            rows[i] = low + i
+        return size
+    for i in range(len(rows)):
+        start, end = low + i * size // len(rows), low + (i + 1) * size // len(rows)
+        state = _next_random(state)
+        rows[i] = start + np.int64((state >> np.uint64(33)) % np.uint64(end - start))
+    return len(rows)
 
 
 @compiled
-def _widest(X: Array, low: int, high: int, limits: Array, counts: Array) -> int:
-    """The column in which the rows low .. high spread most: largest variance."""
-    D = X.shape[1]
-    mean, square = np.zeros(D), np.zeros(D)
-    origin = X[low]
-    for i in range(low, high):
-        row = X[i]
-        for d in range(D):
-            v = np.float64(row[d] - origin[d])
-            mean[d] += v
-            square[d] += v * v
+def _spread_of_levels(
+    X: Array, rows: Array, count: int, column: int, factor: float, limit: float, counts: Array
+) -> float:
+    """The number of rows times half their mean squared difference in a column whose differences have a limit.
+
+    rows, count : the rows are the first `count` of these
+    factor : of the column, in the metric of the limit
+    counts : one zero per level
+    """
+    unit, squares = factor * DIFFERENT**0.5 / (LEVELS_APART * np.sqrt(limit)), 0.0
+    for i in range(count):
+        level = int(np.float64(X[rows[i], column]) * unit + 0.5)
+        squares += 2 * counts[level] + 1
+        counts[level] += 1
+    for i in range(count):
+        counts[int(np.float64(X[rows[i], column]) * unit + 0.5)] = 0
+    return 0.5 * limit * (count - squares / count)  # type: ignore[no-any-return]
+
+
+@compiled
+def _widest(
+    X: Array, low: int, high: int, metric: Array, limits: Array, counts: Array, rows: Array, sums: Array
+) -> int:
+    """The column in which the rows low .. high spread most: largest variance, of some of the rows where they are many.
+
+    rows, sums : scratch, for numbers of rows, and for two numbers per column
+    """
+    columns, count = X.shape[1], _some_rows(low, high, rows)
+    for d in range(columns):
+        sums[0, d] = sums[1, d] = 0.0
+    for i in range(count):
+        for d in range(columns):
+            v = np.float64(X[rows[i], d] - X[low, d])
+            sums[0, d] += v
+            sums[1, d] += v * v
     best, widest = 0, -1.0
-    for d in range(D):
-        spread = square[d] - mean[d] * mean[d] / (high - low)
+    for d in range(columns):
+        spread = (sums[1, d] - sums[0, d] * sums[0, d] / count) * (metric[d] * metric[d])
         if len(limits) > 0 and limits[d] < np.inf:
-            spread = _spread_of_levels(X, low, high, d, limits[d], counts) if limits[d] > 0 else 0.0
+            spread = _spread_of_levels(X, rows, count, d, metric[d], limits[d], counts) if limits[d] > 0 else 0.0
         if spread > widest:
             best, widest = d, spread
     return best
 
 
+def blocks_of_cells(starts: Array) -> Array:
+    """The number of blocks into which each cell is divided."""
+    return np.maximum(1, np.round(np.diff(starts) / BLOCK)).astype(np.int64)
+
+
 def block_starts(starts: Array) -> Array:
     """Borders of the blocks into which cells are divided, each within one row of the others of its cell."""
-    sizes = np.diff(starts)
-    blocks = np.maximum(1, np.round(sizes / BLOCK)).astype(np.int64)
-    cells = np.repeat(np.arange(len(sizes)), blocks)
-    number = np.arange(len(cells)) - np.repeat(np.cumsum(blocks) - blocks, blocks)
-    return np.append(starts[cells] + number * sizes[cells] // blocks[cells], starts[-1])
+    blocks = blocks_of_cells(starts)
+    borders = np.empty(int(blocks.sum()) + 1, np.int64)
+    _divide_cells(read_only(np.asarray(starts, np.int64)), blocks, borders)
+    return borders
+
+
+@compiled_strict
+def _divide_cells(starts: Array, blocks: Array, borders: Array) -> None:
+    place = 0
+    for cell in range(len(blocks)):
+        size = starts[cell + 1] - starts[cell]
+        for block in range(blocks[cell]):
+            borders[place] = starts[cell] + block * size // blocks[cell]
+            place += 1
+    borders[place] = starts[-1]
 
 
 @compiled
-def _split(X: Array, order: Array, starts: Array, limits: Array, counts: Array, stack: list[tuple[int, int]]) -> None:
+def _split(
+    X: Array, order: Array, starts: Array, metric: Array, limits: Array, counts: Array, stack: list[tuple[int, int]]
+) -> None:
     """Divide the rows between the pairs of borders on the stack at the borders that lie between; X is reordered too."""
-    keys = np.empty(len(order), X.dtype)
+    keys, sample = np.empty(len(order), X.dtype), np.empty(_SAMPLE, X.dtype)
+    rows, sums = np.empty(_ROWS_OF_SPREAD, np.int64), np.empty((2, X.shape[1]))
     while len(stack) > 0:
         first, end = stack.pop()
         if end - first < 2:
             continue
         middle = (first + end) // 2
         low, high = starts[first], starts[end]
-        d = _widest(X, low, high, limits, counts)
+        d = _widest(X, low, high, metric, limits, counts, rows, sums)
         for i in range(low, high):
             keys[i] = X[i, d]
-        _select(keys, X, order, low, high, starts[middle])
+        _select(keys, X, order, low, high, starts[middle], sample)
         stack.append((middle, end))
         stack.append((first, middle))
 
 
 @compiled
-def _split_all(X: Array, order: Array, starts: Array, limits: Array, counts: Array) -> None:
-    _split(X, order, starts, limits, counts, [(0, len(starts) - 1)])
+def _split_all(X: Array, order: Array, starts: Array, metric: Array, limits: Array, counts: Array) -> None:
+    _split(X, order, starts, metric, limits, counts, [(0, len(starts) - 1)])
 
 
 @compiled
-def _split_cells(X: Array, order: Array, starts: Array, limits: Array, counts: Array, cells: Array) -> None:
+def _split_cells(
+    X: Array, order: Array, starts: Array, metric: Array, limits: Array, counts: Array, cells: Array
+) -> None:
     """`cells` : which of the borders are those of cells, too"""
-    _split(X, order, starts, limits, counts, [(cells[c], cells[c + 1]) for c in range(len(cells) - 1)])
+    _split(X, order, starts, metric, limits, counts, [(cells[c], cells[c + 1]) for c in range(len(cells) - 1)])
 
 
-def _level_counts(X: Array, limits: Array) -> Array:
+def _level_counts(X: Array, metric: Array, limits: Array) -> Array:
     """A zero for each level of the category with the most levels."""
     most = 0.0
     for column in np.flatnonzero((limits > 0) & (limits < np.inf)):
         unit = LEVELS_APART * np.sqrt(limits[column] / DIFFERENT)
-        most = max(most, float(X[:, column].max()) / unit)
+        most = max(most, float(X[:, column].max()) * float(metric[column]) / unit)
     return np.zeros(round(most) + 2, np.int64)
 
 
@@ -139,19 +221,23 @@ def kd_order(X: Array, starts: Array, limits: Array = NO_LIMITS) -> Array:
 
     limits : of the squared difference in each column, where some are categories (`linalg.categories`)
     """
-    return _sorted_copy(X, starts, limits)[1]
+    rows, order, metric = np.array(X, order="C"), np.arange(len(X)), np.ones(X.shape[1])
+    _split_all(rows, order, np.asarray(starts), metric, limits, _level_counts(X, metric, limits))
+    return order
 
 
 def kd_order_of_blocks(X: Array, starts: Array, limits: Array = NO_LIMITS) -> Array:
     """`kd_order`, and the rows of each cell ordered in turn by the blocks of `block_starts`."""
-    (rows, order), blocks = _sorted_copy(X, starts, limits), block_starts(starts)
-    cells = np.searchsorted(blocks, starts)
-    _split_cells(rows, order, blocks, limits, _level_counts(X, limits), cells)
+    return sort_into_blocks(np.array(X, order="C"), starts, np.ones(X.shape[1]), limits)
+
+
+def sort_into_blocks(X: Array, starts: Array, metric: Array, limits: Array = NO_LIMITS) -> Array:
+    """Put the rows X into the order of `kd_order_of_blocks`, in a metric, and return that order.
+
+    metric : factors of the columns, in which variances are compared
+    """
+    metric, order, blocks = np.asarray(metric, float), np.arange(len(X)), block_starts(starts)
+    counts = _level_counts(X, metric, limits)
+    _split_all(X, order, np.asarray(starts), metric, limits, counts)
+    _split_cells(X, order, blocks, metric, limits, counts, np.searchsorted(blocks, starts))
     return order
-
-
-def _sorted_copy(X: Array, starts: Array, limits: Array) -> tuple[Array, Array]:
-    """The rows of X in the order of `kd_order`, and that order."""
-    rows, order = np.array(X, order="C"), np.arange(len(X))
-    _split_all(rows, order, np.asarray(starts), limits, _level_counts(X, limits))
-    return rows, order

@@ -27,7 +27,7 @@ from gigagp.partition.base import (
     regular_tree,
 )
 from gigagp.partition.coarse import CoarseTree, Routing
-from gigagp.partition.kdtree import cell_starts, kd_order_of_blocks
+from gigagp.partition.kdtree import cell_starts, kd_order_of_blocks, sort_into_blocks
 from gigagp.tree import Tree
 
 DEFAULT_LEAF = 256  # rows per leaf
@@ -42,7 +42,7 @@ class CellsOfBucket:
     leaves: Array  # of each bucket
 
     def __call__(self, bucket: int, X: Array) -> Array:
-        return kd_order_of_blocks(X * self.metric, cell_starts(len(X), int(self.leaves[bucket])), self.limits)
+        return sort_into_blocks(X, cell_starts(len(X), int(self.leaves[bucket])), self.metric, self.limits)
 
 
 class LocalPartition(Partitioner):

@@ -20,6 +20,7 @@ from pathlib import Path
 import dask
 import numpy as np
 import pytest
+from dask.utils import key_split
 from distributed import Client, LocalCluster, SchedulerPlugin
 from distributed.security import Security
 from sklearn.base import clone
@@ -203,7 +204,7 @@ class Seen(SchedulerPlugin):
 
     def update_graph(self, scheduler, *, tasks, **others):
         """tasks : also those that the new ones depend on"""
-        self.tasks += [str(task).rsplit("-", 2)[0] for task in tasks if task not in self._known]
+        self.tasks += [key_split(task) for task in tasks if task not in self._known]
         self._known |= set(tasks)
 
 
@@ -247,6 +248,18 @@ def test_a_step_has_one_task_per_worker_however_many_shards_and_threads(several_
             assert engine.sum(tree, over).tolist() == [1] * 200
             assert sorted(seen.tasks) == [*adding, *["leaves"] * 3]
             assert engine.tasks_of_step == len(seen.tasks)
+
+
+def test_steps_leave_the_shards_where_they_are(several_threads):
+    """Dask would place the tasks of a large group on any idle worker, and copy the rows there."""
+    client, _ = several_threads
+    tree, over = Tree.balanced(200), two_rows_per_leaf()
+    with DaskEngine(client) as engine:
+        for _ in range(20):
+            engine.sum(tree, over)
+        groups = engine._loaded.groups
+        places = client.who_has(groups)
+        assert [len(places[group.key]) for group in groups] == [1, 1, 1]
 
 
 def raises_timeout(leaf, X, y, work):

@@ -13,7 +13,7 @@ from scipy.spatial import cKDTree
 from gigagp import HGPRegressor
 from gigagp.data.scaled import ArrayRows
 from gigagp.data.scan import Sample
-from gigagp.engines import SerialEngine
+from gigagp.engines import SerialEngine, ThreadsEngine
 from gigagp.fit import stages, starts, training
 from gigagp.fit.groups import Groups
 from gigagp.fit.plan import Plan
@@ -69,6 +69,21 @@ def test_cells_that_were_cut_in_another_metric_are_found_out():
     theta = np.append(kernel.theta, np.log(0.1))
     assert groups_of(X, y, 50, np.array([20.0, 0.2]), kernel).well_cut(kernel, theta)
     assert not groups_of(X, y, 50, np.array([1e-6, 1.0]), kernel).well_cut(kernel, theta)
+
+
+def test_boxes_are_computed_once_and_by_any_number_of_workers(monkeypatch):
+    monkeypatch.setattr("gigagp.fit.committee_assembly._ROWS_AT_ONCE", 500)
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((3000, 3))
+    groups = groups_of(X, X[:, 0], 40, np.ones(3))
+    boxes = groups.extents
+    assert groups.with_plan(replace(groups.plan, kernel=SquaredExponential(2.0).bind(3))).extents is boxes
+    with ThreadsEngine(3) as engine:
+        others = replace(groups, engine=engine).extents
+    for name in ("means", "lows", "highs"):
+        np.testing.assert_array_equal(getattr(others, name), getattr(boxes, name))
+    for own, expected in zip(others.blocks.arrays, boxes.blocks.arrays, strict=True):
+        np.testing.assert_array_equal(own, expected)
 
 
 def two_scales(seed, shape=(220, 110)):

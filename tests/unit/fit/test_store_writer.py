@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gigagp.data import scaled
+from gigagp.data.row_keys import RowKeys
 from gigagp.data.row_lists import Runs
 from gigagp.data.scaled import ArrayRows
 from gigagp.data.scan import Sample, row_keys
@@ -19,7 +20,7 @@ from gigagp.fit import store_writer
 from gigagp.fit.store_writer import DataSorter, DiskStorage, MemoryStorage, write_store
 from gigagp.partition import LocalPartition, Partitioner, RandomPartition, Shape, StratifiedPartition
 from gigagp.partition.base import Partition
-from gigagp.partition.coarse import CoarseTree, bucket_rows
+from gigagp.partition.coarse import CoarseTree, Routing, bucket_rows
 from gigagp.partition.dealing import spatial_order
 from gigagp.partition.kdtree import cell_starts, kd_order
 from gigagp.tree import Tree
@@ -85,6 +86,10 @@ def test_rows_go_where_the_splits_say(kind, n, rows, leaves, most, dtype):
         assert tree.leaves.max() <= most
     if leaves <= most:
         assert len(tree) == 1
+    metric = np.array([0.5, 1.0, 4.0], dtype)  # powers of two, so that products are exact
+    for first in (0, 7):
+        route = Routing(tree, metric, RowKeys(SEED - first))
+        assert (route(first, X / metric) == buckets).all()
     again = CoarseTree.of_sample(sample.X.copy(), sample.keys.copy(), leaves, most)
     assert (again.route(X, keys) == buckets).all()
     # the sample itself is divided as the leaves are, to within one row for each split above a bucket

@@ -10,8 +10,9 @@ from gigagp.errors import InvalidParameter
 from gigagp.kernels import Constant, Linear, Matern12, Matern32, Matern52, RationalQuadratic, SquaredExponential
 from gigagp.kernels.inputs import InputColumns
 from gigagp.linalg.categories import DIFFERENT, LEVELS_APART, limits_of, spreads, variances
+from gigagp.model.block_tree import BlockTree
 from gigagp.model.boxes import Boxes, extents
-from gigagp.model.neighbour_search import NO_ROW, UNLIMITED, BlockTree, nearest, search_scratch
+from gigagp.model.neighbour_search import NO_ROW, UNLIMITED, nearest, search_scratch
 from gigagp.partition.kdtree import cell_starts, kd_order, kd_order_of_blocks
 
 REFERENCES = {
@@ -83,15 +84,15 @@ def test_the_search_finds_the_nearest_rows(columns, categories):
     limits, starts = limits_of(metric, categories), cell_starts(500, 12)
     X = X[kd_order_of_blocks(X * metric, starts, limits)]
     blocks = np.arange(0, 501, 20)
-    tree = BlockTree.of(blocks, *(side * metric for side in extents(X, blocks)))
+    tree = BlockTree.of_rows(X, blocks)
     Z = np.vstack([X[:20], X[:20] + 0.3])
     Z[20:, list(categories)] = LEVELS_APART * rng.integers(12, size=(20, len(categories)))  # some levels are new
     expected = np.sort(squared_distances(Z, X, metric, categories), axis=1)[:, :30]
     for z, distances in zip(Z, expected, strict=True):
         squares, rows = np.empty(30), np.empty(30, np.int64)
         size = nearest(
-            X, tree.starts, tree.sides, tree.first_below, tree.codes, np.stack([metric, limits]), z * metric, NO_ROW,
-            UNLIMITED, search_scratch(columns, tree.places), squares, rows,
+            X, tree.arrays, np.stack([metric, limits]), z * metric, NO_ROW, UNLIMITED,
+            search_scratch(columns, tree.places), squares, rows,
         )  # fmt: skip
         assert size == 30
         np.testing.assert_allclose(squares, distances, atol=1e-12)

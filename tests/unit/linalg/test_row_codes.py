@@ -6,19 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gigagp.linalg import row_codes
-from gigagp.model.boxes import extents
-from gigagp.model.neighbour_search import BlockTree
+from gigagp.model.block_tree import BlockTree
 
 
 def possible(X, starts, metric, point, worst):
     """For each block the rows that may lie within `worst`."""
-    lows, highs = extents(X, starts)
-    codes = row_codes.join([row_codes.encode(X, starts, lows, highs)])
-    assert len(codes) == row_codes.length(*X.shape)
-    tree = BlockTree.of(starts, lows * metric, highs * metric, codes)
+    tree = BlockTree.of_rows(X, starts)
+    assert len(tree.codes) == row_codes.length(*X.shape)
     box, rows, found = np.empty((row_codes.PREPARED, X.shape[1]), np.float32), np.empty(len(X), np.int64), []
     for block in range(len(starts) - 1):
-        row_codes.prepare_box(tree.sides, block // 8, block % 8, point * metric, box)
+        row_codes.prepare_box(tree.frames, tree.corners, block // 8, block % 8, metric[None], point * metric, box)
         count = row_codes.rows_possibly_within(tree.codes, starts[block], starts[block + 1], box, worst, rows)
         found.extend(rows[:count].tolist())
     return found

@@ -45,8 +45,8 @@ from gigagp.kernels import (
     RationalQuadratic,
     SquaredExponential,
 )
-from gigagp.model.model_format import BLOCK_SIDES, BLOCK_TREE
-from gigagp.model.neighbour_search import BlockTree
+from gigagp.model.block_tree import BlockTree
+from gigagp.model.model_format import BLOCK_TREE, VERSION
 from gigagp.partition import IndexLists, LocalPartition, Partition, RandomPartition, StratifiedPartition
 from gigagp.tree import Tree
 
@@ -169,16 +169,17 @@ def test_models_without_codes_of_rows_predict_the_same(model_of, data, tmp_path)
     assert_same(model, earlier, data[0][:50])
 
 
-def test_models_of_earlier_versions_have_boxes_without_a_tree(model_of, data, tmp_path):
+@pytest.mark.parametrize(("names", "version"), [(("block_lows", "block_highs"), 8), (("block_sides",), 9)])
+def test_models_of_earlier_versions_get_a_new_tree_of_boxes(model_of, data, tmp_path, names, version):
     model, folder = model_of("neighbours"), tmp_path / "model"
     model.save(folder)
     files = json.loads((folder / "manifest.json").read_text())["files"]
-    for name, sides in zip(BLOCK_SIDES, model.model_.neighbourhood.tree.boxes(), strict=True):
-        files |= write_array(folder, name, np.ascontiguousarray(sides))
+    for name in names:
+        files |= write_array(folder, name, np.zeros(3))
     for name in BLOCK_TREE:
         (folder / f"{name}.npy").unlink()
         del files[f"{name}.npy"]
-    rewrite(folder, files=files, version=8)
+    rewrite(folder, files=files, version=version)
     assert_same(model, gigagp.load(folder), data[0][:50])
 
 
@@ -190,7 +191,7 @@ def test_a_trusted_folder_is_only_mapped(model_of, data, tmp_path, monkeypatch):
     monkeypatch.setattr(BlockTree, "of", lambda *_: pytest.fail("a tree was built"))
     trusted = gigagp.load(folder, verify="nothing")
     tree = trusted.model_.neighbourhood.tree
-    assert all(isinstance(each.base, np.memmap) for each in (tree.starts, tree.sides, tree.first_below))
+    assert all(isinstance(each.base, np.memmap) for each in (tree.starts, tree.frames, tree.corners, tree.first_below))
     np.testing.assert_array_equal(trusted.predict(data[0][:50]), model.predict(data[0][:50]))
     with pytest.raises(InvalidParameter, match=r'verify must be True, False or "nothing"; got 1\.5'):
         gigagp.load(folder, verify=1.5)
@@ -669,8 +670,9 @@ def test_folders_of_others_and_of_the_future_are_refused(saved, tmp_path):
             InvalidInput, match=r"is not a gigagp-model folder: it has no manifest.json; choose another"
         ):
             gigagp.load(missing)
-    rewrite(saved, version=10)
-    with pytest.raises(InvalidInput, match=r"written by a newer gigagp \(version 10 .* knows 9\): upgrade"):
+    rewrite(saved, version=VERSION + 1)
+    newer = rf"written by a newer gigagp \(version {VERSION + 1} .* knows {VERSION}\): upgrade"
+    with pytest.raises(InvalidInput, match=newer):
         gigagp.load(saved)
     rewrite(saved, version=3)
     with pytest.raises(
@@ -763,7 +765,8 @@ def put(value):
         ("tree", put(-1), "not a valid tree"),
         ("block_starts", put(2**62), "not those of the cells"),
         ("block_starts", lambda starts: starts[:-1], "not those of the cells"),
-        ("block_sides", put(1e200), "(not that of a tree of boxes|cannot be distances)"),
+        ("block_frames", put(1e200), "cannot be distances"),
+        ("block_corners", put(7), "not that of a tree of boxes"),
         ("block_below", put(2**62), "not that of a tree of boxes"),
     ],
 )
@@ -834,7 +837,7 @@ def test_spoilt_folders_are_refused_or_answer_the_same(patients):
 
 def test_boxes_that_end_before_they_begin_are_damage(saved):
     loaded = gigagp.load(saved)
-    boxes = loaded.model_.committee.router.boxes
-    boxes.lows, boxes.highs = boxes.highs, boxes.lows
+    router = loaded.model_.committee.router
+    router.sides = router.sides[::-1]
     with pytest.raises(InvalidParameter, match=r"lows\.npy is damaged: a lower side of a box is above"):
         loaded.save(saved.parent / "upside_down")

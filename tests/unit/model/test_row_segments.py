@@ -11,7 +11,8 @@ from scipy.spatial import cKDTree
 from gigagp.data.row_lists import Runs
 from gigagp.data.store import ExpertStore
 from gigagp.kernels import Matern32
-from gigagp.model.neighbour_search import NO_ROW, BlockTree
+from gigagp.model.block_tree import BlockTree
+from gigagp.model.neighbour_search import NO_ROW
 from gigagp.model.neighbourhood import Neighbourhood, search_many
 from gigagp.model.routing import Router
 from gigagp.model.row_segments import ArrivingRows, RowSegments
@@ -32,15 +33,14 @@ def rows(count, seed, first=0, noisy=False):
 def start(count, seed=0, metrics=(METRIC,)):
     content = rows(count, seed)
     starts = np.array([0, count])
-    lows, highs = content.X.min(axis=0)[None], content.X.max(axis=0)[None]
-    trees = [BlockTree.of(starts, lows * m, highs * m) for m in metrics]
-    return RowSegments.of(ExpertStore(content.X.copy(), content.y.copy()), trees, list(metrics), (), content.arrivals)
+    tree = BlockTree.of_rows(content.X, starts, coded=False)
+    return RowSegments.of(ExpertStore(content.X.copy(), content.y.copy()), tree, list(metrics), (), content.arrivals)
 
 
 def found(segments, queries, neighbours, member=0):
     """Numbers of arrival of the nearest rows of each query, nearest first."""
     metric = segments.metrics[member]
-    router = Router(np.zeros((1, COLUMNS)), metric, (np.zeros((1, COLUMNS)),) * 2, segments.tree(member))
+    router = Router(np.zeros((1, COLUMNS)), metric, (np.zeros((1, COLUMNS)),) * 2, segments.tree)
     store = segments.store
     cells = Runs(cell_starts(len(store.y), 1))
     near = Neighbourhood(Matern32().bind(COLUMNS), np.zeros(COLUMNS + 2), store, cells, router, neighbours, True)

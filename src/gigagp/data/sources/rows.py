@@ -287,7 +287,7 @@ class Rows:
     def _good_rows(self, X: Array, y: Array | None, piece: Batch, beside: Batch) -> Array | None:
         """Which rows to keep (None: all); an error if a value is infinite, or missing and not to be dropped."""
         with np.errstate(over="ignore", invalid="ignore"):
-            if np.isfinite(X.sum(dtype=float)) and (y is None or np.isfinite(y.sum())):  # cheap, nearly always enough
+            if np.isfinite(X.sum()) and (y is None or np.isfinite(y.sum())):  # cheap, nearly always enough
                 return None
         values = X if y is None else np.column_stack([X, y])
         bad = np.isinf(values) if self.missing in ("drop", "keep") else ~np.isfinite(values)
