@@ -41,8 +41,8 @@ def test_the_endpoint_comes_from_the_environment_unless_the_address_has_one(monk
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     seen = []
-    monkeypatch.setattr(fs.FileSystem, "from_uri", lambda uri: (seen.append(uri), (None, "bucket/key"))[1], False)
-    monkeypatch.setattr(fs, "FileSystem", type("FileSystem", (), {"from_uri": fs.FileSystem.from_uri}), False)
+    from_uri = staticmethod(lambda uri: (seen.append(uri), (None, "bucket/key"))[1])
+    monkeypatch.setattr(fs, "FileSystem", type("FileSystem", (), {"from_uri": from_uri}))
     assert addresses.locate("s3://bucket/key/*.parquet", query)[1] == "bucket/key/*.parquet"
     address, _, found = seen[0].partition("?")
     assert address == "s3://bucket/key"
