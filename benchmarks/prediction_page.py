@@ -1,4 +1,4 @@
-"""Writes docs/prediction.md from the results of neighbourhood.py, file_to_file.py and accuracy.py --methods ours.
+"""Writes docs/prediction.md from the results of neighbourhood.py, file_to_file.py, prediction_scale.py and accuracy.py.
 
 A section whose results are not here stays as it is.
 """
@@ -68,6 +68,32 @@ def file_to_file(result: dict[str, Any]) -> str:
     return "\n\n".join(["## From file to file", stamp(result), words, *(["\n".join(lines)] if lines else [])])
 
 
+def at_scale(result: dict[str, Any]) -> str:
+    """Queries and rows in equal numbers and, where they were measured, one and two workers."""
+    per_query = result["seconds"] / result["queries"]
+    words = (
+        f"{result['queries']:,} queries against {result['rows']:,} rows with three columns in float32, both in Parquet "
+        f'files, by a saved model that is mapped, {result["neighbours"]} neighbours, `memory="{result["memory"]}"`, '
+        f"{result['workers']} {result['engine']}, on a machine that was busy with other work: "
+        f"{time_of(result['seconds'])}, that is {time_of(per_query)} per query (CPU time "
+        f"{time_of(result['cpu_seconds'])}, so that two idle cores would take about "
+        f"{time_of(result['cpu_seconds'] / 2)}). The disk read "
+        f"{result['read_gb']:.2f} GB, and all processes together occupied at most {result['peak_gb']:.2f} GB. 95% "
+        f"intervals cover {result['coverage_95']:.1%}. Extrapolated, not measured: 100,000,000 queries at the same "
+        f"rate take {1e8 * per_query / 3600:.1f} hours; a query against ten times as many rows costs somewhat more "
+        "(see above)."
+    )
+    compared = read("prediction_scale_compared")
+    lines = [
+        f"- {b['what']}: {b['measured']:.3g} (bar {b['bar']}): {_met(b)}; CPU time of one over that of two "
+        f"{b['cpu_ratio']:.2f}"
+        for b in ({} if compared is None else compared["compared"]).values()
+    ]
+    if lines and compared is not None:
+        lines.insert(0, f"Medians with {compared['queries']:,} queries and {compared['rows']:,} rows, in turn:\n")
+    return "\n\n".join(["## Queries and rows at scale", stamp(result), words, *(["\n".join(lines)] if lines else [])])
+
+
 def accuracy(result: dict[str, Any]) -> str:
     """Means over the splits that were measured."""
     head = (
@@ -103,6 +129,7 @@ def main() -> int:
     parts = {
         "Cost of a query": (cost, read("neighbourhood")),
         "From file to file": (file_to_file, read("file_to_file")),
+        "Queries and rows at scale": (at_scale, read("prediction_scale")),
         "Accuracy with defaults": (accuracy, read("accuracy")),
     }
     if not any(result for _, result in parts.values()):

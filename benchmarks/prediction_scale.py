@@ -7,7 +7,8 @@ The rows are fitted and saved once, by a process of its own; a folder that is gi
 for further runs. Another process then opens the model, trusted and mapped, and predicts the queries from file to file;
 before this, all files are dropped from the page cache. Measured are the time of this call, the bytes that the disk
 reads, and the peak memory of all its processes together (proportional set size: pages that processes share count once).
-With --compare one and two workers of each engine take turns, and the medians are compared.
+With --compare one and two workers of each engine take turns, and the medians are compared: of seconds, and of CPU time,
+which shows on a busy machine whether two workers have more to do than one.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class Watch(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.peak, self._reads, self._over = 0, dict[int, int](), threading.Event()
+        self.peak, self._over = 0, threading.Event()
+        self._reads: dict[int, int] = {}
+        self._seconds: dict[int, float] = {}
 
     def run(self) -> None:
         while not self._over.wait(0.5):
@@ -56,12 +59,13 @@ class Watch(threading.Thread):
             with suppress(psutil.Error):
                 total += process.memory_full_info().pss
                 self._reads[process.pid] = process.io_counters().read_bytes
+                self._seconds[process.pid] = sum(process.cpu_times()[:2])
         self.peak = max(self.peak, total)
 
-    def read(self) -> int:
-        """Bytes so far."""
+    def used(self) -> np.ndarray[Any, Any]:
+        """Bytes read and seconds of CPU time so far."""
         self.look()
-        return sum(self._reads.values())
+        return np.array([sum(self._reads.values()), sum(self._seconds.values())])
 
     def stop(self) -> None:
         self._over.set()
@@ -98,15 +102,15 @@ def predict(folder: Path, memory: str, engine: str, workers: int) -> dict[str, A
         model.predict_file(few, folder / f"few-{engine}{workers}.parquet", overwrite=True)
         watch = Watch()
         watch.start()
-        before = watch.read()
+        before = watch.used()
         took = seconds(lambda: model.predict_file(folder / QUERIES, output, overwrite=True))
-        read = watch.read() - before
+        read, cpu = watch.used() - before
         watch.stop()
     near = model.model_.neighbourhood
     assert near is not None
     return {
-        "engine": engine, "workers": workers, "seconds": took, "read_gb": read / 1e9, "peak_gb": watch.peak / 1e9,
-        "neighbours": near.neighbours, "kernels": len(near.members), "output": str(output),
+        "engine": engine, "workers": workers, "seconds": took, "cpu_seconds": float(cpu), "read_gb": float(read) / 1e9,
+        "peak_gb": watch.peak / 1e9, "neighbours": near.neighbours, "kernels": len(near.members), "output": str(output),
     }  # fmt: skip
 
 
@@ -134,14 +138,17 @@ def compare(folder: Path, memory: str, engines: list[str], repeats: int) -> dict
     """Seconds of one and two workers in turn."""
     results: dict[str, Any] = {}
     for engine in engines:
-        runs: dict[str, list[float]] = {"1": [], "2": []}
+        runs: dict[str, list[tuple[float, float]]] = {"1": [], "2": []}
         for _ in range(repeats):
             for workers, taken in runs.items():
                 done = child("predict", str(folder), memory, engine, workers)
-                taken.append(done["seconds"])
-                print(f"  {engine}, {workers} workers: {done['seconds']:.1f} s", flush=True)
-        ratio = statistics.median(runs["1"]) / statistics.median(runs["2"])
-        results[engine] = {"seconds": runs, **bar(f"two {engine} workers over one", ratio, BAR_WORKERS, at_least=True)}
+                taken.append((done["seconds"], done["cpu_seconds"]))
+                print(f"  {engine}, {workers} workers: {taken[-1][0]:.1f} s, CPU time {taken[-1][1]:.1f} s", flush=True)
+        one, two = ([statistics.median(each) for each in zip(*taken, strict=True)] for taken in runs.values())
+        ratio, cpu = one[0] / two[0], one[1] / two[1]
+        print(f"  CPU time of one {engine} worker over that of two: {cpu:.2f} (1 if nothing is lost)", flush=True)
+        result = bar(f"two {engine} workers over one", ratio, BAR_WORKERS, at_least=True)
+        results[engine] = {"seconds_and_cpu": runs, "cpu_ratio": cpu, **result}
     return results
 
 

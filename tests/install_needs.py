@@ -8,6 +8,7 @@ from importlib.util import find_spec
 
 ECOSYSTEM = ("mapie>=1,<2", "shap>=0.48,<1", "skpro>=2.9,<3")
 TORCH = ("torch==2.13.0", "gpytorch>=1.15,<1.16")
+S3 = ("moto[server]>=5.1,<6",)
 
 
 def done(*words):
@@ -43,8 +44,17 @@ def ecosystem():
     return f"pip install {' '.join(ECOSYSTEM)} failed"
 
 
+def s3():
+    if all(map(find_spec, ("moto", "flask"))):
+        return None
+    if done(sys.executable, "-m", "pip", "install", "--disable-pip-version-check", *S3):
+        return None
+    return f"pip install {' '.join(S3)} failed"
+
+
 def main():
-    for what, install in (("a browser", browser), ("torch", torch), ("MAPIE, SHAP or skpro", ecosystem)):
+    needs = (("a browser", browser), ("torch", torch), ("MAPIE, SHAP or skpro", ecosystem), ("an S3 server", s3))
+    for what, install in needs:
         failure = install()
         if failure is not None:
             print(f"tests that need {what} are skipped: {failure}")

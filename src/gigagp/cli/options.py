@@ -46,7 +46,9 @@ HeldOut = Annotated[
     bool,
     typer.Option("--held-out", help="Score only the rows that `gigagp fit --test-fraction` held out of the same file."),
 ]
-Model = Annotated[str, typer.Argument(help="Folder of a model written by `gigagp fit`.", show_default=False)]
+Model = Annotated[
+    str, typer.Argument(help="Folder of a model written by `gigagp fit`, or s3://bucket/folder.", show_default=False)
+]
 
 
 def _authenticated(context: typer.Context, engine: str | None) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -79,6 +78,6 @@ def loaded(folder: str, engine: str | None, jobs: int | None, memory: str | None
     """The model in a folder, with other settings of where to compute."""
     from gigagp.estimators.loading import load
 
-    model = load(Path(folder))
+    model = load(folder)
     settings = {"engine": engine, "n_jobs": jobs, "memory": memory}
     return model.set_params(**{name: value for name, value in settings.items() if value is not None})

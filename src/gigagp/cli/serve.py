@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -45,7 +44,7 @@ def command(
         raise InvalidParameter(f"the environment variable {token_from} has no token; set it, or leave out --token-from")
     if max_rows < 1 or max_body < 1:
         raise InvalidParameter("--max-rows and --max-body must be at least 1")
-    fitted = open_for_updates(Path(model)) if updates else load(Path(model))
+    fitted = open_for_updates(model) if updates else load(model)
     if hasattr(fitted, "classes_") or hasattr(fitted, "targets_"):
         raise InvalidParameter(f"serve is for models of one number; {model} has classes, or several targets")
     fitted.set_params(n_jobs=jobs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -52,7 +51,7 @@ def command(
 
     if data is None and max_rows is None and older_than is None and not (refine or compact):
         raise InvalidParameter("there is nothing to do: give new rows, --max-rows, --older-than, --refine or --compact")
-    with open_for_updates(Path(model)) as fitted, display() as progress:
+    with open_for_updates(model) as fitted, display() as progress:
         given = {"engine": engine, "n_jobs": jobs, "memory": memory}
         fitted.set_params(**{name: value for name, value in given.items() if value is not None})
         before = fitted.n_rows_

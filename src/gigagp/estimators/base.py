@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from gigagp import memory
 from gigagp.arrays import Array
 from gigagp.combine import rule
+from gigagp.data.addresses import is_remote
 from gigagp.data.sources import Encoding, Rows, Share, open_rows
 from gigagp.engines import check_workers, is_client
 from gigagp.errors import InvalidInput, InvalidParameter
@@ -32,6 +33,7 @@ from gigagp.model.class_model import ClassModel, Label
 from gigagp.model.fingerprint import described
 from gigagp.model.model import Model
 from gigagp.model.predictor import Predictor
+from gigagp.model.remote_folders import check_fit_folders, uploading
 from gigagp.model.saving import save_model
 from gigagp.model.target_folders import load_targets, save_targets
 from gigagp.model.target_models import TargetModels
@@ -93,8 +95,7 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
             raise InvalidParameter("learn_noise=False needs noise_std=, the known noise of each row")
         if settings.likelihood(fit_settings.likelihood) is not None:
             settings.check_for_likelihood(fit_settings, noise_std is not None)
-        if store is not None and checkpoint is not None:
-            raise InvalidParameter("pass store= or checkpoint=, not both: a checkpoint contains its own store")
+        check_fit_folders(store, checkpoint)
         tell = make_listener(self.verbose, progress)
         categories = settings.column_names("categorical", self.categorical, categorical)
         gaps = settings.missing(self.missing if missing is None else missing)
@@ -239,11 +240,16 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
         Parameters
         ----------
         folder : path
-            Folder of the model; it appears only when it is complete.
+            Folder of the model; it appears only when it is complete. An address such as s3://bucket/model is written
+            to by way of the system's temporary folder.
         overwrite : bool
             Whether an existing model may be replaced.
 
         """
+        if isinstance(folder, str) and is_remote(folder):
+            with uploading(folder, overwrite) as local:
+                self.save(local)
+            return
         self._settle()
         fitted, parameters = self._fitted, self.get_params(deep=False)
         if isinstance(fitted, TargetModels):
@@ -258,7 +264,7 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
         Parameters
         ----------
         folder : path
-            Folder of the model.
+            Folder of the model. One at an address such as s3://bucket/model is downloaded to a cache, once.
         kernels : classes
             Classes of kernels, rules and partitioners of the model that are not part of gigagp.
         verify : bool or "nothing"

@@ -27,7 +27,7 @@ def load(folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify
     Parameters
     ----------
     folder : path
-        Folder of the model.
+        Folder of the model. One at an address such as s3://bucket/model is downloaded to a cache, once.
     kernels : classes
         Classes of kernels, rules and partitioners of the model that are not part of gigagp.
     verify : bool or "nothing"

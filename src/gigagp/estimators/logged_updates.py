@@ -20,6 +20,7 @@ from gigagp.model.loading import load_model
 from gigagp.model.model import Model
 from gigagp.model.model_format import MANIFEST, TARGETS_FORMAT
 from gigagp.model.predictor import Predictor
+from gigagp.model.remote_folders import refuse_remote
 from gigagp.model.saving import save_model
 from gigagp.model.update_replay import LogPlace, refreshed, with_updates
 
@@ -66,6 +67,7 @@ class LoggedUpdates(HGPEstimator):  # type: ignore[misc]
             As in `load`.
 
         """
+        refuse_remote("the model that is opened for updates", folder)
         path = Path(os.path.realpath(folder))
         if not path.is_dir():
             raise InvalidParameter(f"{folder} is not the folder of a model; save one there first")

@@ -36,7 +36,7 @@ from gigagp.progress import Counter, Listener, silent
 ENDINGS = (".parquet", ".pq", CSV)
 _GROUP_BYTES = 1 << 27  # bytes of the largest row group; where kept columns are wide it has fewer rows
 _SAMPLE_ROWS = 1024  # rows from which the size of kept columns is estimated
-_BLOCKS_PER_WORKER = 4  # fewest blocks per worker, so that workers finish at about the same time
+_BLOCKS_PER_WORKER = 8  # fewest blocks per worker, so that workers finish at about the same time
 _BLOCKS_READ_AHEAD = 3  # blocks in memory per worker where this process reads the queries
 _UNKNOWN_ROWS = 1 << 20  # rows that a source is assumed to have where their number is not known
 _SKIPPED_BLOCKS = 16  # blocks that a worker may have to read before its own, in the same row group

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from gigagp.data import folders
+from gigagp.data.addresses import is_remote
 from gigagp.data.array_files import write_array, write_lists
 from gigagp.data.store import write_rows
 from gigagp.data.warping import stacked
@@ -46,6 +47,7 @@ from gigagp.model.model_format import (
 )
 from gigagp.model.neighbourhood_format import describe_neighbourhood
 from gigagp.model.plain_values import Registry, own_classes, to_number, to_plain
+from gigagp.model.remote_folders import check_remote
 from gigagp.model.sharing import Neighbourhoods
 from gigagp.model.trend import RegressorTrend
 from gigagp.model.trend_format import describe_trend, trend_arrays
@@ -54,6 +56,9 @@ from gigagp.partition import IndexLists
 
 def check_destination(folder: str | os.PathLike[str], overwrite: bool = False) -> None:
     """Raise InvalidParameter, before any work, if `save_model` would not or could not put a model in a folder."""
+    if isinstance(folder, str) and is_remote(folder):
+        check_remote(folder, overwrite)
+        return
     final = Path(os.path.realpath(folder_path(folder)))
     check_free(final, overwrite)
     above = next(parent for parent in final.parents if parent.exists())

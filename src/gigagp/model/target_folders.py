@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 
 from gigagp.data import folders
+from gigagp.data.addresses import is_remote
 from gigagp.errors import InvalidInput
 from gigagp.model.loading import load_model, unchanged
 from gigagp.model.model import Model
 from gigagp.model.model_format import FORMAT, MANIFEST, TARGETS_FORMAT, TARGETS_VERSION, VERSION, folder_path
+from gigagp.model.remote_folders import local_copy
 from gigagp.model.saving import check_free, save_model
 from gigagp.model.target_models import TargetModels
 from gigagp.model.target_neighbourhood import TargetNeighbourhoods
@@ -64,6 +66,7 @@ def load_targets(
     folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify: bool | str = True
 ) -> tuple[Model | TargetModels, dict[str, Any]]:
     """The model in a folder, of one target or of several, and the parameters of its estimator."""
+    folder = local_copy(folder) if isinstance(folder, str) and is_remote(folder) else folder
     path, classes = folder_path(folder), tuple(kernels)
     if not folders.is_of_kind(path / MANIFEST, TARGETS_FORMAT):
         return load_model(folder, kernels=classes, verify=verify)

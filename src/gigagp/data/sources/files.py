@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import posixpath
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
 
+from gigagp.data.addresses import locate, reason, without_password
 from gigagp.data.sources.base import Source, digest, hash_ends
 from gigagp.errors import InvalidInput
 
@@ -38,9 +37,9 @@ class Files:
 
     def __init__(self, where: str) -> None:
         address, mark, query = where.partition("?") if "://" in where else (where, "", "")
-        self.name = _without_password(address)
+        self.name = without_password(address)
         with self._listing():
-            self.system, self._path = _locate(address, mark + query)
+            self.system, self._path = locate(address, mark + query)
             self.files = self._list()
         formats = {_format(file.path) for file in self.files}
         if len(formats) > 1 or None in formats:
@@ -53,7 +52,7 @@ class Files:
         try:
             yield
         except (pa.ArrowException, OSError, re.error) as error:
-            raise InvalidInput(f"cannot open {self.name}: {_without_password(str(error))}") from error
+            raise InvalidInput(f"cannot open {self.name}: {reason(error)}") from error
 
     def _list(self) -> list[File]:
         info = self.system.get_file_info(self._path)
@@ -120,9 +119,9 @@ class Files:
             yield
         except (pa.ArrowException, OSError, UnicodeError) as error:
             self.check_unchanged()
-            reason = " ".join(str(error).split()).rstrip(".")
             raise InvalidInput(
-                f"cannot read {what}: {reason}; check that the file is complete and may be read, or write it again"
+                f"cannot read {what}: {reason(error)}; check that the file is complete and may be read, or write it "
+                "again"
             ) from error
 
 
@@ -141,20 +140,6 @@ class FileSource(Source):
 
     def check_unchanged(self) -> None:
         self.files.check_unchanged()
-
-
-def _locate(address: str, query: str) -> tuple[Any, str]:
-    """File system, and path on it; wildcards have no place in a URI, and are put back after it is understood."""
-    if "://" not in address:
-        return fs.LocalFileSystem(), Path(os.path.abspath(os.path.expanduser(address))).as_posix()
-    wild = re.search(r"[*\[]", address)
-    cut = address.rindex("/", 0, wild.start()) if wild else len(address)
-    system, path = fs.FileSystem.from_uri(address[:cut] + query)
-    return system, path.rstrip("/") + address[cut:]
-
-
-def _without_password(text: str) -> str:
-    return re.sub(r"//[^/@\s]*@", "//", text)
 
 
 def _format(path: str) -> str | None:
