@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -157,8 +158,8 @@ class DaskCluster:
                 if future.status == "error":
                     future.result()  # raises it
             if all(future.done() for future in futures):
-                with suppress(TimeoutError):  # of a busy machine, or of a result that was lost and is computed again
-                    results: list[Any] = self.client.sync(self.client.gather, futures, callback_timeout=seconds)
+                results: list[Any] | None = self.client.sync(_gathered, self.client, futures, seconds)
+                if results is not None:  # otherwise the machine is busy, or a lost result is computed again
                     return results
                 last_seen, idle_looks, seconds = time.monotonic(), 0, 2 * seconds
                 continue
@@ -171,6 +172,20 @@ class DaskCluster:
             idle_looks = idle_looks + 1 if not ours and any(not keys for keys in processing.values()) else 0
             if idle_looks == _IDLE_LOOKS:
                 raise ForgottenTask
+
+
+async def _gathered(client: Client, futures: list[Future], seconds: float) -> list[Any] | None:
+    """The results of tasks that are done; None where they do not arrive within some seconds.
+
+    The gathering is then left to itself. A cancelled one, as by a timeout of Dask's own functions, would cancel every
+    later one of the client as well: Dask joins requests that wait to be sent.
+    """
+    gathering = asyncio.ensure_future(client.gather(futures, asynchronous=True))
+    await asyncio.wait([gathering], timeout=seconds)
+    if gathering.done():
+        return gathering.result()
+    gathering.add_done_callback(lambda done: done.cancelled() or done.exception())  # an error is no longer of interest
+    return None
 
 
 def shortened(names: list[str]) -> str:

@@ -78,6 +78,7 @@ def at_once(count):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(predictor, "_FEWEST_QUERIES", 1)
         patch.setattr(committee_prediction, "QUERIES_AT_ONCE", count)
+        patch.setattr(prediction_files, "_BLOCKS_PER_WORKER", 1)
         yield
 
 
