@@ -24,8 +24,8 @@ class ClassUpdates(OnlineUpdates):  # type: ignore[misc]
     """The methods of a classifier that takes updates."""
 
     def partial_fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, missing: str | None = None, score_rows: int = 256,
-        progress: Listener | None = None,
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, classes: Any = None, missing: str | None = None,
+        score_rows: int = 256, progress: Listener | None = None,
     ) -> Self:  # fmt: skip
         """Learn more rows, without training: theta, scalings, class shares and calibration stay until `refine`.
 
@@ -37,6 +37,8 @@ class ClassUpdates(OnlineUpdates):  # type: ignore[misc]
         ----------
         X, y, sample_weight
             As in `fit`; y may be left out if X is a table or file with the target's column.
+        classes : sequence
+            All labels, as scikit-learn passes them. A first call that has no rows of one of them is refused.
         missing : {"error", "drop", "model"}
             As in `HGPRegressor.partial_fit`.
         score_rows : int
@@ -48,7 +50,15 @@ class ClassUpdates(OnlineUpdates):  # type: ignore[misc]
         scored = settings.count("score_rows", score_rows)
         gaps = settings.missing(self.missing if missing is None else missing)
         if "model_" not in self.__dict__:
-            return self.fit(X, y, sample_weight, missing=gaps, progress=progress)  # type: ignore[attr-defined, no-any-return]
+            self.fit(X, y, sample_weight, missing=gaps, progress=progress)  # type: ignore[attr-defined]
+            absent = [] if classes is None else [label for label in classes if label not in self.classes_]
+            if absent:
+                del self.model_
+                raise InvalidInput(
+                    f"the first call has no row of the class {absent[0]!r}; pass rows of all classes, because the "
+                    "model learns from the first call how they differ"
+                )
+            return self
         self._learn_all(self._arriving(X, y, sample_weight, gaps), scored)
         return self
 

@@ -8,6 +8,8 @@ from gigagp.errors import InvalidParameter
 from gigagp.kernels import Matern52
 from gigagp.report import write_report
 
+pytestmark = pytest.mark.full_choices  # deviations are compared with the true ones
+
 ROWS = 3000
 QUIET = 0.1
 NOISY = 1.0

@@ -110,8 +110,11 @@ def test_saved_restored_and_differentiated(model, tmp_path):
     loaded = load(tmp_path / "m")
     np.testing.assert_array_equal(loaded.predict(Z, return_std=True), model.predict(Z, return_std=True))
     assert loaded.model_.inputs.circles == inputs.circles
-    slope, step = model.predict_gradient(Z).mean_gradient, 1e-6
+    slope = model.predict_gradient(Z).mean_gradient
     for column in range(2):
-        moved = np.eye(2)[column] * step
-        up, down = (model.predict(Z + sign * moved, return_std=True)[0] for sign in (1, -1))
-        np.testing.assert_allclose(slope[:, column], (up - down) / (2 * step), rtol=1e-3, atol=1e-4)
+        errors = []
+        for step in (1e-6, 3e-7):  # where a neighbour comes or goes within a step, the difference is wrong
+            moved = np.eye(2)[column] * step
+            up, down = (model.predict(Z + sign * moved, return_std=True)[0] for sign in (1, -1))
+            errors.append(np.abs(slope[:, column] - (up - down) / (2 * step)))
+        assert (np.min(errors, axis=0) <= 1e-3 * np.abs(slope[:, column]) + 1e-4).all()
