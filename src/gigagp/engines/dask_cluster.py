@@ -183,7 +183,8 @@ async def _gathered(client: Client, futures: list[Future], seconds: float) -> li
     gathering = asyncio.ensure_future(client.gather(futures, asynchronous=True))
     await asyncio.wait([gathering], timeout=seconds)
     if gathering.done():
-        return gathering.result()
+        results: list[Any] = gathering.result()
+        return results
     gathering.add_done_callback(lambda done: done.cancelled() or done.exception())  # an error is no longer of interest
     return None
 

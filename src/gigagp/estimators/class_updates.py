@@ -10,7 +10,7 @@ from gigagp.arrays import Array
 from gigagp.data.sources import Rows, open_rows
 from gigagp.data.sources.base import category_text
 from gigagp.engines import Engine
-from gigagp.errors import InvalidParameter
+from gigagp.errors import InvalidInput, InvalidParameter
 from gigagp.estimators.input_rows import is_source
 from gigagp.estimators.labels import known_codes
 from gigagp.estimators.online_updates import OnlineUpdates
