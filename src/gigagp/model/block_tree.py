@@ -12,7 +12,6 @@ instead of 2 GB per metric.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -113,9 +112,9 @@ class BlockTree:
         lows, highs = (base + step * self.corners[:lowest, side] for side in range(2))
         return tuple(side.transpose(0, 2, 1).reshape(-1, columns)[:count] for side in (lows, highs))  # type: ignore[return-value]
 
-    @cached_property
+    @property
     def arrays(self) -> tuple[Array, ...]:
-        """The arrays as `neighbour_search.nearest` takes them."""
+        """The arrays as `neighbour_search.nearest` takes them; not kept, because a pickle would make them writable."""
         parts = (self.starts, self.frames, self.corners, self.first_below, self.codes)
         return tuple(read_only(part) for part in parts)
 
