@@ -30,15 +30,21 @@ LONG = {
     "tables", "time-series",
 }  # fmt: skip
 NEEDS = {"ecosystem": ("mapie", "shap", "skpro")}  # optional packages, which `make test-slow` installs
+ACCURATE = {"input-noise"}  # pages whose checks need choices from as many held-out rows as in a fit of a user
 
 
 def name(page):
     return str(page.relative_to(ROOT))
 
 
+def marks(page):
+    full = [pytest.mark.full_choices] if page.stem in ACCURATE else []
+    return full + ([pytest.mark.slow] if page.stem in LONG else [])
+
+
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=pytest.mark.slow if page.stem in LONG else (), id=name(page)) for page in WITH_CODE],
+    [pytest.param(page, marks=marks(page), id=name(page)) for page in WITH_CODE],
 )
 def test_a_page_works_as_pasted_from_top_to_bottom(page, tmp_path, monkeypatch):
     missing = [package for package in NEEDS.get(page.stem, ()) if find_spec(package) is None]

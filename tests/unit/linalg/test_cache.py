@@ -61,9 +61,9 @@ def test_large_functions_are_compiled_once_whether_arrays_may_be_written_to_or_n
         neighbourhood.predict(model.predictor_.neighbourhood, Z, SerialEngine())
     HGPRegressor(random_state=0).fit(X[:50], y[:50])
     for function in (leaf._evidences, neighbourhood._predict_all):
-        kinds = [tuple((str(each.dtype), each.ndim) for each in signature) for signature in arrays(function)]
+        kinds = [str(next(each for each in signature if each.ndim == 2).dtype) for signature in arrays(function)]
         assert kinds
-        assert len(kinds) == len(set(kinds)), kinds
+        assert len(kinds) == len(set(kinds)), function.signatures
 
 
 def arrays(function):
