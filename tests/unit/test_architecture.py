@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,10 +32,19 @@ def modules(folder=SOURCE):
     return [p for p in folder.rglob("*.py") if p != SOURCE / "__init__.py"]
 
 
+@cache
+def parsed(path):
+    return ast.parse(path.read_text())
+
+
+@cache
+def nodes(path):
+    return tuple(ast.walk(parsed(path)))
+
+
 def imported(path, *, lazily=True):
     """Dotted names below gigagp that a module imports; with lazily=False only those imported when it is loaded."""
-    tree = ast.parse(path.read_text())
-    for node in ast.walk(tree) if lazily else tree.body:
+    for node in nodes(path) if lazily else parsed(path).body:
         if isinstance(node, ast.Import):
             yield from (alias.name.removeprefix("gigagp.") for alias in node.names if alias.name.startswith("gigagp."))
         elif isinstance(node, ast.ImportFrom) and node.module == "gigagp":
@@ -105,22 +115,13 @@ def lines_of_code(function):
     return function.end_lineno - function.lineno + 1 - lines
 
 
-def length(function):
-    """The lines of a function without its docstring."""
-    lines = function.end_lineno - function.lineno + 1
-    if ast.get_docstring(function) is None:
-        return lines
-    return lines - (function.body[0].end_lineno - function.body[0].lineno + 1)
-
-
 def test_modules_and_functions_are_short():
     long = []
     for path in (*modules(), *(ROOT / "benchmarks").glob("*.py"), *(ROOT / "docs").rglob("*.py")):
-        text = path.read_text()
         where = path.relative_to(ROOT)
-        if (lines := text.count("\n")) > LINES_PER_MODULE:
+        if (lines := path.read_text().count("\n")) > LINES_PER_MODULE:
             long.append(f"{where}: {lines} lines")
-        functions = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef))
+        functions = (node for node in nodes(path) if isinstance(node, ast.FunctionDef))
         lengths = ((node.name, lines_of_code(node)) for node in functions)
         long += [f"{where}: {name} has {lines} lines" for name, lines in lengths if lines > LINES_PER_FUNCTION]
     assert long == []
@@ -128,13 +129,11 @@ def test_modules_and_functions_are_short():
 
 def private_names_of_others(path):
     """Private names that a module reads although it does not define them."""
-    tree = ast.parse(path.read_text())
-    defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    defined = {node.name for node in nodes(path) if isinstance(node, ast.FunctionDef)}
     own = {"self", "cls", "super()"}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in own:
-            defined.add(node.attr)
-    for node in ast.walk(tree):
+    attributes = [node for node in nodes(path) if isinstance(node, ast.Attribute)]
+    defined |= {node.attr for node in attributes if ast.unparse(node.value) in own}
+    for node in nodes(path):
         if isinstance(node, ast.Attribute) and re.match("_[a-z]", node.attr) and node.attr not in defined:
             yield ast.unparse(node)
         elif isinstance(node, ast.ImportFrom):

@@ -26,8 +26,8 @@ WITH_CODE = [page for page in PAGES if {language for language, _ in transcript.b
 # More than a few seconds each.
 LONG = {
     "README", "choosing", "classification", "clusters", "command-line", "ecosystem", "extending", "faq", "how-it-works",
-    "joint", "kriging", "likelihoods", "online", "optimisation", "out-of-core", "pictures", "quick-start", "report",
-    "tables", "time-series",
+    "input-noise", "joint", "kriging", "likelihoods", "online", "optimisation", "out-of-core", "pictures",
+    "quick-start", "report", "tables", "time-series",
 }  # fmt: skip
 NEEDS = {"ecosystem": ("mapie", "shap", "skpro")}  # optional packages, which `make test-slow` installs
 ACCURATE = {"input-noise"}  # pages whose checks need choices from as many held-out rows as in a fit of a user

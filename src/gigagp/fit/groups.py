@@ -133,9 +133,9 @@ class Groups:
         X, _ = self.stored.store.gather(rows)
 
         def search(part: slice, work: Workspace) -> Array:
-            found = search_many(model, X[part], held_out[part])[1][:, : model.count]
-            model.store.touched(len(found) * model.count)
-            return found
+            neighbours = search_many(model, X[part], held_out[part])[1][:, : model.count]
+            model.store.touched(len(neighbours) * model.count)
+            return neighbours
 
         step = -(-len(rows) // (_PARTS * self.engine.local.workers))
         step = min(step, LARGEST_MAPPED_CHUNK) if model.store.mapped else step

@@ -295,24 +295,28 @@ def test_data_are_those_of_the_library_in_row_groups(here):
     assert os.listdir("new") == ["arm.parquet"]
 
 
-def test_json_is_one_object_and_alone_on_stdout(here):
-    arm, model = "../made/arm.parquet", "../made/model"
-    keys = {
-        ("fit", arm, "--target", "distance", "-o", "m"): "parameters",
-        ("predict", model, arm, "-o", "p.parquet"): "rows",
-        ("evaluate", model, arm): "crps",
-        ("inspect", model): "tree",
-        ("report", model, arm, "-o", "r.html"): "warnings",
-        ("datasets", "make", "robot-arm", "-n", "10", "-o", "x.parquet"): "rows",
-        ("demo", "-n", "300"): "models",
-        ("benchmark", "-n", "300"): "share_of_gemm",
-        ("reproduce", "blocks", "--quick"): "page",
-    }
-    for words, key in keys.items():
-        said = done(*words, "--json").stdout
-        assert said.count("\n") == 1
-        assert key in json.loads(said)
-    failed = run("evaluate", "nothing", arm, "--json")
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        ("fit ../made/arm.parquet --target distance -o m", "parameters"),
+        ("predict ../made/model ../made/arm.parquet -o p.parquet", "rows"),
+        ("evaluate ../made/model ../made/arm.parquet", "crps"),
+        ("inspect ../made/model", "tree"),
+        pytest.param("report ../made/model ../made/arm.parquet -o r.html", "warnings", marks=pytest.mark.slow),
+        ("datasets make robot-arm -n 10 -o x.parquet", "rows"),
+        pytest.param("demo -n 300", "models", marks=pytest.mark.slow),
+        ("benchmark -n 300", "share_of_gemm"),
+        pytest.param("reproduce blocks --quick", "page", marks=pytest.mark.slow),
+    ],
+)
+def test_json_is_one_object_and_alone_on_stdout(here, words, key):
+    output = done(*words.split(), "--json").stdout
+    assert output.count("\n") == 1
+    assert key in json.loads(output)
+
+
+def test_json_also_describes_a_failure(here):
+    failed = run("evaluate", "nothing", "../made/arm.parquet", "--json")
     assert json.loads(failed.stdout)["exit_code"] == failed.exit_code == 1
 
 

@@ -403,6 +403,7 @@ def _dying(function, mark, task, work):
     return result
 
 
+@pytest.mark.slow
 def test_blocks_of_a_file_are_predicted_by_workers_also_where_one_dies(tmp_path, monkeypatch):
     """Rows that workers read themselves, and rows that this process reads for them."""
     monkeypatch.setattr("gigagp.model.predictor._FEWEST_QUERIES", 32)
@@ -417,7 +418,8 @@ def test_blocks_of_a_file_are_predicted_by_workers_also_where_one_dies(tmp_path,
     assert (tmp_path / "mark").exists()
 
 
-@pytest.mark.parametrize("name", ["sort", pytest.param("store", marks=pytest.mark.slow)])
+@pytest.mark.slow  # in short, without a death, in test_dask.py
+@pytest.mark.parametrize("name", ["sort", "store"])
 def test_ingestion_has_the_same_bits_as_serial_also_where_a_worker_dies(name, tmp_path, monkeypatch):
     write_ingested(tmp_path / "t.parquet")
     results = []

@@ -10,7 +10,7 @@ from gigagp.report import write_report
 
 pytestmark = pytest.mark.full_choices  # deviations are compared with the true ones
 
-ROWS = 3000
+ROWS = 1500
 QUIET = 0.1
 NOISY = 1.0
 
@@ -82,12 +82,10 @@ def test_batches_and_saved_models_agree(models, tmp_path):
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {"engine": "threads", "n_jobs": 2},
-        pytest.param({"engine": "processes", "n_jobs": 2}, marks=pytest.mark.slow),  # in short in test_processes.py
-    ],
+    [{"engine": "threads", "n_jobs": 2}, {"engine": "processes", "n_jobs": 2}],
     ids=str,
 )
+@pytest.mark.slow  # in short in test_processes.py
 def test_engines_and_files_give_the_same_model(models, settings):
     X, y, _, _ = rows_with_noise_of_a_column(0)
     model = HGPRegressor(**models["inputs"].get_params() | settings).fit(X, y)

@@ -30,7 +30,7 @@ def rows(count, classes=2, seed=0):
     return pd.DataFrame({"a": X[:, 0], NASTY: X[:, 1], "kind": labels})
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])
 def model(request):
     table = rows(700, request.param)
     kernel = Matern32(4.0, [1.0, 3.0], variance_bounds=(4.0, 4.0), lengthscale_bounds=(1.0, 3.0))
