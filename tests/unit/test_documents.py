@@ -25,9 +25,9 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *IN_DOCS]
 WITH_CODE = [page for page in PAGES if {language for language, _ in transcript.blocks(page)} & transcript.RUN]
 # More than a few seconds each.
 LONG = {
-    "README", "choosing", "classification", "clusters", "command-line", "ecosystem", "extending", "faq", "how-it-works",
-    "input-noise", "joint", "kriging", "likelihoods", "online", "optimisation", "out-of-core", "pictures",
-    "quick-start", "report", "tables", "time-series",
+    "README", "choosing", "classification", "clusters", "coming-from", "command-line", "ecosystem", "extending", "faq",
+    "how-it-works", "input-noise", "joint", "kriging", "likelihoods", "online", "optimisation", "out-of-core",
+    "pictures", "quick-start", "report", "row-noise", "tables", "time-series",
 }  # fmt: skip
 NEEDS = {"ecosystem": ("mapie", "shap", "skpro")}  # optional packages, which `make test-slow` installs
 ACCURATE = {"input-noise"}  # pages whose checks need choices from as many held-out rows as in a fit of a user

@@ -121,7 +121,7 @@ def folder_after(tmp_path_factory):
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param(name, marks=pytest.mark.slow if name in ("report", "demo", "benchmark") else ())
+        pytest.param(name, marks=pytest.mark.slow if name in ("predict", "report", "demo", "benchmark") else ())
         for name in COMMANDS
     ],
 )

@@ -120,10 +120,9 @@ def test_an_outlier_does_no_harm(settings, tmp_path):
     assert HGPRegressor.load(tmp_path / "model").report_.warnings == fitted.report_.warnings
 
 
+@pytest.mark.slow
 @pytest.mark.full_choices
-@pytest.mark.parametrize(
-    "settings", [{}, pytest.param({"method": "neighbourhood", "neighbours": 20}, marks=pytest.mark.slow)], ids=str
-)
+@pytest.mark.parametrize("settings", [{}, {"method": "neighbourhood", "neighbours": 20}], ids=str)
 def test_the_report_lists_rows_unlike_their_predictions(settings, tmp_path):
     """An error within the range of the target is left to the calibration, and reported."""
     X, y = table(600)

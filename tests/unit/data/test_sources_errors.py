@@ -293,6 +293,14 @@ def test_damaged_npy(here):
     refuses("a.npy has type", data="a.npy")
 
 
+def test_text_that_is_not_utf8_is_an_error_that_names_the_column(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"y": [1.0, 2.0], "colour": ["red", "green"]}), "a.parquet", use_dictionary=False)
+    content = Path("a.parquet").read_bytes()
+    Path("a.parquet").write_bytes(content.replace(b"green", b"gr\xffen"))
+    refuses("'colour' of a.parquet contains text that is not UTF-8", data="a.parquet", target="y", categorical="colour")
+
+
 @given(st.data())
 def test_damaged_files_give_rows_or_one_error(tmp_path_factory, data):
     """Bytes changed or cut off, in files of every format: never another kind of error."""

@@ -166,7 +166,9 @@ def test_a_cluster_of_its_own_ends_with_the_fit(client):
     assert answers(model.set_params(engine=client)) == expected()
 
 
-@pytest.mark.parametrize("source", ["memory", "disk", "file"])
+@pytest.mark.parametrize(
+    "source", ["memory", *(pytest.param(each, marks=pytest.mark.slow) for each in ("disk", "file"))]
+)
 def test_models_made_elsewhere_answer_through_a_client(client, source, tmp_path):
     model = fitted("threads", n_jobs=2)
     if source != "memory":
@@ -353,6 +355,7 @@ def test_blocks_of_a_file_are_predicted_by_workers(client, traps, tmp_path, monk
             assert not engine.sees(tmp_path / "elsewhere")
 
 
+@pytest.mark.slow  # in short in test_processes.py
 def test_large_tasks_arrive(client, monkeypatch):
     check_large_tasks(client, monkeypatch)
 

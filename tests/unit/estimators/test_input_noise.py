@@ -28,7 +28,15 @@ def rows_with_noise_of_a_column(seed, count=ROWS):
 def models():
     X, y, _, _ = rows_with_noise_of_a_column(0)
     settings = {"kernel": Matern52(), "neighbours": 64, "random_state": 0, "engine": "serial"}
-    return {noise: HGPRegressor(noise=noise, **settings).fit(X, y) for noise in ("constant", "inputs", "auto")}
+
+    class Models(dict):
+        """Each is fitted when it is first needed."""
+
+        def __missing__(self, noise):
+            self[noise] = HGPRegressor(noise=noise, **settings).fit(X, y)
+            return self[noise]
+
+    return Models()
 
 
 def test_deviations_follow_the_noise(models):
@@ -49,6 +57,7 @@ def test_noise_depends_on_its_own_column(models):
     assert metric[0] > 10 * metric[1]
 
 
+@pytest.mark.slow
 def test_auto_takes_the_better_and_says_so(models):
     auto = models["auto"]
     chosen = {c.name: c for c in auto.report_.choices if c.what == "noise"}
@@ -58,6 +67,7 @@ def test_auto_takes_the_better_and_says_so(models):
     np.testing.assert_array_equal(auto.predict(Z), models["inputs"].predict(Z))
 
 
+@pytest.mark.slow
 def test_constant_noise_stays_constant():
     rng = np.random.default_rng(2)
     X = rng.uniform(-1, 1, (ROWS, 2))

@@ -540,7 +540,9 @@ def test_damaged_parts_are_made_again(named, queries, tmp_path, damage):
         elif damage == "manifest":
             (hidden(output) / "manifest.json").write_text("{}")
         else:
-            raw[len(raw) // 4] ^= 1  # in the first pages, behind their headers
+            column = pq.read_metadata(part).row_group(0).column(0)
+            start = column.dictionary_page_offset or column.data_page_offset
+            raw[start + column.total_compressed_size - 1] ^= 1  # the last byte of a page, which its checksum covers
             part.write_bytes(raw)
             with pytest.raises(InvalidInput, match=r"-000000000048\.parquet was damaged .* repeat the call"):
                 named.predict_file(queries, output)

@@ -306,6 +306,7 @@ def test_many_columns_are_cut_and_counted(model, monkeypatch):
     assert "noise_variance" in text
 
 
+@pytest.mark.slow
 def test_a_page_is_whole_or_not_there_and_the_same_for_the_same_rows(pages, model, table, tmp_path):
     path = tmp_path / "new" / "p.html"
     holes = table.assign(a=np.nan)

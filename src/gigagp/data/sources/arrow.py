@@ -12,6 +12,7 @@ from pyarrow import types
 
 from gigagp.arrays import Array
 from gigagp.data.sources.base import PER_SECOND, Batch, Column, category_text, seconds
+from gigagp.errors import InvalidInput
 
 _MILLISECONDS_A_DAY = 86_400_000
 _KINDS = (
@@ -58,7 +59,13 @@ class ArrowBatch(Batch):
     def categories(self, name: str) -> tuple[Array, list[str | None]]:
         encoded = _plain(self.columns[name]).dictionary_encode()
         codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        return codes, [category_text(value) for value in encoded.dictionary.to_pylist()]
+        try:
+            return codes, [category_text(value) for value in encoded.dictionary.to_pylist()]
+        except UnicodeDecodeError as error:
+            raise InvalidInput(
+                f"column {name!r} of {self.file} contains text that is not UTF-8; write the file again: "
+                "it may be damaged"
+            ) from error
 
     def table(self, names: Sequence[str]) -> Any:
         return pa.table({name: _plain(self.columns[name]) for name in names})
