@@ -88,6 +88,6 @@ def section(costs: Costs, prices: Prices) -> list[str]:
         even,
         "A cluster never costs less than one machine: the same work takes the same core hours, and the start and the "
         'overhead are added. It only saves time. The default training (`training="auto"`) evaluates few groups of '
-        "rows, whose number does not grow with the table; for it, a cluster only helps to read and sort the rows and to "
-        "predict.",
+        "rows, whose number does not grow with the table; for it, a cluster only helps to read and sort the rows and "
+        "to predict.",
     ]
