@@ -183,14 +183,14 @@ def bars(measured: list[dict[str, Any]]) -> list[dict[str, Any]]:
     last = measured[-1]
     total = last["fit"] + last["predict"] + last["save"]
     found = [
-        bar(f"{last['rows']:.0e} rows: minutes for everything", total / 60, 60, at_least=False),
+        bar(f"{last['rows']:.0e} rows: minutes in all", total / 60, 60, at_least=False),
         bar("opening the model and one query, ms", last["open_ms"] + last["first_query_ms"], 50, at_least=False),
         bar("peak resident GB (budget 4 GB)", last["peak_gb"], 4.3, at_least=False),
         bar("bytes written over the rows' own size, in a fit", last["written_over_rows"], 2.2, at_least=False),
     ]
     reference = next((each for each in measured if each["rows"] == 10**7), None)
     if reference is not None and reference is not last:
-        for kind, what in (("fit", "seconds"), ("fit_cpu", "processor seconds")):
+        for kind, what in (("fit", "seconds"), ("fit_cpu", "CPU seconds")):
             per_row = [each[kind] / each["rows"] for each in (reference, last)]
             name = f"{what} of a fit per row over those of 1e7 rows"
             found.append(bar(name, per_row[1] / per_row[0], 1.2, at_least=False))

@@ -24,22 +24,23 @@ A known function of {columns} columns in float32, with Gaussian noise of standar
 Parquet files. One process fits it with defaults, `dtype="float32"` and `memory="{memory}"`, answers scattered queries
 with standard deviations, saves the model and opens it again: `python benchmarks/billion.py --sizes {sizes}`.
 
-{machine}. Others used the machine as well: the load in the table is the mean number of processes that were running or
-waiting for its {cores} processors, so that wall times are longer than on an idle machine. Processor seconds are not
-affected by waiting; an idle machine with {cores} processors would need at least 1/{cores} of them.
+{machine}. Other programs were running at the same time: "load" is the mean number of processes that were running or
+waiting for one of the {cores} cores, so that wall times are longer than on an idle machine. CPU time does not include
+waiting; the fit would take at least 1/{cores} of it on {cores} idle cores. A bar is a value that we aim at.
 """
 
 ERRORS = """## Errors
 
-The root mean squared error to the known function, and scores of noisy observations. A model that knows the function has
-the NLPD in the last column.
+The first column of errors compares with the known function, the others with noisy observations. The last column has the
+NLPD of the true distribution, which no model can improve on except by chance.
 """
 
 MEMORY = """## Memory and disk
 
 Peak memory is that of the whole process, with Python and its libraries. "Boxes" are the tree of boxes and row numbers
-through which neighbours are found; rows themselves are read from the disk. Bytes written are those of the fit, and disk
-space is the largest that source, store and saved model took together, both in multiples of the rows' own size.
+through which neighbours are found (with codes: and one byte per number of the rows). Bytes written are those of the
+fit; disk space is the largest that source, store and saved model took together. Both are in multiples of the rows' own
+size.
 """
 
 INGESTION = """## Ingestion
@@ -54,8 +55,8 @@ def named(rows: int) -> str:
 
 
 def seconds_table(sizes: list[Result]) -> str:
-    head = ("rows", "fit", "processor seconds of the fit", "ingestion", "queries", "each", "save", "open + first query",
-            "load")  # fmt: skip
+    head = ("rows", "fit", "CPU time of the fit", "ingestion", "queries", "time per query", "save",
+            "open + first query", "load")  # fmt: skip
     body = [
         (named(r["rows"]), time_of(r["fit"]), time_of(r["fit_cpu"]), f"{r['ingested_per_second'] / 1e6:.2f} million/s",
          f"{r['queries']:,}", time_of(r["predict"] / r["queries"]), time_of(r["save"]),
@@ -99,7 +100,7 @@ def curve(axes: Axes, sizes: list[Result]) -> None:
 
 def bars_table(bars: list[dict[str, Any]]) -> str:
     body = [(b["what"], f"{b['measured']:.3g}", b["bar"], "met" if b["met"] else "**missed**") for b in bars]
-    return table(("aim", "measured", "bar", ""), body)
+    return table(("what", "measured", "bar", ""), body)
 
 
 def page(billion: Result, ingestion: Result | None) -> str:
@@ -112,7 +113,7 @@ def page(billion: Result, ingestion: Result | None) -> str:
         "fit", lambda axes: curve(axes, sizes), "Cost of a fit per row", (6.4, 3.6), folder=FIGURES
     )
     parts = [head, seconds_table(sizes), picture, ERRORS, errors_table(sizes), MEMORY, memory_table(sizes)]
-    parts += ["## Aims\n", bars_table(billion["bars"])]
+    parts += ["## Bars\n", bars_table(billion["bars"])]
     if "note" in billion:
         parts.append(billion["note"])
     if ingestion is not None:

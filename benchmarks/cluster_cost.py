@@ -68,7 +68,7 @@ def section(costs: Costs, prices: Prices) -> list[str]:
             cells.append(f"{duration(seconds)}, {prices.money(seconds, machines)}")
         body.append((f"{rows:,}", *cells))
     even = table(
-        ("a cluster of", "is faster from", "is at least half as fast as its cores promise from", "cost there"),
+        ("a cluster of", "is faster from", "has a parallel efficiency of at least 50% from", "cost there"),
         [
             (f"{m} machines", f"{rounded(break_even(prices, costs, m, 1))} rows", f"{rounded(half)} rows",
              f"{prices.money(prices.cluster(half, m, costs), m)} instead of "
@@ -81,12 +81,13 @@ def section(costs: Costs, prices: Prices) -> list[str]:
         f'A training on all experts (`training="full"`) with {prices.evaluations} evaluations of the evidence. '
         f"Assumed: {prices.core_hour:g} USD per core and hour (`--price` sets yours), machines of {THREADS} cores as "
         f"fast as those of this machine, and {prices.start:g} s (`--start`) until the machines of a cluster are ready, "
-        "which are paid for. The one machine is there already. The price is that of a virtual core of a c5.4xlarge in "
-        "the [example of Amazon's documentation](https://docs.aws.amazon.com/autoscaling/ec2/userguide/"
+        "which are paid for. The single machine is ready at once. The price is that of a virtual core of a c5.4xlarge "
+        "in the [example of Amazon's documentation](https://docs.aws.amazon.com/autoscaling/ec2/userguide/"
         "weights-spot-price-per-unit-hour-example.html): 0.68 USD per hour on demand, half of that as a spot machine.",
         table(head, body),
         even,
-        "A cluster never costs less than one machine: the same work takes the same core hours, and start and overhead "
-        'come on top. It buys time. The default training (`training="auto"`) evaluates few groups of rows, whose '
-        "number does not grow with the table; for it, a cluster only helps to read and sort the rows and to predict.",
+        "A cluster never costs less than one machine: the same work takes the same core hours, and the start and the "
+        'overhead are added. It only saves time. The default training (`training="auto"`) evaluates few groups of '
+        "rows, whose number does not grow with the table; for it, a cluster only helps to read and sort the rows and "
+        "to predict.",
     ]

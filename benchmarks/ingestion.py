@@ -126,7 +126,7 @@ def main() -> None:
     busy = sum(measured[1][f"{stage}_cpu"] for stage in STAGES)
     bars = [
         bar("million rows per second, two workers", rows / two / 1e6, 2.5, at_least=True),
-        bar("the same by processor seconds of two workers", 2 * rows / busy / 1e6, 2.5, at_least=True),
+        bar("the same by CPU time of two workers", 2 * rows / busy / 1e6, 2.5, at_least=True),
         bar("two workers over one", one / two, 1.7, at_least=True),
         bar("bytes written over those of the rows", measured[1]["written_over_rows"], 2.2, at_least=False),
         bar("bytes of the store over those of the rows", measured[1]["store_over_rows"], 1.05, at_least=False),

@@ -27,7 +27,7 @@ MODELS = {
 
 def stamp(result: dict[str, Any]) -> str:
     machine = result["machine"]
-    busy = " The machine was busy with other work meanwhile." if "--busy" in sys.argv[1:] else ""
+    busy = " Other programs were running on the machine at the same time." if "--busy" in sys.argv[1:] else ""
     return f"Measured {machine['date']}, commit {machine['commit']}: {origin(result)}.{busy}"
 
 
@@ -43,9 +43,9 @@ def online(result: dict[str, Any]) -> str:
     words = (
         "`python benchmarks/online.py --full`. Rows of the robot arm, 8 columns, 64 neighbours, one thread, in chunks "
         f"of 10,000 of which 256 rows are scored. While {latency['rate']:,.0f} rows arrive per second, a prediction of "
-        f"one row with its deviation takes {latency['p50']:.2f} ms (median), {latency['p99']:.2f} ms (99%) and "
-        f"{latency['p999']:.2f} ms (99.9%). In the log a row takes {durable['log_bytes_per_row']:.0f} bytes, and in "
-        f"the folder after `compact` {durable['folder_bytes_per_row']:.0f}."
+        f"one row with its standard deviation takes {latency['p50']:.2f} ms (median), {latency['p99']:.2f} ms (99th "
+        f"percentile) and {latency['p999']:.2f} ms (99.9th). A row takes {durable['log_bytes_per_row']:.0f} bytes in "
+        f"the log, and {durable['folder_bytes_per_row']:.0f} bytes in the folder after `compact`."
     )
     head = ("rows that have arrived", "rows per second so far", "memory of the process")
     body = [(f"{r['rows']:,}", f"{r['rate']:,.0f}", f"{r['memory'] / 1e9:.2f} GB") for r in rate["trace"]]
@@ -70,8 +70,8 @@ def airline(result: dict[str, Any]) -> str:
     error = float(differences.std(ddof=1)) / days**0.5
     caution = (
         f'`refine="auto"` had the lower NLPD on {int((differences < 0).sum())} of {days} days, and a fit every day on '
-        f"{int((differences > 0).sum())}. Flights of one day are not independent: by days, the mean difference is "
-        f"{float(differences.mean()):.3f} with a standard error of {error:.3f}. The bar below counts flights."
+        f"{int((differences > 0).sum())}. Flights of one day are not independent: over days, the mean difference is "
+        f"{float(differences.mean()):.3f} with a standard error of {error:.3f}. The bar below is a mean over flights."
     )
     return "\n\n".join(["### Flights, day by day", stamp(result), words, table(head, body), caution, bars(result)])
 
@@ -80,9 +80,9 @@ def serving(result: dict[str, Any]) -> str:
     latency = result["latency"]
     words = (
         "`python benchmarks/serving.py --full`. A model of 100,000 rows with 8 columns and 64 neighbours; each request "
-        f"is one row with its deviation, as JSON. Two connections get {result['rate']:,.0f} answers per second "
-        f"together. At 100 requests per second an answer takes {latency['p50']:.2f} ms (median) and "
-        f"{latency['p99']:.2f} ms (99%)."
+        f"is one row with its standard deviation, as JSON. Two connections together get {result['rate']:,.0f} answers "
+        f"per second. At 100 requests per second an answer takes {latency['p50']:.2f} ms (median) and "
+        f"{latency['p99']:.2f} ms (99th percentile)."
     )
     return "\n\n".join([stamp(result), words, bars(result)])
 

@@ -87,10 +87,7 @@ def quietness(result: Result) -> str:
         next(r for r in result["steps"] if (r["engine"], r["workers"]) == ("threads", workers))["seconds"]
         for workers in (1, 2)
     )
-    return (
-        f"In that run two threads, without any cluster, were {one / two:.2f} times as fast as one. The simulation "
-        "gives every worker a core of its own; a machine that others use meanwhile cannot, and measures longer steps."
-    )
+    return f"In the same run two threads, without a cluster, were {one / two:.2f} times as fast as one."
 
 
 def long_time(seconds: float) -> str:
@@ -101,7 +98,7 @@ def long_time(seconds: float) -> str:
 
 
 def step_times(costs: Costs) -> str:
-    head = ("rows", "way", *(counted(w, "core") for w in TABLE_WORKERS))
+    head = ("rows", "method", *(counted(w, "core") for w in TABLE_WORKERS))
     body = [
         (power(rows), name, *(long_time(way(rows, w, costs, ETHERNET)) for w in TABLE_WORKERS))
         for rows in ROWS
@@ -231,14 +228,15 @@ def draw_memory(columns: int) -> str:
 def before_the_first_step(result: Result | None) -> str:
     """The time of what the client does alone."""
     if result is None:
-        return "[Benchmarks](benchmarks.md) has measured times."
+        return "[Benchmarks](benchmarks.md#files-larger-than-memory) has times measured on one machine."
     last = result["rows"][-1]
     seconds = last["fit_seconds"] - last["stages"]["training"]
     rate = last["rows"] / seconds
     times = ", ".join(f"{long_time(rows / rate)} for {power(rows)}" for rows in ROWS)
     return (
-        f"Measured ({result['machine']['date']}, commit {result['machine']['commit']}): {last['rows']:,} rows from "
-        f"Parquet in {time_of(seconds)}, without training. At that rate it takes {times} rows."
+        f"Measured on one machine, with the threads of one process ({result['machine']['date']}, commit "
+        f"{result['machine']['commit']}): {last['rows']:,} rows from Parquet in {time_of(seconds)}, without training. "
+        f"At that rate it takes {times} rows."
     )
 
 
@@ -251,15 +249,15 @@ def shuffles(result: Result | None) -> str:
          f"the same result in {time_of(r['killed_seconds'])}" if r["survived"] else f"failed: {r['error']}")
         for r in result["ways"]
     ]  # fmt: skip
-    head = ("way", "seconds", "received / size of the rows", "written / size of the rows", "one worker killed halfway")
+    head = ("method", "time", "received / size of the rows", "written / size of the rows", "one worker killed halfway")
     return (
         f"Measured ({result['machine']['date']}, commit {result['machine']['commit']}, `benchmarks/shuffle.py`): "
         f"{result['rows']:,} rows of {result['columns']} columns in float32 from Parquet into {result['buckets']} "
-        f"buckets, on two Dask workers of one machine, which others used meanwhile.\n\n{table(head, body)}\n\n"
-        "Bytes that workers receive cross the network in P2P; those of bucket files are read from the shared file "
-        "system once more. Workers survive the loss of one of them in both ways, but P2P starts again as a whole. "
-        "GigaGP uses bucket files: they are faster, only the tasks of a lost worker are repeated, and threads and "
-        "processes sort rows in the same way."
+        f"buckets, on two Dask workers of one machine, on which other programs were running.\n\n{table(head, body)}\n\n"
+        "P2P (Dask's shuffle) sends rows over the network; bucket files are read again from the shared file system "
+        "instead. Both survive the loss of a worker, but P2P then starts from the beginning. GigaGP uses bucket files: "
+        "they are faster, only the tasks of a lost worker are repeated, and threads and processes sort rows in the "
+        "same way."
     )
 
 
@@ -268,9 +266,9 @@ def measured_inputs(costs: Costs) -> str:
         ("measured on this machine", ""),
         [
             (f"LML + gradient of an expert of {costs.leaf_rows} points, one thread, float64", time_of(costs.leaf)),
-            ("Dask's client and scheduler: processor time per step + per task",
+            ("Dask's client and scheduler: CPU time per step + per task",
              " + ".join(time_of(t) for t in costs.here)),
-            ("Dask's workers: processor time per task + per shard", " + ".join(time_of(t) for t in costs.there)),
+            ("Dask's workers: CPU time per task + per shard", " + ".join(time_of(t) for t in costs.there)),
             ("a message between two processes of Dask", time_of(costs.hop)),
             (f"a plain message with one evidence ({costs.evidence:,} bytes): to send; to receive and add",
              "; ".join(time_of(t) for t in (costs.send, costs.receive))),
@@ -299,22 +297,23 @@ def page(result: Result, disk: Result | None, shuffled: Result | None, prices: P
         "Written by `benchmarks/scaling_page.py` from measurements of `benchmarks/cluster.py`; do not edit.",
         f"Measured {here['date']}, commit {here['commit']}: {origin(result)}. "
         f"Simulated {machine()['date']}, commit {machine()['commit']}.",
-        "**No cluster was used.** Times on one and two workers were measured on one machine. All other figures are "
-        "simulated from these and from an assumed network. A step is LML + gradient over all experts.",
-        "## Measured beside simulated",
-        "The inputs of the simulation are the processor time of an expert, and processor times and durations of steps "
-        "without work. Each of these steps is simulated here with costs that were learnt from the other ones. The "
-        "duration of steps with work is that of a machine which others may have used meanwhile, whereas the simulation "
-        f"gives every worker a core. All processes share the {here['cores']} cores of one machine.",
+        "**No cluster was used.** Steps on a few workers were measured on one machine. All other figures are simulated "
+        "from these and from an assumed network. A step computes the log marginal likelihood (LML) and its gradient "
+        "over all experts.",
+        "## Measured and simulated steps",
+        "The simulation is computed from the CPU time of an expert, and from CPU times and durations of steps without "
+        "work. To check it, each step without work is simulated with costs that were estimated from the others. All "
+        f"processes share the {here['cores']} cores of one machine, which other programs may have used at the same "
+        "time; the simulation gives every worker a core of its own, so that measured steps with work may be longer.",
         checks(lines),
         f"Steps without work are simulated with errors of up to {worst_error(lines):.0%}"
         + (
             "."
             if worst_error(lines) <= ALLOWED
-            else f", more than the {ALLOWED:.0%} that we aim at: costs vary while others use the machine."
+            else f", more than the {ALLOWED:.0%} that we aim at: costs vary while other programs run."
         ),
         quietness(result),
-        "## What goes in",
+        "## Inputs of the simulation",
         measured_inputs(costs),
         assumed_inputs(),
         "## Star and tree",
@@ -322,9 +321,9 @@ def page(result: Result, disk: Result | None, shuffled: Result | None, prices: P
         f"from every worker. `gigagp.tree.divide`, with {FAN_IN} children per node, determines the messages:",
         root_messages(),
         draw_overhead(costs),
-        "In a star and in a tree, workers exchange plain messages with theta and evidence; there is no coordinator, "
-        "and the loss of a worker ends the step. The Dask engine adds along the same tree, but its scheduler handles "
-        "every task. A step has one task per worker, whatever the number of shards and threads, since a worker adds up "
+        "In a star and in a tree, workers exchange plain messages with theta and evidence, without a scheduler, and "
+        "the loss of a worker ends the step. The Dask engine adds along the same tree, but its scheduler handles "
+        "every task. A step has one task per worker, for any number of shards and threads, because a worker adds up "
         f"its shards itself. The client adds the sums of up to {MOST_GATHERED} workers; with more workers, further "
         "tasks add some of them.",
         "## Time of a step",
@@ -333,7 +332,7 @@ def page(result: Result, disk: Result | None, shuffled: Result | None, prices: P
         "The smallest number of cores with which overhead takes more than half of a step, among "
         f"{', '.join(f'{w:,}' for w in WORKERS)}:",
         dominated(costs),
-        "Overhead includes uneven shares: a subtree gets a whole number of units, so some have more work than others.",
+        "Overhead includes uneven shares of work: a subtree gets a whole number of compute units.",
         slower(costs),
         "## When a cluster pays",
         *cluster_cost.section(costs, prices),
@@ -344,8 +343,7 @@ def page(result: Result, disk: Result | None, shuffled: Result | None, prices: P
         memory(columns),
         "## Before the first step",
         "All workers read the source and sort its rows into the expert store, each some row groups, so that the time "
-        "falls with their number until the shared file system limits it. The following was measured on one machine, "
-        f"with the threads of one process. {before_the_first_step(disk)}",
+        f"falls with their number until the shared file system limits it. {before_the_first_step(disk)}",
         "### Bucket files and Dask's shuffle",
         shuffles(shuffled),
     ]

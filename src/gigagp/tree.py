@@ -1,7 +1,7 @@
 """The hierarchy of experts: the order in which their evidence and messages are added, and on which compute unit.
 
-All that nodes do is add, and addition is associative: depth and width never change the model (section 3.4). They decide
-only where sums are formed. The order of the additions is fixed by the tree alone, so that every engine, with any number
+Nodes only add, and addition is associative: depth and width never change the model (section 3.4). They determine only
+where sums are formed. The order of the additions is fixed by the tree alone, so that every engine, with any number
 of workers, gives the same bits.
 """
 

@@ -51,7 +51,10 @@ class RowSet:
 
 @dataclass(frozen=True, eq=False)
 class Digests:
-    """Digests of consecutive rows (`data.row_digests`): those whose digest of the inputs a number divides."""
+    """Digests of consecutive rows (`data.row_digests`).
+
+    Thinned digests are those of rows whose digest of the inputs is a multiple of `thinning`.
+    """
 
     rows: int  # that were read
     inputs: Array
@@ -91,7 +94,7 @@ class CopySearch:
             yield block
 
     def add(self, digests: Digests) -> None:
-        """Take the digests of the rows that follow, which are as many as `thinning` says, or more."""
+        """Take the digests of the next rows, thinned at most as much as `thinning` says."""
         self.n_rows += digests.rows
         self._kept.append(digests.thinned(self.thinning))
         self._count += len(self._kept[-1].inputs)
@@ -103,9 +106,9 @@ class CopySearch:
     def copies(self, rows: Rows, folder: Path | None = None) -> RowSet | None:
         """The rows that are copies of earlier ones and need not be counted; None where there are none.
 
-        There are none where inputs are repeated on purpose, and where fewer than two rows would remain.
+        None, too, if inputs are repeated on purpose, or if fewer than two rows would remain.
 
-        rows : those that have been watched; read once more where their digests exceeded memory and copies were seen
+        rows : those whose digests were taken; read once more if not all digests fitted into memory and copies were seen
         folder : for temporary files
         """
         inputs, both = (np.concatenate([getattr(each, name) for each in self._kept]) for name in ("inputs", "both"))
@@ -155,8 +158,8 @@ def _later_copies(inputs: Array, both: Array, rows: Array) -> Array | None:
 class DistinctRows:
     """The rows of a table without copies; used in place of the `Rows` that they come from.
 
-    copies : found by a search; None where a fit continues whose first pass is known, and they are looked for again if
-        blocks are needed: a fit whose rows are sorted already reads nothing
+    copies : found by a search; None if a resumed fit has skipped the first pass. They are then searched for when blocks
+        are read, which a fit whose rows are already sorted never does
     """
 
     def __init__(self, rows: Rows, n_rows: int, copies: RowSet | None = None) -> None:

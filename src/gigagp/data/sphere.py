@@ -256,10 +256,10 @@ def range_error(names: Sequence[str], longitude: int, latitude: int, moments: Mo
 
 
 def is_flat(moments: Moments, longitude: int, latitude: int) -> bool:
-    """Whether a map with longitude and latitude as its axes is right everywhere but for one stretch of each axis.
+    """Whether a flat map of longitude and latitude has the right distances up to one constant factor per axis.
 
-    Such a stretch is the matter of length-scales. A degree of longitude is as long as the cosine of the latitude, which
-    must hardly vary, and the longitudes must not go around the pole.
+    Length-scales account for such factors. The length of a degree of longitude is proportional to the cosine of the
+    latitude, which must hardly vary, and the longitudes must not go around the pole.
     """
     low, high = moments.low, moments.high
     shortest = min(np.cos(np.radians(low[latitude])), np.cos(np.radians(high[latitude])))

@@ -3,7 +3,7 @@
 The file begins with `MAGIC`. A record is a header (mark, kind, length of the content, checksum of kind, length, place
 and content) and its content. `append` returns when the record is on the disk (fsync). A process that is killed while it
 writes leaves a record that is too short or has a wrong checksum at the end of the file: readers do not see it, and the
-next writer overwrites it. A wrong record that others follow is damage, and an error.
+next writer overwrites it. A wrong record that is not the last one means that the file is damaged, and is an error.
 
 One process writes at a time: the writer holds a lock beside the folder, which may be replaced while it is in use. The
 file of the log is created by the first record, and that of the lock is removed in the end, so that a writer that writes
@@ -95,7 +95,7 @@ def _checksum(kind: int, place: int, content: bytes) -> bytes:
 
 
 def read(path: Path, start: int = 0) -> Iterator[Record]:
-    """The records from a place on, which is the end of another or 0; a record that is being written is left out."""
+    """The records after a position, which is 0 or the end of a record; a record that is being written is left out."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         if start == 0:

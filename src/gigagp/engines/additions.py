@@ -41,7 +41,7 @@ class Additions:
 
 
 def additions(division: Division, senders: Sequence[Sequence[Key]]) -> tuple[Additions, list[Key]]:
-    """The step that adds what these senders have, and the nodes whose sums it hands on."""
+    """The step that adds the values of these senders, and the nodes whose sums it passes on."""
     places: dict[Key, Pick] = {key: (sender, i) for sender, keys in enumerate(senders) for i, key in enumerate(keys)}
     sums: list[tuple[Pick, ...]] = []
     for inner in division.sums:  # children come before their parents

@@ -45,7 +45,7 @@ def own_workspace() -> Workspace:
 
 @dataclass(frozen=True, eq=False)
 class OverLeaves(Generic[V]):
-    """What each leaf of a tree says of its own rows: the data, which stay, and the question, which changes."""
+    """A function of the rows of each leaf: its data, which do not change, and its arguments, which do at every step."""
 
     store: ExpertStore
     lists: RowLists
@@ -77,7 +77,7 @@ class OverLeaves(Generic[V]):
 def each_run(
     value: LeafValue[V], leaves: Array, store: ExpertStore, starts: Array, ends: Array, work: Workspace
 ) -> Iterator[V]:
-    """What each leaf says of its rows, starts[i] .. ends[i] of the store, in order.
+    """The value of each leaf, in order; the rows of leaf i are starts[i] .. ends[i] of the store.
 
     A value may have a method `several`, which takes many leaves in one call and returns None for those that must be
     taken alone.
@@ -106,7 +106,7 @@ def _row_noise(store: ExpertStore, rows: slice | Array) -> tuple[Array, ...]:
 
 @contextmanager
 def naming(leaf: int) -> Iterator[None]:
-    """An error says in which expert it came up."""
+    """Add to an error in which expert it occurred."""
     try:
         yield
     except Exception as error:

@@ -98,8 +98,8 @@ class DaskCluster:
     def keys(self, name: str, count: int) -> list[TaskKey]:
         """New keys for tasks of a graph.
 
-        They form a task group of Dask. Tasks of one large group, which those of all steps would form, are placed on
-        any idle worker, wherever their shards are.
+        They form a task group of Dask of their own. If the tasks of all steps formed one large group, Dask would place
+        them on any idle worker, regardless of where their shards are.
         """
         self._count += 1
         return [(f"{name}-{self._run}-{self._count}", number) for number in range(count)]

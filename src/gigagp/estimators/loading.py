@@ -32,8 +32,8 @@ def load(folder: str | os.PathLike[str], *, kernels: Iterable[type] = (), verify
         Classes of kernels, rules and partitioners of the model that are not part of gigagp.
     verify : bool or "nothing"
         False to load faster, without comparing the rows with their checksums. "nothing": cells and boxes are not
-        checked either but only mapped into memory, so that a model of any size is opened in milliseconds. Use it only
-        for folders that nobody else can write to: a damaged folder may then crash the process.
+        checked either but only mapped into memory, so that a model of any size is opened in tens of milliseconds. Use
+        it only for folders that nobody else can write to: a damaged folder may then crash the process.
 
     """
     model, parameters = load_targets(folder, kernels=kernels, verify=verify)

@@ -36,12 +36,10 @@ class NumberUpdates(OnlineUpdates, JointPredictions):  # type: ignore[misc]
     ) -> Self:  # fmt: skip
         """Learn more rows, without training: theta, scalings and calibration stay, unless refine="auto".
 
-        The first call on a model that is not fitted fits it, with method="auto" without a committee, which could not
-        take updates. Predictions are then those of one fit to all rows with the same theta and scalings, in whatever
-        order and chunks the rows have arrived. Some of the rows are predicted before they are learnt; their scores are
-        in `prequential_`.
-
-        A model with more than 4,096 rows that was fitted to a small table, as a mixture of exact GPs, is fitted again.
+        The first call fits the model; method="auto" then never chooses a committee, which could not take updates. After
+        further calls, predictions are those of one fit to all rows with the same theta and scalings, in whatever order
+        and chunks the rows have arrived. Some of the rows are predicted before they are learnt; their scores are in
+        `prequential_`. A mixture of exact GPs (a small table) is fitted again when it has more than 4,096 rows.
 
         Parameters
         ----------

@@ -87,13 +87,13 @@ class OnlineUpdates(Refinement):  # type: ignore[misc]
     def forget(
         self, *, rows: Any = None, max_rows: int | None = None, older_than: Any = None, column: str | int | None = None
     ) -> Self:
-        """Take rows away: predictions are then those of a model that has never seen them.
+        """Remove rows: predictions are then those of a model that has never seen them.
 
         Parameters
         ----------
         rows : numbers
-            Numbers of arrival. The rows of the fit have the numbers 0 to n - 1, in an order that is not known; those
-            of `partial_fit` follow in the order of arrival.
+            Arrival numbers. The rows of the fit have the numbers 0 to n - 1, in an unspecified order; those of
+            `partial_fit` follow in the order of arrival.
         max_rows : int
             How many rows to keep: the most recent ones.
         older_than, column : value, and name or number of a column
@@ -121,7 +121,7 @@ class OnlineUpdates(Refinement):  # type: ignore[misc]
 
     @property
     def next_arrival_(self) -> int:
-        """The number of arrival of the next row."""
+        """The arrival number of the next row."""
         return following(self._of_one("next_arrival_"))
 
 
@@ -156,7 +156,7 @@ def _together(blocks: Iterator[Block]) -> Iterator[list[Block]]:
 def _forgotten(
     model: Model, numbers: Array, rows: Any, max_rows: Any, older_than: Any, column: str | int | None
 ) -> Array:
-    """The numbers of arrival of the rows to forget."""
+    """The arrival numbers of the rows to forget."""
     given = [name for name, value in (("rows", rows), ("max_rows", max_rows), ("older_than", older_than))
              if value is not None]  # fmt: skip
     if len(given) != 1:
@@ -166,7 +166,7 @@ def _forgotten(
     if rows is not None:
         wanted = np.unique(np.atleast_1d(np.asarray(rows)))
         if wanted.dtype.kind not in "iu" or not np.isin(wanted, numbers).all():
-            raise InvalidParameter("rows= must be numbers of arrival that the model has; next_arrival_ is the next one")
+            raise InvalidParameter("rows= must be arrival numbers of rows that the model has, below next_arrival_")
         return wanted
     if max_rows is not None:
         count = settings.count("max_rows", max_rows)

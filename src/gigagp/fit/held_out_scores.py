@@ -58,7 +58,7 @@ class Scoring(Protocol):
 
     @property
     def regular_gains(self) -> bool:
-        """Whether what one doubling gains tells what the next one gains."""
+        """Whether the gain of one doubling predicts the gain of the next."""
 
     @property
     def effort(self) -> float:

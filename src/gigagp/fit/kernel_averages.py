@@ -93,7 +93,7 @@ def _held_out(model: Neighbourhood, scorer: Scorer, rows: Array) -> LatentPredic
 
 
 def _promising(chosen: list[Trial], trials: Sequence[Trial], groups: Groups, scorer: Scorer) -> Trial | None:
-    """The trial whose predictions gain most if averaged with those of the chosen ones; None where none is tried."""
+    """The trial that gains most if its predictions are averaged with those of the chosen models; None for no trial."""
 
     def together(some: list[Trial]) -> HeldOutScore:
         count = min(len(trial.score.rows) for trial in trials)

@@ -101,7 +101,8 @@ class Plan:
     def with_prior(self, evidence: Objective) -> Objective:
         """The objective of training: for classes with a weak prior of theta, unless the user has chosen the kernel.
 
-        A label says little, so that many length-scales, of indicators of categories say, would fit it by chance.
+        A label carries little information, so that many length-scales (those of indicator columns, for example) would
+        fit the labels by chance.
         """
         if not isinstance(self.latents, Classes) or not self.families:
             return evidence

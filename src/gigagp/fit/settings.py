@@ -175,11 +175,11 @@ def likelihood(value: Any) -> Likelihood | None:
 
 
 def check_for_likelihood(options: FitSettings, known_noise: bool) -> None:
-    """InvalidParameter for what only Gaussian targets have: known noise, and a mean function that is subtracted."""
+    """Raise InvalidParameter for settings that need Gaussian targets: known noise, and a mean function."""
     if known_noise:
         raise InvalidParameter("noise_std is for targets with Gaussian noise; use sample_weight, or no likelihood")
     if not (isinstance(options.mean, str) and options.mean == "constant"):
-        raise InvalidParameter("mean= is subtracted from targets with Gaussian noise; leave it out, or the likelihood")
+        raise InvalidParameter("mean= is for targets with Gaussian noise; leave out mean=, or likelihood=")
 
 
 def experts(options: FitSettings) -> str:

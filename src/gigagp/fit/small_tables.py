@@ -163,7 +163,7 @@ def _pairs_of_samples(families: list[_CrossFit], y: Array) -> list[int]:
 
 
 def _sampled(family: _CrossFit, draws: Array, X: Array, y: Targets) -> _FamilyFit:
-    """A family represented by samples of theta, whose spread widens held-out predictions as those of queries."""
+    """A family represented by samples of theta, whose spread widens its predictions of held-out rows and of queries."""
     mode, predictions = family.mode, family.predictions
     thetas = mode.samples(family.laplace, draws)
     each = [mode.leave_one_out(X, y, theta) for theta in thetas]

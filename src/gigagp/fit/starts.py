@@ -1,8 +1,9 @@
 """Where training starts: theta at several scales, judged by held-out predictions.
 
-A thousand scattered rows show no structure that is shorter than the distance between them, and training from a theta
-that explains it as noise stays there. Two other starts use smaller distances: rows that are near each other in all
-columns, and single columns, along which the target may vary much faster than scattered rows can show.
+A thousand scattered rows show no structure that is shorter than the distance between them, and training that starts
+from a theta which explains such structure as noise does not find it. Two other starts use smaller distances: rows that
+are near each other in all columns, and single columns, along which the target may vary much faster than scattered rows
+can show.
 
 A column of numbers may identify things: flights of exactly the same distance connect the same airports. Rows with the
 same value are rare in groups that are formed in any other metric, so that neither evidence nor variograms show what
@@ -134,7 +135,7 @@ def _with_lengthscales(plan: Plan, theta: Array, scales: Array) -> Array:
 
 
 def _near_rows(plan: Plan, sample: Sample, groups: Groups) -> Array:
-    """Length-scales as long as groups of near rows are wide; those of constant columns are left as they are."""
+    """Length-scales equal to the widths of groups of near rows; those of constant columns are left as they are."""
     deviations = _deviations(plan, sample)
     store, cells = groups.around(deviations**-1, _GROUPS)
     within = np.mean([variances(store.read(cells, i)[0], plan.categories) for i in range(len(cells))], axis=0)

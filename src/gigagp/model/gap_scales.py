@@ -21,7 +21,7 @@ _PRIOR_ROWS = 20.0  # rows that say that a group needs no factor of its own
 
 @dataclass(frozen=True, eq=False)
 class GapScales:
-    """Factors of the deviations: of rows without gaps and, for each column, of rows in which it is missing.
+    """Factors of the standard deviations: of rows without gaps and, for each column, of rows in which it is missing.
 
     A row in which several columns are missing has the largest of their factors.
     """
@@ -50,7 +50,7 @@ class GapScales:
 
 
 def _factor(errors: Array, expected: Array) -> float:
-    """The factor by which deviations cover as many errors as they should, drawn towards one where rows are few."""
+    """The factor that gives the standard deviations the right coverage, shrunk towards one if there are few rows."""
     if len(errors) == 0:
         return 1.0
     ratios = np.quantile(errors, _LEVELS) / expected
@@ -59,7 +59,7 @@ def _factor(errors: Array, expected: Array) -> float:
 
 
 def gap_places(encoding: Encoding | None) -> list[tuple[int, float]]:
-    """The columns of X that may say that a value is missing, and the number by which they do."""
+    """The columns of X that mark missing values, and the number with which each of them does."""
     if encoding is None or encoding.gaps is None:
         return []
     places, at = [], 0

@@ -84,7 +84,7 @@ def check_output(grid: Grid, variables: Variables, output: str | os.PathLike[str
     for axis in grid.axes:
         if axis.values.dtype.kind == "M":
             raise InvalidParameter(
-                f"files have no axes of dates yet; call predict_grid without output= ({axis.name!r})"
+                f"a grid with dates along {axis.name!r} cannot be written to a file; call predict_grid without output="
             )
     if suffix in (".tif", ".tiff"):
         _transform(grid)

@@ -1,7 +1,7 @@
 """Models that take updates: rows are added and taken away, while theta, scalings and calibration stay as they are.
 
-A neighbourhood keeps nothing but its rows, so that adding rows is a matter of finding them (`model.row_segments`). A
-mixture of exact GPs is factored again, and the held-out errors from which its misfit follows are computed again.
+A neighbourhood has no state but its rows, so that added rows only have to be found by the search
+(`model.row_segments`). A mixture of exact GPs is factored again, and the held-out errors for its misfit are recomputed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Online:
 
     @property
     def numbers(self) -> Array:
-        """The numbers of arrival of all rows."""
+        """The arrival numbers of all rows."""
         if self.segments is not None:
             return np.concatenate([self.segments.content(each).arrivals for each in self.segments.segments])
         assert self.arrivals is not None
@@ -78,7 +78,7 @@ def online(model: Model) -> Online:
 
 
 def following(model: Model) -> int:
-    """The number of arrival of the next row."""
+    """The arrival number of the next row."""
     if isinstance(model.online, Online):
         return model.online.following
     return len(model.store.y) if model.arrivals is None else int(model.arrivals.max()) + 1
@@ -96,7 +96,7 @@ def with_row_noise(model: Model, rows: ArrivingRows) -> ArrivingRows:
 
 
 def added(model: Model, rows: ArrivingRows, engine: Engine) -> Model:
-    """The model with more rows. Their numbers of arrival follow those of all others."""
+    """The model with more rows. Their arrival numbers follow those of all others."""
     state = online(model)
     rows = with_row_noise(model, rows)
     last = max(state.following, int(rows.arrivals.max()) + 1) if len(rows) else state.following
@@ -110,7 +110,7 @@ def added(model: Model, rows: ArrivingRows, engine: Engine) -> Model:
 
 
 def without(model: Model, arrivals: Array, engine: Engine) -> Model:
-    """The model without the rows of these numbers of arrival."""
+    """The model without the rows of these arrival numbers."""
     state, gone = online(model), np.unique(arrivals)
     left = int((~is_among(state.numbers, gone)).sum())
     if left < 2:

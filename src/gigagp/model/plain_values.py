@@ -88,7 +88,7 @@ def to_number(value: Any) -> Any:
 
 
 def to_plain(what: str, value: object) -> Any:
-    """The value as JSON can represent it. InvalidParameter, in which `what` names it, if it could not be restored."""
+    """The value as JSON can represent it; InvalidParameter, which calls it `what`, if it could not be restored."""
     own: set[type] = set()
     try:
         plain = _plain(value, own, 0)

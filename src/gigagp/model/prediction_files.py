@@ -243,7 +243,7 @@ def _bad_data(parts: Parts) -> Iterator[None]:
 
 
 def has_types(output: Any) -> bool:
-    """Whether columns of an output have types, which those of a CSV file have not."""
+    """Whether the columns of an output have types; those of a CSV file have none."""
     return not str(output).lower().endswith(CSV)
 
 

@@ -98,7 +98,7 @@ class Predictor:
             yield engine
 
     def engine_for(self, queries: int) -> AbstractContextManager[Engine]:
-        """The engine for so many queries: none has to be opened for those that the calling thread answers itself."""
+        """The engine for this number of queries; none is opened if they are so few that the calling thread suffices."""
         near, local = self.neighbourhood, self.place in ("threads", "serial")
         if near is not None and self.model.likelihood is None and local and neighbourhood.is_little(near, queries):
             return nullcontext(SerialEngine())

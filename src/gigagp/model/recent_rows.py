@@ -1,8 +1,8 @@
 """The last arriving rows that were predicted before they were learnt, and the calibration that follows from them.
 
 The held-out rows of a fit are predicted from rows of the same time. Rows that arrive later may differ, so that their
-errors are larger than those that the calibration was learnt from. Their predictions are honest ones, and cost nothing:
-a calibration is learnt from them without any further prediction.
+errors are larger than those that the calibration was learnt from. They were predicted before they were learnt, so a
+calibration can be learnt from these predictions, without any further ones.
 """
 
 from __future__ import annotations

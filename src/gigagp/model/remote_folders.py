@@ -1,8 +1,8 @@
 """Models at addresses such as s3://bucket/model: uploaded when they are saved, and downloaded once to be loaded.
 
-A model is mapped into memory, so that it has to be in a local folder; what is downloaded is kept in a cache. Storage
-such as S3 has no folders that can be renamed, so that the manifest is written last: without it there is no model. A
-model that is replaced is absent for as long as its files are uploaded.
+A model is mapped into memory, so it has to be in a local folder; downloads are kept in a cache. S3 and the like cannot
+rename a folder, so the manifest is written last: without it there is no model. While a model is being replaced, there
+is no model at its address.
 """
 
 from __future__ import annotations

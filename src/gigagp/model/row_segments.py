@@ -182,7 +182,7 @@ class RowSegments:
         return replace(self, segments=self.segments[:kept])._with_segment(ArrivingRows.joined([*merged, rows]))
 
     def without(self, arrivals: Array) -> RowSegments:
-        """Without the rows of these numbers of arrival, which are sorted; some rows must remain."""
+        """Without the rows of these arrival numbers, which are sorted; some rows must remain."""
         untouched, thinned = [], []
         for segment in self.segments:
             rows = self.content(segment)

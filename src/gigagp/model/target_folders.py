@@ -87,7 +87,7 @@ def _read(path: Path, kernels: tuple[type, ...], verify: bool | str) -> tuple[Ta
         models.append(model)
         first = models[0]
         if model.columns != first.columns or model.feature_names != first.feature_names or model.classes is not None:
-            raise InvalidInput(f"{path}: the model of the target {name!r} has other inputs; make the model anew")
+            raise InvalidInput(f"{path}: the model of the target {name!r} has other inputs; fit and save it again")
     return TargetModels(tuple(models), tuple(names), named, _shared(manifest, models, path)), parameters
 
 

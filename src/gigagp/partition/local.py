@@ -91,7 +91,7 @@ class LocalPartition(Partitioner):
 
 
 def _cells_of_buckets(sizes: Array, leaves: Array) -> Runs:
-    """The cells of all buckets, of which each has so many rows and is divided into so many leaves."""
+    """The cells of all buckets, from the numbers of rows and of leaves of each bucket."""
     starts = [cell_starts(int(n), int(k)) for n, k in zip(sizes, leaves, strict=True) if k > 0]
     ends = np.cumsum([0, *(s[-1] for s in starts)])
     return Runs(np.concatenate([*(s[:-1] + end for s, end in zip(starts, ends, strict=False)), ends[-1:]]))

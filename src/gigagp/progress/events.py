@@ -12,9 +12,9 @@ class Event:
     """The progress of one stage of a fit or a prediction.
 
     Stages of a fit: "scan", "store" and "sort" count rows (read, put into memory or distributed to buckets, sorted on
-    disk); "rough theta", "choice of kernel", "choice of leaf size" and "training" count evaluations of the evidence;
-    "partition and store", "choice of sharing" and "calibration" only end. Stages of others: "prediction", "evaluation"
-    and "making", which count rows.
+    disk); "rough theta", "start of training", "choice of kernel" and "training" count evaluations of the evidence;
+    "partition and store", "choice of prediction", "average of kernels" and "noise of the inputs" only report their end.
+    Other calls have the stages "prediction", "grid", "evaluation" and "making", which count rows.
     """
 
     stage: str

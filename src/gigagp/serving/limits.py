@@ -1,4 +1,4 @@
-"""What a request may ask for, and the errors of those that ask for something else."""
+"""Limits of a request, and errors as problem details."""
 
 from __future__ import annotations
 

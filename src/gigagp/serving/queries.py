@@ -56,7 +56,7 @@ def schema_of(model: Model) -> dict[str, Any]:
 def typical_row(model: Model) -> dict[str, Any]:
     """A typical value of each column, as a request has it: the median of some of the model's rows, or a frequent level.
 
-    It is no row of the data, which nobody shall read from the service.
+    It is not a row of the data, so that the service does not disclose any.
     """
     X, place, values = model.inputs.restore(np.asarray(model.store.X[:_TYPICAL_ROWS], float)), 0, {}
     for feature in features_of(model):

@@ -97,7 +97,7 @@ def _check_distribution(likelihood: Likelihood, y: Array, f: Array, d: float) ->
 
 
 def _check_moments(likelihood: Likelihood, draws: Array, d: float) -> None:
-    """Averages of draws are what the methods say."""
+    """The means of draws agree with the methods that compute moments."""
     name, f, root = repr(likelihood), _LATENTS, np.sqrt(draws.shape[1])
 
     def agrees(values: Array, expected: Array, sentence: str) -> None:

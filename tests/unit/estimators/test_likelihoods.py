@@ -221,7 +221,7 @@ def test_evaluation_needs_possible_targets_too(fitted):
         ({"partition": "random"}, "neighbouring rows"), ({"combine": "poe"}, "neighbouring rows"),
         ({"sharing": 2}, "neighbouring rows"), ({"leaf": "sparse"}, "neighbouring rows"),
         ({"noise": "inputs"}, "no Gaussian noise"), ({"experts": "student"}, "no Gaussian noise"),
-        ({"mean": "linear"}, "mean= is subtracted"),
+        ({"mean": "linear"}, "mean= is for"),
         ({"likelihood": "binomial"}, "likelihood"), ({"likelihood": Poisson}, "likelihood"),
         ({"likelihood": "gaussian", "experts": "student"}, "contradicts"),
     ],

@@ -254,7 +254,7 @@ def test_updates_name_what_they_cannot_do(base):
     model = copy_of(base)
     with pytest.raises(InvalidParameter, match="one of rows"):
         model.forget()
-    with pytest.raises(InvalidParameter, match="numbers of arrival"):
+    with pytest.raises(InvalidParameter, match="arrival numbers"):
         model.forget(rows=[1000])
     with pytest.raises(InvalidParameter, match="at least 2"):
         model.forget(max_rows=1)

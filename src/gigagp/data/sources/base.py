@@ -139,7 +139,7 @@ class Source(ABC):
         return [self.find(name, role) for name in each]
 
     def _missing(self, names: Sequence[str]) -> str:
-        """That there are no such columns, and which ones are meant perhaps."""
+        """A message that these columns do not exist, with similar names as suggestions."""
         close = [match for name in names for match in difflib.get_close_matches(name, self.columns, 1)]
         hint = f" Did you mean {' and '.join(map(repr, dict.fromkeys(close)))}?" if close else ""
         what = "column" if len(names) == 1 else "columns"

@@ -63,7 +63,7 @@ class CsvSource(FileSource):
         return other
 
     def with_types(self, names: Sequence[str]) -> Source:
-        """These columns with the first of some types to which every text can be converted, by reading all of them.
+        """These columns, each with the first type to which all of its texts can be converted; reads the whole file.
 
         Numbers with leading zeros, such as postal codes, remain text.
         """

@@ -1,12 +1,12 @@
-"""Missing values that the model answers: what stands in the place of a missing number, and how it is marked.
+"""Missing values that the model accepts: how a missing number is filled in and marked.
 
 A column with gaps in the training data becomes two: the number, and a category that says whether it is missing, so that
-the model learns what a gap means, with a length-scale of its own. In the place of a missing number stands its mean
-given the numbers that are present, as for a Gaussian with the means and covariances of all pairs of values that are
-present. A missing level of a category is a level of its own.
+the model learns what a gap means, with a length-scale of its own. A missing number is replaced by its conditional mean
+given the numbers that are present, under a Gaussian whose means and covariances come from all pairs of present values.
+A missing level of a category is a level of its own.
 
-Where columns become normal scores (`warp`, the default for classes), the mean of the column stands there instead: of a
-column most of whose values are equal, small differences between such means would become large ones.
+If columns become normal scores (`warp`, the default for classes), the mean of the column is used instead: in a column
+most of whose values are equal, normal scores would turn small differences between conditional means into large ones.
 """
 
 from __future__ import annotations

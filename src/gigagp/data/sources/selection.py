@@ -58,9 +58,8 @@ def open_rows(
       values is a level, read as its number in the order of the levels. Text of which most are numbers is an error,
       since it is likely a column of numbers with a typing error, as is anything else that is not a number.
     - A missing value (null, NaN) is an error. With missing="drop" its row is left out, with "keep" it remains NaN, and
-      with "model" something stands in its place (`sources.gaps`), of which the encoding knows; a row without target is
-      then left out. Infinity is an error always. `conditional` says whether what stands there depends on the other
-      numbers of the row.
+      with "model" it is filled in as the encoding says (`sources.gaps`), and a row without target is left out. Infinity
+      is always an error. `conditional`: whether the value that is filled in depends on the other numbers of the row.
     - `encoding`, of the rows a model was fitted with, selects the same columns by name (by place where either side has
       no names) and reads them in the same way.
     - `share` says which of the rows are wanted; default all.
@@ -306,7 +305,7 @@ def _in_order(texts: set[str]) -> tuple[str, ...]:
 
 
 def _check_kinds(source: Source, columns: Sequence[str], features: Sequence[Feature], of_model: bool = False) -> None:
-    """Raise InvalidInput for columns that are not what they must be: with `of_model`, what a model was fitted with."""
+    """Raise InvalidInput for columns of a wrong kind; with `of_model`, of another kind than those of the fit."""
     others = [
         name
         for name, feature in zip(columns, features, strict=True)
