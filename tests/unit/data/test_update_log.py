@@ -104,3 +104,23 @@ def test_bytes_that_are_no_rows_are_refused():
     for content in (b"", good[:-1], good + b"x", bad, b"\xff" * len(good)):
         with pytest.raises(ValueError, match="record of rows"):
             RowsRecord.of(content)
+
+
+@pytest.mark.parametrize("offset", [0, 5, 9, 13])  # in the mark, the kind, and the low and high bytes of the length
+def test_a_damaged_header_does_not_hide_the_records_behind_it(tmp_path, offset):
+    log = UpdateLog(tmp_path)
+    first = log.append(ROWS, b"a" * 40)
+    second = log.append(ROWS, b"b" * 40)
+    log.append(ROWS, b"GGPR" * 10)
+    log.close()
+    whole = (tmp_path / NAME).read_bytes()
+    (tmp_path / NAME).write_bytes(whole[: first + offset] + b"X" + whole[first + offset + 1 :])
+    with pytest.raises(DamagedFile, match="others follow it"):
+        contents(tmp_path)
+    with pytest.raises(DamagedFile, match="others follow it"):
+        UpdateLog(tmp_path)
+    (tmp_path / NAME).write_bytes(whole[: second + offset] + b"X" + whole[second + offset + 1 :])
+    assert len(contents(tmp_path)) == 2
+    (tmp_path / NAME).write_bytes(whole[: second - 1] + b"X" + whole[second:-1])  # before one that is not complete
+    with pytest.raises(DamagedFile, match="others follow it"):
+        contents(tmp_path)
