@@ -177,11 +177,15 @@ class UpdateLog:
 
     def _open_file(self) -> None:
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
-        if self.end == len(MAGIC):
-            os.pwrite(self._file, MAGIC, 0)
-        os.ftruncate(self._file, self.end)  # what a killed writer left
-        os.fsync(self._file)
-        sync(self.folder)
+        try:
+            if self.end == len(MAGIC):
+                os.pwrite(self._file, MAGIC, 0)
+            os.ftruncate(self._file, self.end)  # what a killed writer left
+            os.fsync(self._file)
+            sync(self.folder)
+        except BaseException:  # the next record begins again: without MAGIC no record could be read
+            self._close_file()
+            raise
 
     def append(self, kind: int, content: bytes) -> int:
         """Write a record; returns when it is on the disk, with the place where the next one begins."""

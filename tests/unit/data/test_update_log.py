@@ -1,10 +1,12 @@
 """The log of updates: what was acknowledged is read back, what was half-written is never seen."""
 
+import os
+
 import numpy as np
 import pytest
 
 from gigagp.data.update_log import FORGET, MAGIC, NAME, ROWS, RowsRecord, UpdateLog, read
-from gigagp.errors import DamagedFile, FolderInUse
+from gigagp.errors import DamagedFile, DiskFull, FolderInUse
 
 
 def contents(folder, start=0):
@@ -124,3 +126,18 @@ def test_a_damaged_header_does_not_hide_the_records_behind_it(tmp_path, offset):
     (tmp_path / NAME).write_bytes(whole[: second - 1] + b"X" + whole[second:-1])  # before one that is not complete
     with pytest.raises(DamagedFile, match="others follow it"):
         contents(tmp_path)
+
+
+@pytest.mark.parametrize("call", ["pwrite", "fsync"])
+def test_a_log_that_could_not_be_created_is_created_by_the_next_record(tmp_path, monkeypatch, call):
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    log = UpdateLog(tmp_path)
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(DiskFull):
+        log.append(ROWS, b"one")
+    monkeypatch.undo()
+    log.append(ROWS, b"two")
+    log.close()
+    assert contents(tmp_path) == [(ROWS, b"two")]
