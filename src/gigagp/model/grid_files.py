@@ -22,6 +22,7 @@ from gigagp.version import __version__
 
 _KINDS = "NetCDF (.nc), Zarr (.zarr) or GeoTIFF (.tif)"
 _ENDINGS = (".nc", ".zarr", ".tif", ".tiff")
+_ZARR_FILES = {"zarr.json", ".zgroup"}  # of which a group has one, in versions 3 and 2 of the format
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +82,7 @@ def check_output(grid: Grid, variables: Variables, output: str | os.PathLike[str
         raise InvalidParameter(f"the output is written as {_KINDS}; got {output}")
     if final.exists() and not overwrite:
         raise InvalidParameter(f"{final} exists; give overwrite=True to replace it, or choose another output")
+    _check_kind(final, suffix)
     for axis in grid.axes:
         if axis.values.dtype.kind == "M":
             raise InvalidParameter(
@@ -90,6 +92,21 @@ def check_output(grid: Grid, variables: Variables, output: str | os.PathLike[str
         _transform(grid)
     folders.check_writable(final, 8 * grid.size * len(variables.names), "the grid")
     return final
+
+
+def _check_kind(final: Path, suffix: str) -> None:
+    """InvalidParameter for a folder where a file is written, a file in place of a folder, or a folder of other things.
+
+    What exists is removed when the grid is complete: it must be a grid.
+    """
+    if suffix != ".zarr" and final.is_dir():
+        raise InvalidParameter(f"{final} is a folder; choose another output")
+    if suffix == ".zarr" and final.exists():
+        if not final.is_dir():
+            raise InvalidParameter(f"{final} is not a folder, which Zarr needs; choose another output")
+        names = {path.name for path in final.iterdir()}
+        if names and not names & _ZARR_FILES:
+            raise InvalidParameter(f"{final} is a folder that contains no Zarr group; choose another output")
 
 
 def write(grid: Grid, variables: Variables, blocks: Iterator[tuple[Block, list[Array]]], final: Path) -> Any:
