@@ -65,7 +65,8 @@ def dataset(grid: Grid, variables: Variables, blocks: Iterator[tuple[Block, list
 
 
 def check_memory(grid: Grid, variables: Variables, budget: int) -> None:
-    """InvalidParameter, before any work, for a grid that exceeds half of the memory budget."""
+    """InvalidParameter, before any work, for a grid that exceeds half of the memory budget or has a name twice."""
+    _check_names(grid, variables)
     size = 8 * grid.size * len(variables.names)
     if size > budget // 2:
         raise InvalidParameter(
@@ -82,6 +83,7 @@ def check_output(grid: Grid, variables: Variables, output: str | os.PathLike[str
         raise InvalidParameter(f"the output is written as {_KINDS}; got {output}")
     if final.exists() and not overwrite:
         raise InvalidParameter(f"{final} exists; give overwrite=True to replace it, or choose another output")
+    _check_names(grid, variables)
     _check_kind(final, suffix)
     for axis in grid.axes:
         if axis.values.dtype.kind == "M":
@@ -92,6 +94,16 @@ def check_output(grid: Grid, variables: Variables, output: str | os.PathLike[str
         _transform(grid)
     folders.check_writable(final, 8 * grid.size * len(variables.names), "the grid")
     return final
+
+
+def _check_names(grid: Grid, variables: Variables) -> None:
+    """InvalidParameter for an axis with the name of a variable: a Dataset has one of that name."""
+    both = {axis.name for axis in grid.axes} & set(variables.names)
+    if both:
+        raise InvalidParameter(
+            f"grid: {min(both)!r} is a column and also the name of a prediction; give one value of it, or fit the "
+            "model with another name of that column"
+        )
 
 
 def _check_kind(final: Path, suffix: str) -> None:

@@ -12,7 +12,7 @@ from gigagp.cli import app
 from gigagp.errors import DiskFull, InvalidInput, InvalidParameter
 from gigagp.kernels import Matern32
 from gigagp.model import grids
-from gigagp.model.grid_files import Variables, check_output
+from gigagp.model.grid_files import Variables, check_memory, check_output
 from gigagp.model.grids import Axis, Grid
 from gigagp.plotting import grid_map
 
@@ -207,3 +207,12 @@ def test_an_output_of_the_other_kind_is_refused_before_any_work(tmp_path):
         check_output(grid, variables, tmp_path / "file.zarr", overwrite=True)
     (tmp_path / "empty.zarr").mkdir()
     assert check_output(grid, variables, tmp_path / "empty.zarr", overwrite=True) == tmp_path / "empty.zarr"
+
+
+def test_a_column_that_is_called_like_a_prediction_is_refused_before_any_work(tmp_path):
+    axes = tuple(Axis(name, place, np.arange(3.0), np.arange(3.0)) for place, name in enumerate(("a", "mean")))
+    grid, variables = Grid(axes, np.zeros(2)), Variables(("mean", "std"), ("mean", "standard deviation"))
+    with pytest.raises(InvalidParameter, match="'mean'"):
+        check_memory(grid, variables, 1 << 30)
+    with pytest.raises(InvalidParameter, match="'mean'"):
+        check_output(grid, variables, tmp_path / "map.nc", overwrite=False)
