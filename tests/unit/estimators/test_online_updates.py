@@ -1,7 +1,9 @@
 """Updates: the rows of any chunks, in any order, predict as one exact GP on all of them; forgetting undoes learning."""
 
 import pickle
-from dataclasses import replace
+import time
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -11,9 +13,16 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 import gigagp
 from gigagp import HGPRegressor
+from gigagp.data import folders
+from gigagp.data.scaling import Scaling
+from gigagp.data.sphere import InputScaling
+from gigagp.data.update_log import ROWS, UpdateLog
 from gigagp.errors import FolderInUse, InvalidParameter
+from gigagp.estimators import online_updates
 from gigagp.kernels import Matern32
 from gigagp.model.prequential import Prequential
+from gigagp.model.row_segments import ArrivingRows
+from gigagp.model.update_replay import LogPlace, identity
 from gigagp.plotting import prequential_curve
 
 SETTINGS = {"random_state": 0, "n_jobs": 1, "kernel": "matern52", "method": "neighbourhood"}
@@ -276,3 +285,13 @@ def test_updates_name_what_they_cannot_do(base):
         several.partial_fit(*table(3))
     with pytest.raises(InvalidParameter, match="pass y="):
         model.partial_fit(table(3)[0])
+
+
+def test_a_folder_that_is_replaced_twice_is_another_one(tmp_path):
+    seen = set()
+    for _ in range(3):  # the third may have the inode of the first
+        with folders.writing(tmp_path / "model") as folder:
+            (folder / "manifest.json").write_text("{}")
+        seen.add(identity(tmp_path / "model"))
+        time.sleep(0.02)  # file systems count time in some milliseconds
+    assert len(seen) == 3
