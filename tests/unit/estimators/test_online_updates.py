@@ -287,6 +287,15 @@ def test_updates_name_what_they_cannot_do(base):
         model.partial_fit(table(3)[0])
 
 
+def test_the_log_of_a_folder_takes_no_updates_of_a_model_that_was_fitted_later(tmp_path):
+    model = HGPRegressor()
+    model.model_, model._log = SimpleNamespace(log=None), UpdateLog(tmp_path)  # as after open and fit
+    with pytest.raises(InvalidParameter, match="call compact"):
+        model._logged(ROWS, lambda: b"rows of another scaling")
+    model.close()
+    assert not (tmp_path / "updates.log").exists()
+
+
 def test_a_folder_that_is_replaced_twice_is_another_one(tmp_path):
     seen = set()
     for _ in range(3):  # the third may have the inode of the first
