@@ -39,7 +39,7 @@ class OnlineUpdates(Refinement):  # type: ignore[misc]
                 self._learn(part, score_rows, engine)
 
     def _learn(self, part: list[Block], score_rows: int, engine: Engine) -> None:
-        """Score some of the rows, write them to the log if there is one, and add them."""
+        """Score some of the rows, add them, and write them to the log if there is one."""
         model = self.model_
         _warn_of_new_levels(part, model.reading)
         blocks = [self._scaled(block, model) for block in part]
@@ -49,10 +49,11 @@ class OnlineUpdates(Refinement):  # type: ignore[misc]
         score = self._score(part, rows, score_rows, engine)
         if len(score):
             model = with_scores(model, score)
+        changed = added(replace(model, online=state), rows, engine)  # if this fails, the log must not have the rows
         end = self._logged(ROWS, lambda: RowsRecord(
             rows.X, rows.y, rows.row_noise, rows.arrivals, score
         ).to_bytes())  # fmt: skip
-        self.model_ = self._at(added(replace(model, online=state), rows, engine), end)
+        self.model_ = self._at(changed, end)
 
     def _scaled(self, block: Block, model: Model) -> ArrivingRows:
         assert block.y is not None

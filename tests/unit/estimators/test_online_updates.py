@@ -287,6 +287,31 @@ def test_updates_name_what_they_cannot_do(base):
         model.partial_fit(table(3)[0])
 
 
+def rows_in_units(X, inputs, dtype):
+    return ArrivingRows(inputs.apply(X, dtype), np.zeros(len(X)), None, np.arange(len(X)))
+
+
+def test_an_update_that_fails_is_not_in_the_log(tmp_path, monkeypatch):
+    @dataclass
+    class Empty:
+        online: object = None
+        log: object = None
+        reading: object = field(default_factory=lambda: SimpleNamespace(features=()))
+
+    def fail(*_):
+        raise MemoryError
+
+    model, inputs = HGPRegressor(), InputScaling(Scaling.identity(2))
+    model.model_, model._log = Empty(log=LogPlace(tmp_path, (0, 0, 0), 0)), UpdateLog(tmp_path)
+    monkeypatch.setattr(model, "_scaled", lambda *_: rows_in_units(np.zeros((3, 2)), inputs, float), raising=False)
+    monkeypatch.setattr(online_updates, "online", lambda _: SimpleNamespace(following=0))
+    monkeypatch.setattr(online_updates, "added", fail)
+    with pytest.raises(MemoryError):
+        model._learn([None], 0, None)
+    model.close()
+    assert not (tmp_path / "updates.log").exists(), "rows that the model lacks would be learnt again by the next load"
+
+
 def test_the_log_of_a_folder_takes_no_updates_of_a_model_that_was_fitted_later(tmp_path):
     model = HGPRegressor()
     model.model_, model._log = SimpleNamespace(log=None), UpdateLog(tmp_path)  # as after open and fit
