@@ -181,10 +181,24 @@ def _forgotten(
         raise InvalidParameter(f"there is no column {column!r}; the model has {', '.join(map(repr, names))}")
     rows_now = all_rows(model)
     X = model.inputs.restore(np.asarray(rows_now.X, float))
-    older = X[:, number] < _as_number(older_than, model, number)
+    older = X[:, number] < _as_stored(_as_number(older_than, model, number), model, number, X[0])
     if names[number + 1 : number + 2] == [f"{names[number]} is missing"]:
         older &= X[:, number + 1] < 0.5  # elsewhere another number stands in its place
     return rows_now.arrivals[older]
+
+
+def _as_stored(value: float, model: Model, column: int, row: Array) -> float:
+    """A value of a column after scaling and back, with the rounding of stored rows: rows of that value are equal to it.
+
+    row : any row in the user's units
+    """
+    sphere = model.inputs.sphere
+    if sphere is not None and column in (sphere.longitude, sphere.latitude):
+        return value  # it depends on two columns
+    changed = row.copy()
+    changed[column] = value
+    scaled = model.inputs.apply(changed[None, :], model.store.X.dtype)
+    return float(model.inputs.restore(np.asarray(scaled, float))[0, column])
 
 
 def _as_number(value: Any, model: Model, column: int) -> float:

@@ -329,3 +329,16 @@ def test_a_folder_that_is_replaced_twice_is_another_one(tmp_path):
         seen.add(identity(tmp_path / "model"))
         time.sleep(0.02)  # file systems count time in some milliseconds
     assert len(seen) == 3
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_of_exactly_the_given_age_stay(monkeypatch, dtype):
+    X = np.random.default_rng(0).integers(0, 1000, (300, 2)).astype(float)
+    inputs = InputScaling(Scaling(X.mean(axis=0), X.std(axis=0)))
+    rows = rows_in_units(X, inputs, dtype)
+    units = SimpleNamespace(columns=("a", "b"), kinds=("number", "number"))
+    model = SimpleNamespace(inputs=inputs, units=units, store=SimpleNamespace(X=rows.X))
+    monkeypatch.setattr(online_updates, "all_rows", lambda _: rows)
+    for value in X[:50, 0]:
+        gone = online_updates._forgotten(model, rows.arrivals, None, None, value, "a")
+        np.testing.assert_array_equal(gone, np.flatnonzero(X[:, 0] < value))
