@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Self
 
@@ -203,13 +204,13 @@ def _as_stored(value: float, model: Model, column: int, row: Array) -> float:
 
 def _as_number(value: Any, model: Model, column: int) -> float:
     """A value of a column as the model reads it: dates as days, timestamps as seconds."""
-    kind = model.units.kinds[column]
-    if kind in ("date", "timestamp") and not isinstance(value, int | float):
-        instant = np.datetime64(value)
-        return float(
-            instant.astype("M8[D]").astype(int) if kind == "date" else instant.astype("M8[us]").astype(int) / 1e6
-        )
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise InvalidParameter(f"older_than must be a value of the column; got {value!r}") from None
+    kind, number = model.units.kinds[column], float("nan")
+    with suppress(TypeError, ValueError, OverflowError):
+        if kind not in ("date", "timestamp") or isinstance(value, int | float):
+            number = float(value)
+        elif not np.isnat(instant := np.datetime64(value)):
+            days = kind == "date"
+            number = float(instant.astype("M8[D]").astype(int) if days else instant.astype("M8[us]").astype(int) / 1e6)
+    if np.isnan(number):
+        raise InvalidParameter(f"older_than must be a value of the column, which is a {kind}; got {value!r}")
+    return number

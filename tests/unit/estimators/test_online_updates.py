@@ -342,3 +342,11 @@ def test_rows_of_exactly_the_given_age_stay(monkeypatch, dtype):
     for value in X[:50, 0]:
         gone = online_updates._forgotten(model, rows.arrivals, None, None, value, "a")
         np.testing.assert_array_equal(gone, np.flatnonzero(X[:, 0] < value))
+
+
+@pytest.mark.parametrize("value", ["soon", float("nan"), np.datetime64("NaT"), [1, 2], None])
+@pytest.mark.parametrize("column", [0, 1])
+def test_ages_that_are_none_are_refused(value, column):
+    model = SimpleNamespace(units=SimpleNamespace(kinds=("date", "number")))
+    with pytest.raises(InvalidParameter, match="older_than"):
+        online_updates._as_number(value, model, column)
