@@ -18,6 +18,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -34,7 +35,7 @@ CHANGE = 3  # of the calibration or of the record of scores (`model.adaptation`)
 _MARK = b"GGPR"
 _HEADER = struct.Struct("<4sIQ16s")  # mark, kind, length, checksum
 _ROWS_HEADER = struct.Struct("<QIHH")  # rows, columns, bytes per number, numbers of the score
-_LARGEST = 1 << 40  # bytes of a record: more is damage
+_CHUNK = 1 << 16  # bytes that are searched together for a mark
 _NOISE_COLUMNS = 2  # of the row noise
 _IN_USE = "{folder} is open for updates in another process or estimator{owner}; close that one first"
 
@@ -104,21 +105,53 @@ def read(path: Path, start: int = 0) -> Iterator[Record]:
                     return  # its writer was killed before it was complete
                 raise damaged(path, "it is not a log of updates")
             start = len(MAGIC)
-        file.seek(start)
-        while True:
-            header = file.read(_HEADER.size)
-            if len(header) < _HEADER.size:
-                return
-            mark, kind, length, checksum = _HEADER.unpack(header)
-            whole = mark == _MARK and length <= _LARGEST and start + _HEADER.size + length <= size
-            content = file.read(length) if whole else b""
-            if not whole or _checksum(kind, start, content) != checksum:
-                end = start + _HEADER.size + (length if whole else 0)
-                if whole and end < size and file.read(len(_MARK)) == _MARK:
-                    raise damaged(path, f"the record at byte {start} has a wrong checksum, and others follow it")
-                return
-            start += _HEADER.size + length
-            yield Record(kind, content, start)
+        while (record := _record_at(file, start, size)) is not None:
+            yield record
+            start = record.end
+        # A writer may have completed the record at `start` meanwhile, and others after it.
+        if _others_follow(file, start, size) and _record_at(file, start, size) is None:
+            raise damaged(path, f"the record at byte {start} has a wrong checksum or header, and others follow it")
+
+
+def _record_at(file: BinaryIO, start: int, size: int) -> Record | None:
+    """The record that begins there; None where there is no whole record."""
+    file.seek(start)
+    header = file.read(_HEADER.size)
+    if len(header) < _HEADER.size:
+        return None
+    mark, kind, length, checksum = _HEADER.unpack(header)
+    end = start + _HEADER.size + length
+    if mark != _MARK or end > size:
+        return None
+    content = file.read(length)
+    return Record(kind, content, end) if _checksum(kind, start, content) == checksum else None
+
+
+def _others_follow(file: BinaryIO, start: int, size: int) -> bool:
+    """Whether records begin behind this place: then the one there was acknowledged, and is damaged.
+
+    One that is not whole counts only where the record at this place says that it ends.
+    """
+    file.seek(start)
+    header = file.read(_HEADER.size)
+    if len(header) == _HEADER.size and header.startswith(_MARK):
+        end = start + _HEADER.size + int(_HEADER.unpack(header)[2])
+        if end < size:
+            file.seek(end)
+            if file.read(len(_MARK)) == _MARK:
+                return True
+    place = start + 1
+    while place + _HEADER.size <= size:
+        file.seek(place)
+        chunk = file.read(_CHUNK)
+        mark = chunk.find(_MARK)
+        if mark < 0:
+            place += max(1, len(chunk) - len(_MARK) + 1)
+        elif _record_at(file, place + mark, size) is not None:
+            return True
+        else:
+            place += mark + 1
+    return False
 
 
 class UpdateLog:
@@ -144,11 +177,15 @@ class UpdateLog:
 
     def _open_file(self) -> None:
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
-        if self.end == len(MAGIC):
-            os.pwrite(self._file, MAGIC, 0)
-        os.ftruncate(self._file, self.end)  # what a killed writer left
-        os.fsync(self._file)
-        sync(self.folder)
+        try:
+            if self.end == len(MAGIC):
+                os.pwrite(self._file, MAGIC, 0)
+            os.ftruncate(self._file, self.end)  # what a killed writer left
+            os.fsync(self._file)
+            sync(self.folder)
+        except BaseException:  # the next record begins again: without MAGIC no record could be read
+            self._close_file()
+            raise
 
     def append(self, kind: int, content: bytes) -> int:
         """Write a record; returns when it is on the disk, with the place where the next one begins."""

@@ -123,7 +123,14 @@ class LoggedUpdates(HGPEstimator):  # type: ignore[misc]
 
     def _logged(self, kind: int, content: Any) -> int | None:
         """Write a record if the model keeps its updates; the end of the log."""
-        return None if self._log is None else self._log.append(kind, content())
+        if self._log is None:
+            return None
+        if not isinstance(self.model_.log, LogPlace):
+            raise InvalidParameter(
+                "the model was fitted after its folder was opened, so that the log there belongs to another one; call "
+                "compact to save the model into the folder, or close to keep its updates in memory only"
+            )
+        return self._log.append(kind, content())
 
     def _at(self, model: Model, end: int | None) -> Model:
         place = model.log

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Self
 
@@ -39,7 +40,7 @@ class OnlineUpdates(Refinement):  # type: ignore[misc]
                 self._learn(part, score_rows, engine)
 
     def _learn(self, part: list[Block], score_rows: int, engine: Engine) -> None:
-        """Score some of the rows, write them to the log if there is one, and add them."""
+        """Score some of the rows, add them, and write them to the log if there is one."""
         model = self.model_
         _warn_of_new_levels(part, model.reading)
         blocks = [self._scaled(block, model) for block in part]
@@ -49,10 +50,11 @@ class OnlineUpdates(Refinement):  # type: ignore[misc]
         score = self._score(part, rows, score_rows, engine)
         if len(score):
             model = with_scores(model, score)
+        changed = added(replace(model, online=state), rows, engine)  # if this fails, the log must not have the rows
         end = self._logged(ROWS, lambda: RowsRecord(
             rows.X, rows.y, rows.row_noise, rows.arrivals, score
         ).to_bytes())  # fmt: skip
-        self.model_ = self._at(added(replace(model, online=state), rows, engine), end)
+        self.model_ = self._at(changed, end)
 
     def _scaled(self, block: Block, model: Model) -> ArrivingRows:
         assert block.y is not None
@@ -180,21 +182,35 @@ def _forgotten(
         raise InvalidParameter(f"there is no column {column!r}; the model has {', '.join(map(repr, names))}")
     rows_now = all_rows(model)
     X = model.inputs.restore(np.asarray(rows_now.X, float))
-    older = X[:, number] < _as_number(older_than, model, number)
+    older = X[:, number] < _as_stored(_as_number(older_than, model, number), model, number, X[0])
     if names[number + 1 : number + 2] == [f"{names[number]} is missing"]:
         older &= X[:, number + 1] < 0.5  # elsewhere another number stands in its place
     return rows_now.arrivals[older]
 
 
+def _as_stored(value: float, model: Model, column: int, row: Array) -> float:
+    """A value of a column after scaling and back, with the rounding of stored rows: rows of that value are equal to it.
+
+    row : any row in the user's units
+    """
+    sphere = model.inputs.sphere
+    if sphere is not None and column in (sphere.longitude, sphere.latitude):
+        return value  # it depends on two columns
+    changed = row.copy()
+    changed[column] = value
+    scaled = model.inputs.apply(changed[None, :], model.store.X.dtype)
+    return float(model.inputs.restore(np.asarray(scaled, float))[0, column])
+
+
 def _as_number(value: Any, model: Model, column: int) -> float:
     """A value of a column as the model reads it: dates as days, timestamps as seconds."""
-    kind = model.units.kinds[column]
-    if kind in ("date", "timestamp") and not isinstance(value, int | float):
-        instant = np.datetime64(value)
-        return float(
-            instant.astype("M8[D]").astype(int) if kind == "date" else instant.astype("M8[us]").astype(int) / 1e6
-        )
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise InvalidParameter(f"older_than must be a value of the column; got {value!r}") from None
+    kind, number = model.units.kinds[column], float("nan")
+    with suppress(TypeError, ValueError, OverflowError):
+        if kind not in ("date", "timestamp") or isinstance(value, int | float):
+            number = float(value)
+        elif not np.isnat(instant := np.datetime64(value)):
+            days = kind == "date"
+            number = float(instant.astype("M8[D]").astype(int) if days else instant.astype("M8[us]").astype(int) / 1e6)
+    if np.isnan(number):
+        raise InvalidParameter(f"older_than must be a value of the column, which is a {kind}; got {value!r}")
+    return number

@@ -125,11 +125,13 @@ class SortTask:
             partial.mkdir()
             given = self.data.blocks(start, stop) if blocks is None else blocks
             runs = [self._write(partial / f"{run:04d}", parts) for run, parts in enumerate(self._runs(given))]
-            partial.rename(final)
-        except OSError:
+            try:
+                partial.rename(final)
+            except OSError:
+                if not final.is_dir():  # else another worker has done the same
+                    raise
+        finally:
             shutil.rmtree(partial, ignore_errors=True)
-            if not final.is_dir():  # else another worker has done the same
-                raise
         return runs
 
     def _runs(self, blocks: Any) -> Iterator[list[tuple[Array, Array, Array]]]:

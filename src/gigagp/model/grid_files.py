@@ -22,6 +22,7 @@ from gigagp.version import __version__
 
 _KINDS = "NetCDF (.nc), Zarr (.zarr) or GeoTIFF (.tif)"
 _ENDINGS = (".nc", ".zarr", ".tif", ".tiff")
+_ZARR_FILES = {"zarr.json", ".zgroup"}  # of which a group has one, in versions 3 and 2 of the format
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +65,8 @@ def dataset(grid: Grid, variables: Variables, blocks: Iterator[tuple[Block, list
 
 
 def check_memory(grid: Grid, variables: Variables, budget: int) -> None:
-    """InvalidParameter, before any work, for a grid that exceeds half of the memory budget."""
+    """InvalidParameter, before any work, for a grid that exceeds half of the memory budget or has a name twice."""
+    _check_names(grid, variables)
     size = 8 * grid.size * len(variables.names)
     if size > budget // 2:
         raise InvalidParameter(
@@ -81,6 +83,8 @@ def check_output(grid: Grid, variables: Variables, output: str | os.PathLike[str
         raise InvalidParameter(f"the output is written as {_KINDS}; got {output}")
     if final.exists() and not overwrite:
         raise InvalidParameter(f"{final} exists; give overwrite=True to replace it, or choose another output")
+    _check_names(grid, variables)
+    _check_kind(final, suffix)
     for axis in grid.axes:
         if axis.values.dtype.kind == "M":
             raise InvalidParameter(
@@ -90,6 +94,31 @@ def check_output(grid: Grid, variables: Variables, output: str | os.PathLike[str
         _transform(grid)
     folders.check_writable(final, 8 * grid.size * len(variables.names), "the grid")
     return final
+
+
+def _check_names(grid: Grid, variables: Variables) -> None:
+    """InvalidParameter for an axis with the name of a variable: a Dataset has one of that name."""
+    both = {axis.name for axis in grid.axes} & set(variables.names)
+    if both:
+        raise InvalidParameter(
+            f"grid: {min(both)!r} is a column and also the name of a prediction; give one value of it, or fit the "
+            "model with another name of that column"
+        )
+
+
+def _check_kind(final: Path, suffix: str) -> None:
+    """InvalidParameter for a folder where a file is written, a file in place of a folder, or a folder of other things.
+
+    What exists is removed when the grid is complete: it must be a grid.
+    """
+    if suffix != ".zarr" and final.is_dir():
+        raise InvalidParameter(f"{final} is a folder; choose another output")
+    if suffix == ".zarr" and final.exists():
+        if not final.is_dir():
+            raise InvalidParameter(f"{final} is not a folder, which Zarr needs; choose another output")
+        names = {path.name for path in final.iterdir()}
+        if names and not names & _ZARR_FILES:
+            raise InvalidParameter(f"{final} is a folder that contains no Zarr group; choose another output")
 
 
 def write(grid: Grid, variables: Variables, blocks: Iterator[tuple[Block, list[Array]]], final: Path) -> Any:

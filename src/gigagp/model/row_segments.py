@@ -235,8 +235,8 @@ class RowSegments:
             if count == 1:
                 break
             count = -(-count // FANOUT)
-        new = self
-        if not new.arrays.has_room(new.rows, new.nodes + added):
+        new, newest = self, self.arrays.newest == self.serial  # another value may have written beyond this one
+        if not (newest and new.arrays.has_room(new.rows, new.nodes + added)):
             new = new._moved(0, added)
         a, at = new.arrays, new.nodes
         level = range(at, at + len(new.segments))

@@ -17,6 +17,7 @@ from gigagp.engines import SerialEngine
 from gigagp.model import prequential, recent_rows
 from gigagp.model.adaptation import changed, with_scores
 from gigagp.model.model import Model
+from gigagp.model.model_format import MANIFEST
 from gigagp.model.online import added, check_updates, without
 from gigagp.model.plain_values import count
 from gigagp.model.row_segments import ArrivingRows
@@ -26,10 +27,10 @@ _ROWS_AT_ONCE = 1 << 20  # rows of several records that are added together
 
 @dataclass(frozen=True)
 class LogPlace:
-    """Up to where a model has the updates of a log: its folder, device and inode, and the end of the last record."""
+    """Up to where a model has the updates of a log: its folder, the folder's identity, and the last record's end."""
 
     path: Path
-    folder: tuple[int, int]
+    folder: tuple[int, int, int]
     end: int
 
 
@@ -53,10 +54,13 @@ def with_updates(model: Model, folder: Path) -> Model:
     return replace(model, log=LogPlace(folder.resolve(), identity(folder), end))
 
 
-def identity(folder: Path) -> tuple[int, int]:
-    """Device and inode of a folder, which change when it is replaced."""
+def identity(folder: Path) -> tuple[int, int, int]:
+    """Device and inode of a folder, and when its manifest was written: at least one changes when it is replaced.
+
+    The inode alone does not tell: the file system gives that of a removed folder to the next one.
+    """
     status = folder.stat()
-    return status.st_dev, status.st_ino
+    return status.st_dev, status.st_ino, (folder / MANIFEST).stat().st_mtime_ns
 
 
 def refreshed(model: Model) -> Model | None:

@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
@@ -217,11 +217,12 @@ def _text(value: Any, row: int, column: str) -> str:
 
 
 def _instant(value: Any, row: int, column: str) -> datetime:
+    """A time of UTC; one with another offset is converted, as in tables."""
     try:
         instant = datetime.fromisoformat(value)
-    except (TypeError, ValueError):
+        return instant if instant.tzinfo is None else instant.astimezone(UTC).replace(tzinfo=None)
+    except (TypeError, ValueError, OverflowError):
         raise _wrong(row, column, "a date or time such as 2024-05-31T12:00:00", value) from None
-    return instant.replace(tzinfo=None)
 
 
 def _arrow(body: bytes, model: Model, limits: Limits, target: str | None) -> Any:

@@ -1,10 +1,12 @@
 """The log of updates: what was acknowledged is read back, what was half-written is never seen."""
 
+import os
+
 import numpy as np
 import pytest
 
 from gigagp.data.update_log import FORGET, MAGIC, NAME, ROWS, RowsRecord, UpdateLog, read
-from gigagp.errors import DamagedFile, FolderInUse
+from gigagp.errors import DamagedFile, DiskFull, FolderInUse
 
 
 def contents(folder, start=0):
@@ -104,3 +106,38 @@ def test_bytes_that_are_no_rows_are_refused():
     for content in (b"", good[:-1], good + b"x", bad, b"\xff" * len(good)):
         with pytest.raises(ValueError, match="record of rows"):
             RowsRecord.of(content)
+
+
+@pytest.mark.parametrize("offset", [0, 5, 9, 13])  # in the mark, the kind, and the low and high bytes of the length
+def test_a_damaged_header_does_not_hide_the_records_behind_it(tmp_path, offset):
+    log = UpdateLog(tmp_path)
+    first = log.append(ROWS, b"a" * 40)
+    second = log.append(ROWS, b"b" * 40)
+    log.append(ROWS, b"GGPR" * 10)
+    log.close()
+    whole = (tmp_path / NAME).read_bytes()
+    (tmp_path / NAME).write_bytes(whole[: first + offset] + b"X" + whole[first + offset + 1 :])
+    with pytest.raises(DamagedFile, match="others follow it"):
+        contents(tmp_path)
+    with pytest.raises(DamagedFile, match="others follow it"):
+        UpdateLog(tmp_path)
+    (tmp_path / NAME).write_bytes(whole[: second + offset] + b"X" + whole[second + offset + 1 :])
+    assert len(contents(tmp_path)) == 2
+    (tmp_path / NAME).write_bytes(whole[: second - 1] + b"X" + whole[second:-1])  # before one that is not complete
+    with pytest.raises(DamagedFile, match="others follow it"):
+        contents(tmp_path)
+
+
+@pytest.mark.parametrize("call", ["pwrite", "fsync"])
+def test_a_log_that_could_not_be_created_is_created_by_the_next_record(tmp_path, monkeypatch, call):
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    log = UpdateLog(tmp_path)
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(DiskFull):
+        log.append(ROWS, b"one")
+    monkeypatch.undo()
+    log.append(ROWS, b"two")
+    log.close()
+    assert contents(tmp_path) == [(ROWS, b"two")]

@@ -1,7 +1,9 @@
 """Updates: the rows of any chunks, in any order, predict as one exact GP on all of them; forgetting undoes learning."""
 
 import pickle
-from dataclasses import replace
+import time
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -11,9 +13,16 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 import gigagp
 from gigagp import HGPRegressor
+from gigagp.data import folders
+from gigagp.data.scaling import Scaling
+from gigagp.data.sphere import InputScaling
+from gigagp.data.update_log import ROWS, UpdateLog
 from gigagp.errors import FolderInUse, InvalidParameter
+from gigagp.estimators import online_updates
 from gigagp.kernels import Matern32
 from gigagp.model.prequential import Prequential
+from gigagp.model.row_segments import ArrivingRows
+from gigagp.model.update_replay import LogPlace, identity
 from gigagp.plotting import prequential_curve
 
 SETTINGS = {"random_state": 0, "n_jobs": 1, "kernel": "matern52", "method": "neighbourhood"}
@@ -276,3 +285,68 @@ def test_updates_name_what_they_cannot_do(base):
         several.partial_fit(*table(3))
     with pytest.raises(InvalidParameter, match="pass y="):
         model.partial_fit(table(3)[0])
+
+
+def rows_in_units(X, inputs, dtype):
+    return ArrivingRows(inputs.apply(X, dtype), np.zeros(len(X)), None, np.arange(len(X)))
+
+
+def test_an_update_that_fails_is_not_in_the_log(tmp_path, monkeypatch):
+    @dataclass
+    class Empty:
+        online: object = None
+        log: object = None
+        reading: object = field(default_factory=lambda: SimpleNamespace(features=()))
+
+    def fail(*_):
+        raise MemoryError
+
+    model, inputs = HGPRegressor(), InputScaling(Scaling.identity(2))
+    model.model_, model._log = Empty(log=LogPlace(tmp_path, (0, 0, 0), 0)), UpdateLog(tmp_path)
+    monkeypatch.setattr(model, "_scaled", lambda *_: rows_in_units(np.zeros((3, 2)), inputs, float), raising=False)
+    monkeypatch.setattr(online_updates, "online", lambda _: SimpleNamespace(following=0))
+    monkeypatch.setattr(online_updates, "added", fail)
+    with pytest.raises(MemoryError):
+        model._learn([None], 0, None)
+    model.close()
+    assert not (tmp_path / "updates.log").exists(), "rows that the model lacks would be learnt again by the next load"
+
+
+def test_the_log_of_a_folder_takes_no_updates_of_a_model_that_was_fitted_later(tmp_path):
+    model = HGPRegressor()
+    model.model_, model._log = SimpleNamespace(log=None), UpdateLog(tmp_path)  # as after open and fit
+    with pytest.raises(InvalidParameter, match="call compact"):
+        model._logged(ROWS, lambda: b"rows of another scaling")
+    model.close()
+    assert not (tmp_path / "updates.log").exists()
+
+
+def test_a_folder_that_is_replaced_twice_is_another_one(tmp_path):
+    seen = set()
+    for _ in range(3):  # the third may have the inode of the first
+        with folders.writing(tmp_path / "model") as folder:
+            (folder / "manifest.json").write_text("{}")
+        seen.add(identity(tmp_path / "model"))
+        time.sleep(0.02)  # file systems count time in some milliseconds
+    assert len(seen) == 3
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_of_exactly_the_given_age_stay(monkeypatch, dtype):
+    X = np.random.default_rng(0).integers(0, 1000, (300, 2)).astype(float)
+    inputs = InputScaling(Scaling(X.mean(axis=0), X.std(axis=0)))
+    rows = rows_in_units(X, inputs, dtype)
+    units = SimpleNamespace(columns=("a", "b"), kinds=("number", "number"))
+    model = SimpleNamespace(inputs=inputs, units=units, store=SimpleNamespace(X=rows.X))
+    monkeypatch.setattr(online_updates, "all_rows", lambda _: rows)
+    for value in X[:50, 0]:
+        gone = online_updates._forgotten(model, rows.arrivals, None, None, value, "a")
+        np.testing.assert_array_equal(gone, np.flatnonzero(X[:, 0] < value))
+
+
+@pytest.mark.parametrize("value", ["soon", float("nan"), np.datetime64("NaT"), [1, 2], None])
+@pytest.mark.parametrize("column", [0, 1])
+def test_ages_that_are_none_are_refused(value, column):
+    model = SimpleNamespace(units=SimpleNamespace(kinds=("date", "number")))
+    with pytest.raises(InvalidParameter, match="older_than"):
+        online_updates._as_number(value, model, column)

@@ -81,3 +81,13 @@ def test_a_task_that_fails_leaves_nothing(rows, tmp_path):
     with pytest.raises(OSError, match="no space"):
         SortTask(rows, fails, RowLayout.of(rows), str(tmp_path), np.array([0, COUNT]), 400)((0, 0, 1000, None), None)
     assert os.listdir(tmp_path) == []
+
+
+def test_a_repeated_task_that_fails_says_why(rows, tmp_path):
+    def fails(first, X):
+        raise OSError("no space")
+
+    (tmp_path / "000000").mkdir()  # what the task wrote when it ran before
+    with pytest.raises(OSError, match="no space"):
+        SortTask(rows, fails, RowLayout.of(rows), str(tmp_path), np.array([0, COUNT]), 400)((0, 0, 1000, None), None)
+    assert os.listdir(tmp_path) == ["000000"]

@@ -12,6 +12,8 @@ from gigagp.cli import app
 from gigagp.errors import DiskFull, InvalidInput, InvalidParameter
 from gigagp.kernels import Matern32
 from gigagp.model import grids
+from gigagp.model.grid_files import Variables, check_memory, check_output
+from gigagp.model.grids import Axis, Grid
 from gigagp.plotting import grid_map
 
 xarray = pytest.importorskip("xarray")
@@ -190,3 +192,27 @@ def test_geodataframes_are_read_as_longitude_and_latitude(model):
         fitted.predict(table.set_geometry(table.to_crs(3857).buffer(1.0))[["geometry"]])
     with pytest.raises(InvalidInput, match="'longitude' besides its geometry"):
         fitted.predict(queries.assign(longitude=1.0))
+
+
+def test_an_output_of_the_other_kind_is_refused_before_any_work(tmp_path):
+    axes = tuple(Axis(name, place, np.arange(3.0), np.arange(3.0)) for place, name in enumerate("ab"))
+    grid, variables = Grid(axes, np.zeros(2)), Variables(("mean",), ("mean",))
+    for name in ("map.nc", "map.tif", "map.zarr"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "notes.txt").write_text("not a grid")
+        with pytest.raises(InvalidParameter, match="choose another output"):
+            check_output(grid, variables, tmp_path / name, overwrite=True)
+    (tmp_path / "file.zarr").write_text("not a folder")
+    with pytest.raises(InvalidParameter, match="choose another output"):
+        check_output(grid, variables, tmp_path / "file.zarr", overwrite=True)
+    (tmp_path / "empty.zarr").mkdir()
+    assert check_output(grid, variables, tmp_path / "empty.zarr", overwrite=True) == tmp_path / "empty.zarr"
+
+
+def test_a_column_that_is_called_like_a_prediction_is_refused_before_any_work(tmp_path):
+    axes = tuple(Axis(name, place, np.arange(3.0), np.arange(3.0)) for place, name in enumerate(("a", "mean")))
+    grid, variables = Grid(axes, np.zeros(2)), Variables(("mean", "std"), ("mean", "standard deviation"))
+    with pytest.raises(InvalidParameter, match="'mean'"):
+        check_memory(grid, variables, 1 << 30)
+    with pytest.raises(InvalidParameter, match="'mean'"):
+        check_output(grid, variables, tmp_path / "map.nc", overwrite=False)

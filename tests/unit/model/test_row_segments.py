@@ -118,3 +118,14 @@ def test_rows_with_and_without_noise_of_their_own(first_noisy):
     order = np.argsort(content.arrivals)
     parts = [rows(20, 0), rows(30, 1, 20, noisy=first_noisy), rows(200, 2, 50, noisy=not first_noisy)]
     np.testing.assert_array_equal(content.row_noise[order], np.concatenate([part.noise_of_all for part in parts]))
+
+
+def test_leaving_rows_of_an_older_value_do_not_change_a_newer_one():
+    first = start(200).appended(rows(30, 1, 200))
+    newer = first.appended(rows(5, 2, 230))
+    before = [np.array(part) for part in newer.tree.arrays]
+    older = first.without(200 + np.arange(30))  # a whole segment leaves: nothing is sorted again
+    for part, was in zip(newer.tree.arrays, before, strict=True):
+        np.testing.assert_array_equal(part, was)
+    assert older.size == 200
+    assert newer.size == 235

@@ -419,3 +419,32 @@ def test_no_leaf_that_is_made_has_less_than_two_points(parts, n, levels, branchi
 def test_shapes_that_make_no_sense_are_refused(settings_, message):
     with pytest.raises(InvalidParameter, match=message):
         Shape(**settings_)
+
+
+def check_splits(rows, starts, first, end):
+    """Each split of a KD-tree, recursively: in some column no row on the left is beyond one on the right."""
+    if end - first < 2:
+        return
+    middle = (first + end) // 2
+    left, right = rows[starts[first] : starts[middle]], rows[starts[middle] : starts[end]]
+    if len(left) and len(right):
+        assert (left.max(axis=0) <= right.min(axis=0)).any()
+    check_splits(rows, starts, first, middle)
+    check_splits(rows, starts, middle, end)
+
+
+@given(st.integers(1, 600), st.integers(1, 6), st.integers(1, 700), st.sampled_from([1, 2, 5, 1 << 20]),
+       st.sampled_from([np.float32, np.float64]), st.sampled_from(["any", "rising", "falling"]), st.integers(0, 1000),
+)  # fmt: skip
+@example(1, 1, 3, 1, np.float64, "any", 0)  # more cells than rows
+@example(5000, 2, 3, 2, np.float32, "any", 0)  # pivots from a whole sample
+def test_cells_of_a_kd_tree_are_divided_at_their_borders(n, columns, cells, levels, dtype, order, seed):
+    X = np.random.default_rng(seed).integers(0, levels, (n, columns)).astype(dtype)
+    if order != "any":
+        X = np.sort(X if order == "rising" else -X, axis=0) * (1 if order == "rising" else -1)
+    starts = cell_starts(n, cells)
+    result = kd_order(X, starts)
+    np.testing.assert_array_equal(np.sort(result), np.arange(n))
+    check_splits(X[result], starts, 0, cells)
+    if columns == 1 and cells == 2:
+        np.testing.assert_array_equal(np.sort(X[result][: starts[1], 0]), np.sort(X[:, 0])[: starts[1]])

@@ -11,8 +11,10 @@ from starlette.testclient import TestClient
 
 import gigagp
 from gigagp import HGPRegressor
+from gigagp.data.sources.encoding import Encoding, Feature
 from gigagp.serving import Limits, make_app
-from gigagp.serving.queries import typical_row
+from gigagp.serving.limits import Problem
+from gigagp.serving.queries import read, typical_row
 
 SETTINGS = {"kernel": "matern52", "method": "neighbourhood", "neighbours": 15, "random_state": 0, "n_jobs": 1}
 ARROW = "application/vnd.apache.arrow.stream"
@@ -175,3 +177,18 @@ def test_updates_are_learnt_and_kept(tmp_path, named):
         assert client.post("/update", json={"rows": [{**row, "y": None}]}).status_code == 422
     assert gigagp.load(tmp_path / "model").n_rows_ == 83
     HGPRegressor.open(tmp_path / "model").close()  # the service has released the folder
+
+
+def test_times_with_an_offset_are_converted_to_utc():
+    class Model:
+        reading = Encoding((Feature("at", "timestamp"),))
+
+    def instants(*texts):
+        body = json.dumps({"rows": [{"at": text} for text in texts]}).encode()
+        return read("application/json", body, Model(), Limits()).table["at"].to_pylist()
+
+    noon = pd.Timestamp("2024-05-31T12:00:00").to_pydatetime()
+    texts = ("2024-05-31T12:00:00", "2024-05-31T12:00:00Z", "2024-05-31T14:00:00+02:00", "2024-05-31T07:00:00-05:00")
+    assert instants(*texts) == [noon] * 4
+    with pytest.raises(Problem, match="a date or time"):
+        instants("0001-01-01T00:00:00+02:00")
