@@ -30,7 +30,7 @@ LONG = {
     "pictures", "quick-start", "report", "row-noise", "tables", "time-series",
 }  # fmt: skip
 NEEDS = {"ecosystem": ("mapie", "shap", "skpro")}  # optional packages, which `make test-slow` installs
-ACCURATE = {"choosing", "input-noise"}  # pages whose checks need choices from as many held-out rows as in a fit of a user
+ACCURATE = {"choosing", "input-noise"}  # pages whose checks need as many held-out rows as a fit of a user has
 
 
 def name(page):

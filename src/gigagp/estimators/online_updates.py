@@ -167,6 +167,8 @@ def _forgotten(
         )
     if rows is not None:
         wanted = np.unique(np.atleast_1d(np.asarray(rows)))
+        if not len(wanted):
+            return numbers[:0]
         if wanted.dtype.kind not in "iu" or not np.isin(wanted, numbers).all():
             raise InvalidParameter("rows= must be arrival numbers of rows that the model has, below next_arrival_")
         return wanted

@@ -16,7 +16,7 @@ from gigagp.fit.trends import fit_with_mean
 from gigagp.linalg.row_noise import ADDED, FACTOR
 from gigagp.model.class_model import ClassModel, Label
 from gigagp.model.model import Model
-from gigagp.model.online import all_rows
+from gigagp.model.online import all_rows, following
 from gigagp.model.predictor import Predictor
 from gigagp.model.row_segments import ArrivingRows
 from gigagp.model.trend import RegressorTrend, Trend
@@ -53,7 +53,7 @@ def refitted(
 
     new = fit_with_mean(source, options, fit_rows, predictor_of, int(seed.generate_state(1)[0]))
     arrivals = _matched(new, X, rows.arrivals)
-    return replace(new, arrivals=arrivals, target_name=model.target_name)
+    return replace(new, arrivals=arrivals, next_arrival=following(model), target_name=model.target_name)
 
 
 def _weights_and_deviations(model: Model, rows: ArrivingRows) -> tuple[Array | None, Array | None]:

@@ -13,7 +13,7 @@ from gigagp.fit.committee_assembly import Extents
 from gigagp.linalg.categories import limits_of
 from gigagp.model.factor_cache import FactorCache
 from gigagp.model.model import Model
-from gigagp.model.online import all_rows
+from gigagp.model.online import all_rows, following
 from gigagp.partition.kdtree import cell_starts, kd_order_of_blocks
 from gigagp.tree import Tree
 
@@ -48,7 +48,7 @@ def settled(model: Model, metric: Array | None = None) -> Model:
     report = replace(model.report, rows=len(rows), leaves=len(cells), points_per_leaf=sizes, points_per_expert=sizes)
     return replace(
         model, committee=committee, neighbourhood=near, mixture=mixture, cells=cells, report=report,
-        arrivals=rows.arrivals, online=None,
+        arrivals=rows.arrivals, next_arrival=following(model), online=None,
     )  # fmt: skip
 
 

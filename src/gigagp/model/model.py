@@ -64,6 +64,7 @@ class Model:
     likelihood: LikelihoodModel | None = None  # where targets have a likelihood that is not Gaussian
     share: Share | None = None  # of the rows of the data, if it was fitted to a share of them
     arrivals: Array | None = None  # numbers of the rows of the store, in the order in which they arrived, where known
+    next_arrival: int | None = None  # the arrival number of the next row, where rows have arrived or been forgotten
     online: object | None = None  # the rows of a model that has taken updates (`model.online.Online`)
     log: object | None = None  # up to where it has the updates of its folder's log (`model.update_replay.LogPlace`)
     prequential: Array | None = None  # scores of arriving rows (`model.prequential`)

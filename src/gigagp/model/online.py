@@ -81,6 +81,8 @@ def following(model: Model) -> int:
     """The arrival number of the next row."""
     if isinstance(model.online, Online):
         return model.online.following
+    if model.next_arrival is not None:
+        return model.next_arrival
     return len(model.store.y) if model.arrivals is None else int(model.arrivals.max()) + 1
 
 

@@ -140,6 +140,7 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
         "mixture": _describe_mixture(model.mixture),
         **({} if model.input_noise is None else {"input_noise": _describe_input_noise(model.input_noise)}),
         "classes": describe_classes(model.classes),
+        **({} if model.next_arrival is None else {"next_arrival": model.next_arrival}),
         **({} if model.prequential is None else {"prequential": len(model.prequential)}),
         **({} if model.recent is None else {"recent": len(model.recent)}),
         **({} if model.trend is None else {"trend": describe_trend(model.trend)}),

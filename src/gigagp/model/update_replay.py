@@ -39,6 +39,8 @@ def read_updates(files: ArrayFiles, manifest: dict[str, Any], rows: int) -> dict
     arrays: dict[str, Any] = {}
     if "arrivals" in files:
         arrays["arrivals"] = files.read("arrivals", (rows,), "int64")
+    if "next_arrival" in manifest:
+        arrays["next_arrival"] = count(manifest, "next_arrival", rows)
     if "prequential" in manifest:
         shape = (count(manifest, "prequential", 1), prequential.COLUMNS)
         arrays["prequential"] = files.read("prequential", shape, "float64")

@@ -657,7 +657,7 @@ def test_warnings_are_lines_of_their_own(here):
 @pytest.mark.slow
 def test_ctrl_c_leaves_a_checkpoint_and_the_printed_command_goes_on_to_the_same_bits(here):
     done("datasets", "make", "robot-arm", "-n", 4000, "-o", "a b.parquet")
-    words = ["fit", "a b.parquet", "--target", "distance", "--partition", "random", "--leaf-size", "1000", "--jobs", "1"]
+    words = ["fit", "a b.parquet", "--target", "distance", "--partition", "random", "--leaf-size", "999", "--jobs", "1"]
     begun = subprocess.Popen(
         [*MODULE, *words, "-o", "m", "--checkpoint", "run"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -236,6 +236,16 @@ def test_a_saved_model_has_its_updates(base, tmp_path):
     np.testing.assert_allclose(answers(loaded.forget(rows=150 + np.arange(90))), answers(model), rtol=1e-9)
 
 
+def test_arrival_numbers_are_never_given_twice(base, tmp_path):
+    """Not even if the last rows were forgotten before the model was saved."""
+    model = copy_of(base).partial_fit(*table(10, seed=1))
+    model.forget(rows=[158, 159]).forget(rows=[]).save(tmp_path / "model")
+    assert model.next_arrival_ == 160
+    loaded = gigagp.load(tmp_path / "model")
+    assert loaded.next_arrival_ == 160
+    assert loaded.partial_fit(*table(1, seed=2)).next_arrival_ == 161
+
+
 def test_updates_of_an_open_model_are_on_the_disk(base, tmp_path):
     folder = tmp_path / "model"
     copy_of(base).save(folder)
