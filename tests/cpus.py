@@ -32,6 +32,7 @@ TESTS = (
     "unit/fit/test_small_tables.py", "unit/model/test_averages.py", "unit/model/test_joint.py",
     "unit/model/test_prediction_gradient.py", "unit/kernels/test_circles.py", "unit/linalg/test_levels.py",
     "unit/estimators/test_online_updates.py", "unit/estimators/test_several_targets.py",
+    "unit/linalg/test_row_codes.py", "unit/partition/test_partition.py", "unit/model/test_row_segments.py",
 )  # fmt: skip
 QUICK_TESTS = (
     "unit/linalg/test_linalg.py", "unit/kernels/test_kernels.py", "unit/model/test_committee.py",
