@@ -55,7 +55,7 @@ from gigagp.model.routing import Router
 from gigagp.model.sharing import Neighbourhoods
 from gigagp.model.trend import RegressorTrend
 from gigagp.model.trend_format import read_trend
-from gigagp.model.update_replay import read_updates, with_updates
+from gigagp.model.update_replay import identity, read_updates, with_updates
 from gigagp.tree import Tree
 
 _Plain = TypeVar("_Plain")
@@ -105,13 +105,12 @@ def unchanged(path: Path, read: Callable[[], _Read]) -> _Read:
     raise InvalidInput(f"{path} is replaced repeatedly; load it when no process is saving to it")
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Device and inode of a folder, which change when it is replaced; None where it does not exist."""
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    """What changes when a folder is replaced; None where there is no model."""
     try:
-        status = path.stat()
+        return identity(path)
     except OSError:
         return None
-    return status.st_dev, status.st_ino
 
 
 def read_model(

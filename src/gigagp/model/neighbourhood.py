@@ -36,7 +36,7 @@ _COMPARED_BY_CELLS = 128  # the same where there are no boxes of blocks
 _CHUNK_WORK = 2e8  # multiplications per task of an engine
 _LITTLE_WORK = 2e6  # multiplications up to which the calling thread predicts itself
 _LARGEST_CHUNK = 4096  # queries per task
-LARGEST_MAPPED_CHUNK = 64  # the same where rows are in files: a query may map MBs, which are given back after each task
+LARGEST_MAPPED_CHUNK = 64  # the same where rows are in files, whose pages are given back after each task
 _TYPICAL_ROWS = 4096  # rows that show the noise of a typical one
 _SORT_FROM = 4096  # queries from which they are answered in the order of their places, for the caches
 

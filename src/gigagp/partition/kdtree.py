@@ -69,8 +69,8 @@ def _exchange_most(
 ) -> tuple[int, int]:
     """Bring keys to their sides of the pivot, from both ends on; returns the first and the last that remain.
 
-    Whether a key is on the wrong side cannot be predicted, so that a loop that stops there costs a misprediction for
-    every other key. Here the misplaced ones of some keys are listed first, without a branch (Edelkamp & Weiss 2016).
+    The processor cannot predict which keys are on the wrong side, so that a loop with a branch on it waits at every
+    other key. Here the misplaced keys of a stretch are listed first, without a branch (Edelkamp & Weiss 2016).
 
     misplaced : scratch for their places, `_TOGETHER` at each end
     """
@@ -239,11 +239,8 @@ def _split(X: Array, order: Array, starts: Array, metric: Array, limits: Array, 
     starts : the borders
     cells : which of the borders are those of cells
     """
-    keys, sample, misplaced = (
-        np.empty(len(order), X.dtype),
-        np.empty(_SAMPLE, X.dtype),
-        np.empty((2, _TOGETHER + 1), np.int64),
-    )
+    keys, sample = np.empty(len(order), X.dtype), np.empty(_SAMPLE, X.dtype)
+    misplaced = np.empty((2, _TOGETHER + 1), np.int64)
     rows, spreads, stack = np.empty(_ROWS_OF_SPREAD, np.int64), np.empty(X.shape[1]), np.empty((_DEEPEST, 2), np.int64)
     for cell in range(len(cells) - 1):
         stack[0, 0], stack[0, 1], waiting = cells[cell], cells[cell + 1], 1
