@@ -25,6 +25,7 @@ from gigagp.fit import (
     starts,
     store_writer,
     theta_posterior,
+    theta_search,
     training,
 )
 from gigagp.fit import (
@@ -115,6 +116,7 @@ CLASS_FAMILIES = fit_settings.class_families
 BRIEF = {
     (fit_settings, "families"): lambda kernel: FAMILIES(kernel)[:2],
     (fit_settings, "class_families"): lambda kernel: CLASS_FAMILIES(kernel)[:2],
+    (theta_search, "_CHECK_ROWS"): 0,  # no search
     (rough_theta, "_ROWS"): 300,
     (rough_theta, "_LAPLACE_ROWS"): 200,
     (rough_theta, "_ITERATIONS"): 12,

@@ -31,6 +31,7 @@ from gigagp.fit.selection import DEFAULT_NEIGHBOURS, Choice, can_be_held_out, ch
 from gigagp.fit.small_tables import fit_mixture, is_small
 from gigagp.fit.starts import Start, find_starts
 from gigagp.fit.store_writer import Storage
+from gigagp.fit.theta_search import search_theta
 from gigagp.fit.training import (
     NEAR,
     Objective,
@@ -305,7 +306,11 @@ def _trained_theta(
             start, plan.bounds, trace, plan.precision,
         )  # fmt: skip
         record.stages.extend(result.stages)
-        return result.theta
+        if plan.latents is not None:  # each score takes several times longer
+            return result.theta
+        theta, candidates = search_theta(plan, groups, scorer, result.theta)
+        record.choices.extend(candidates)
+        return theta
     evidence = log.recorded(
         summed_evidence(
             plan.kernel, stored.store, stored.cells, stored.tree, groups.engine, plan.dof, plan.inducing, plan.latents
