@@ -93,3 +93,8 @@ def committees(plan: Plan, stored: StoredPartition, sides: Extents, theta: Array
     if not (local and isinstance(cells, Runs)):
         return lambda sharing: whole
     return cache(lambda sharing: replace(whole, experts=share_nearest(store, cells, router, sharing)))
+
+
+def communication_rows(experts: RowLists, n: int, rng: np.random.Generator) -> Array:
+    """A random sample of all rows, as large as an expert: the communication expert of GRBCM."""
+    return np.sort(rng.choice(n, int(experts.sizes.mean()), replace=False, shuffle=False))

@@ -17,7 +17,7 @@ from gigagp.data.scaled import ScaledRows
 from gigagp.data.scan import Sample
 from gigagp.engines import Engine
 from gigagp.fit.cell_cutting import CellCutter, store_rows
-from gigagp.fit.committee_assembly import committees
+from gigagp.fit.committee_assembly import committees, communication_rows
 from gigagp.fit.committee_scores import SHARING, CommitteeScorer
 from gigagp.fit.groups import Groups
 from gigagp.fit.held_out_scores import HeldOutScore, Scorer
@@ -139,7 +139,7 @@ def fit(
     plan, choice = trained.plan, trained.choice
     committee = trained.committee_with(choice.sharing)
     if plan.rule is not None and plan.rule.needs_communication:
-        committee = replace(committee, communication=_communication_rows(committee.experts, rows, seeds.batches))
+        committee = replace(committee, communication=communication_rows(committee.experts, rows, seeds.batches))
     warnings = _warnings(trained, small) if plan.train else []
     report = _report(trained, committee, record, warnings, dropped)
     cells = trained.groups.stored.cells
@@ -223,6 +223,7 @@ def _fit_many_rows(
     """Choose the start of training and the kernel family, train theta, and choose how queries are answered."""
     rows, seeds = groups.rows, cutter.seeds
     trials: list[Trial] = []
+    searched: list[Candidate] = []
     if plan.train and _is_trainable(plan) and groups.possible:
         with record.stage("start of training"):
             starts = find_starts(plan, cutter.sample, theta, groups, scorer, log, record.trace)
@@ -239,6 +240,8 @@ def _fit_many_rows(
     if plan.train:
         with record.stage("training"):
             theta = _trained_theta(plan, groups, theta, scorer, log, record, seeds)
+            theta, searched = search_theta(plan, groups, scorer, theta)
+            record.choices.extend(searched)
             if groups.possible:
                 groups = cutter.cut(plan, groups, theta)
                 if any(trial.candidate.chosen and trial.smooth for trial in trials):
@@ -252,7 +255,9 @@ def _fit_many_rows(
 
             def train(kernel: Kernel, theta: Array) -> Array:
                 own = replace(plan, kernel=kernel)
-                return _trained_theta(own, groups.with_plan(own), theta, scorer, log, record, seeds)
+                theta = _trained_theta(own, groups.with_plan(own), theta, scorer, log, record, seeds)
+                # Where the theta of the first family was right, that of another one is hardly wrong.
+                return search_theta(own, groups.with_plan(own), scorer, theta)[0] if searched else theta
 
             averaged, candidates = average_kernels(choice, trials, groups, scorer, train)
             record.choices.extend(candidates)
@@ -306,11 +311,7 @@ def _trained_theta(
             start, plan.bounds, trace, plan.precision,
         )  # fmt: skip
         record.stages.extend(result.stages)
-        if plan.latents is not None:  # each score takes several times longer
-            return result.theta
-        theta, candidates = search_theta(plan, groups, scorer, result.theta)
-        record.choices.extend(candidates)
-        return theta
+        return result.theta
     evidence = log.recorded(
         summed_evidence(
             plan.kernel, stored.store, stored.cells, stored.tree, groups.engine, plan.dof, plan.inducing, plan.latents
@@ -393,8 +394,3 @@ def _restart(
     climbs = [maximise("restart", evidence, few, s, plan.bounds, trace, plan.precision) for s in starts]
     best = max(climbs, key=lambda c: c.stage.evidence_per_point)
     return TrainingResult(best.theta, tuple(c.stage for c in climbs))
-
-
-def _communication_rows(experts: RowLists, n: int, rng: np.random.Generator) -> Array:
-    """A random sample of all rows, as large as an expert: the communication expert of GRBCM."""
-    return np.sort(rng.choice(n, int(experts.sizes.mean()), replace=False, shuffle=False))

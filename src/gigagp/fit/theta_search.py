@@ -38,6 +38,8 @@ def search_theta(plan: Plan, groups: Groups, scorer: Scorer, theta: Array) -> tu
 
     The rows that decide in the end are others than those of the search.
     """
+    if plan.training != "auto" or not groups.possible or plan.latents is not None:
+        return theta, []  # trained on the cells; or Laplace's approximation, whose scores take several times longer
     large = groups.rows > _LARGE_TABLE
     count = _FEW_ROWS if large else _ROWS
     rows, check = scorer.order[:count], scorer.order[count : count + _CHECK_ROWS]
