@@ -145,9 +145,7 @@ def main() -> None:
         return
     results = []
     print(f"{rows:,} rows, 8 columns, {arguments.targets} targets, {_QUERIES:,} queries, {os.cpu_count()} cores")
-    print(
-        f"{'':12} {'fit s':>7} {'predict s':>9} {'peak MB':>8} {'passes':>6} {'cover':>6}  RMSE / deviation, each"
-    )
+    print(f"{'':12} {'fit s':>7} {'predict s':>9} {'peak MB':>8} {'passes':>6} {'cover':>6}  RMSE / deviation, each")
     for way in arguments.only:
         command = [sys.executable, __file__, "--way", way, "--rows", str(rows), "--targets", str(arguments.targets)]
         command += ["--file", arguments.file] if arguments.file else []
