@@ -11,6 +11,7 @@ from pathlib import Path
 import matplotlib as mpl
 
 mpl.use("Agg")
+mpl.rcParams["figure.max_open_warning"] = 0  # all figures are open until they are saved
 import matplotlib.pyplot as plt
 
 HERE = Path(__file__).resolve().parent
