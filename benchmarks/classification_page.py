@@ -23,6 +23,7 @@ OURS = "HGPClassifier"
 HEAD = re.compile(r"(\w+): ([\d,]+) training rows, ([\d,]+) test rows\.")
 MODEL = re.compile(r"(.*?)(?: \(([\d,]+) rows\))?")
 ERRORS = re.compile(r"([\d.]+) \(([\d.]+)\)")
+MACHINE = re.compile(r"^- measured on (\S+): (.*)$", re.MULTILINE)
 COLUMNS = 8  # of a table
 MARKS = re.compile(r"(<!-- measured -->\n).*(<!-- /measured -->)", re.DOTALL)
 
@@ -35,7 +36,9 @@ def section(result: Result, page: str) -> list[str]:
     runs = result["runs"]
     again = {(run["set"], run["model"]) for run in runs}
     runs = [run for run in earlier_runs(page) if (run["set"], run["model"]) not in again] + runs
-    text = [f"Split 0, {origin(result)}; the machine may have done other work meanwhile."]
+    machines = {**dict(MACHINE.findall(page)), **{run["date"]: origin(result) for run in result["runs"]}}
+    text = ["Split 0; the machine may have done other work meanwhile."]
+    text.append("\n".join(f"- measured on {date}: {machines[date]}" for date in sorted(machines)))
     for name in dict.fromkeys(run["set"] for run in runs):
         own = [run for run in runs if run["set"] == name]
         text += [f"{name}: {own[0]['rows']:,} training rows, {own[0]['test rows']:,} test rows.", _models(own)]
