@@ -29,7 +29,7 @@ from gigagp.memory import peak_memory
 from measure import bar, seconds
 
 ROWS, QUERIES = 2_000_000, 10_000
-MEMORY = "150MB"  # budget of the fit: less than the 208 bytes per row that a fit in memory would take
+MEMORY = "150MB"  # budget of the fit: less than the 104 bytes per row that a fit in memory would take
 MOST_GB = 2.0  # of the process
 EXCHANGED = 0.05  # share of the labels
 COLUMNS = [f"joint{d}" for d in range(1, 9)]
