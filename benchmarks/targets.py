@@ -92,7 +92,7 @@ def run(way: str, rows: int, targets: int, file: str | None, brief: bool) -> dic
     small.predict(X[:100], return_std=True)
     HGPRegressor(random_state=0).fit(X[:3000], Y[:3000, 0]).predict(X[:100], return_std=True)
     settings: dict[str, Any] = {"random_state": 0, "targets": "separate" if way == "one by one" else way}
-    settings |= {"kernel": Matern32(), "neighbours": 32} if brief else {}
+    settings |= {"kernel": Matern32(), "neighbours": 32, "method": "neighbourhood"} if brief else {}
     queries, truth = X[rows:], Y[rows:]
     with tempfile.TemporaryDirectory() as folder, _counted_passes() as passes:
         data = (X[:rows], Y[:rows]) if file is None else (_written(X[:rows], Y[:rows], Path(folder), file), None)
@@ -137,7 +137,7 @@ def main() -> None:
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help="file for the results as JSON")
     parser.add_argument("--file", choices=("csv", "parquet"), help="read the rows from a file")
-    parser.add_argument("--brief", action="store_true", help="Matérn 3/2 and 32 neighbours instead of choices")
+    parser.add_argument("--brief", action="store_true", help="Matérn 3/2 and 32 neighbours, without choices")
     arguments = parser.parse_args()
     rows = int(arguments.rows)
     if arguments.way:
