@@ -13,6 +13,7 @@ import matplotlib as mpl
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
+plt.rcParams["figure.max_open_warning"] = 0  # all figures are open until they are saved
 HERE = Path(__file__).resolve().parent
 NAMES = [
     "predictive_band", "predictive_map", "calibration_curve", "pit_histogram", "predicted_against_true",

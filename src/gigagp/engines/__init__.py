@@ -21,6 +21,7 @@ __all__ = [
     "ThreadsEngine",
     "check_workers",
     "is_client",
+    "is_of_this_machine",
     "one_blas_thread",
     "open_engine",
     "own_workspace",
@@ -57,6 +58,11 @@ def open_engine(engine: Place, n_jobs: int | None) -> AbstractContextManager[Eng
         raise InvalidParameter(f"{error}; {more}") from None
     opened: Engine = maker()
     return opened
+
+
+def is_of_this_machine(engine: Place) -> bool:
+    """Whether all workers of an engine are processes of this machine for certain."""
+    return engine in ("serial", "threads", "processes") if isinstance(engine, str) else isinstance(engine, SerialEngine)
 
 
 def is_client(engine: Place) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -84,18 +85,7 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
         """
         fit_settings = replace(self._settings(), updates=updates)
         fit_settings = fit_settings if method is None else replace(fit_settings, method=method)
-        partitioner(fit_settings.partition)
-        settings.kernel(fit_settings.kernel)
-        settings.precision(fit_settings.dtype)
-        check_mean(fit_settings.mean)
-        memory.budget(fit_settings.memory)
-        check_workers(fit_settings.n_jobs)
-        learn_noise = settings.switch("learn_noise", learn_noise)
-        if not learn_noise and noise_std is None:
-            raise InvalidParameter("learn_noise=False needs noise_std=, the known noise of each row")
-        if settings.likelihood(fit_settings.likelihood) is not None:
-            settings.check_for_likelihood(fit_settings, noise_std is not None)
-        check_fit_folders(store, checkpoint)
+        learn_noise = check_before_reading(fit_settings, noise_std, learn_noise, store, checkpoint)
         tell = make_listener(self.verbose, progress)
         categories = settings.column_names("categorical", self.categorical, categorical)
         gaps = settings.missing(self.missing if missing is None else missing)
@@ -125,8 +115,11 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
             classes = None if labels is None else self._class_model(rows, labels)
 
             def fit_rows(rows: Rows, trend: Trend | None = None, last: bool = True) -> Model:
+                # A trial takes no random numbers from the fit that is kept: a mean function that is not used changes
+                # nothing.
+                own_seed = seed if last else copy.deepcopy(seed)
                 model = fit_model(
-                    rows, fit_settings, seed, store=store if last else None,
+                    rows, fit_settings, own_seed, store=store if last else None,
                     checkpoint=saved_progress if last else None, encoding=encoding, feature_names=names, tell=tell,
                     learn_noise=learn_noise, classes=classes,
                 )  # fmt: skip
@@ -300,3 +293,23 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
         if is_client(self.engine):  # a client is a connection of this process; others connect by the address
             state = {**state, "engine": self.engine.scheduler.address}
         return state
+
+
+def check_before_reading(
+    fit_settings: FitSettings, noise_std: Any, learn_noise: bool, store: str | os.PathLike[str] | None,
+    checkpoint: str | os.PathLike[str] | None,
+) -> bool:  # fmt: skip
+    """Raise InvalidParameter for settings that cannot be, before rows are read; whether noise is learnt."""
+    partitioner(fit_settings.partition)
+    settings.kernel(fit_settings.kernel)
+    settings.precision(fit_settings.dtype)
+    check_mean(fit_settings.mean)
+    memory.budget(fit_settings.memory)
+    check_workers(fit_settings.n_jobs)
+    learn_noise = settings.switch("learn_noise", learn_noise)
+    if not learn_noise and noise_std is None:
+        raise InvalidParameter("learn_noise=False needs noise_std=, the known noise of each row")
+    if settings.likelihood(fit_settings.likelihood) is not None:
+        settings.check_for_likelihood(fit_settings, noise_std is not None)
+    check_fit_folders(store, checkpoint)
+    return learn_noise

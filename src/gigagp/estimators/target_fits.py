@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,11 +14,12 @@ from typing import Any, Self
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.data.sources import Rows
+from gigagp.data.sources import Rows, open_rows
 from gigagp.data.sources.opening import open_source
 from gigagp.data.sources.selection import check_target_columns
+from gigagp.engines import is_of_this_machine
 from gigagp.errors import InvalidParameter, callers_level, choose
-from gigagp.estimators.base import HGPEstimator
+from gigagp.estimators.base import HGPEstimator, check_before_reading
 from gigagp.estimators.target_columns import TargetColumns
 from gigagp.estimators.user_warnings import warn_user
 from gigagp.fit import settings
@@ -109,8 +113,7 @@ class TargetFits(HGPEstimator):  # type: ignore[misc]
         if targets.in_data:
             options = {**options, "drop": settings.column_names("drop", options["drop"])}
             check_target_columns(open_source(X), targets.names)
-        task = _Task(X, targets, sample_weight, options)
-        with self._unharmed():
+        with self._unharmed(), self._parsed(_Task(X, targets, sample_weight, options)) as task:
             shared, scores = self._shared_fit(task, seed())
             together = None if shared is None else shared.together
             if shared is None:
@@ -127,6 +130,28 @@ class TargetFits(HGPEstimator):  # type: ignore[misc]
             if together is None and not model.report.stages:
                 self._warn_of_constant(model.units.target)
         return self
+
+    @contextmanager
+    def _parsed(self, task: _Task) -> Iterator[_Task]:
+        """The task with the rows of files parsed once for all fits, not once or more often for each target.
+
+        Workers on other machines would not see the temporary file; they read the files themselves.
+        """
+        in_files = task.targets.in_data and isinstance(task.X, str | os.PathLike)
+        if not in_files or len(task.targets.names) < 2 or not is_of_this_machine(self.engine):
+            yield task
+            return
+        from gigagp.data.sources.parsed import parsed_once  # noqa: PLC0415 pyarrow takes time to load
+
+        own = task.arguments(0)
+        check_before_reading(self._settings(), None, own["learn_noise"], own["store"], own["checkpoint"])
+        categories = settings.column_names("categorical", self.categorical, own["categorical"])
+        rows = open_rows(  # finds errors of columns before the first pass
+            task.X, task.targets.values[0], features=own["features"], drop=own["drop"], categorical=categories,
+            weights=task.sample_weight,
+        )  # fmt: skip
+        with parsed_once(rows.source, [*rows.columns_read, *task.targets.names], own["store"]) as source:
+            yield replace(task, X=source)
 
     def _shared_fit(self, task: _Task, seed: np.random.SeedSequence) -> tuple[SharedFit | None, tuple[Candidate, ...]]:
         """The fit of one theta for all targets, None where each is to have its own, and the scores of both."""

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from gigagp import HGPClassifier, HGPRegressor, load
 from gigagp.cli import app
-from gigagp.data.sources import Share
+from gigagp.data.sources import Share, csv, parquet
 from gigagp.errors import DamagedFile, InvalidInput, InvalidParameter
 from gigagp.estimators import target_fits
 from gigagp.kernels import Matern32
@@ -140,6 +140,33 @@ def test_engines_and_storage(table, options, small_sizes):
     together = HGPRegressor(**MODEL, **options).fit(table, NAMES)
     np.testing.assert_array_equal(together.predict(queries), np.column_stack([each.predict(queries) for each in alone]))
     assert bool(together.targets_.models[0].store.files) == ("memory" in options)
+
+
+@pytest.mark.parametrize("end", ["csv", pytest.param("parquet", marks=pytest.mark.slow)])
+def test_files_are_parsed_once_for_all_targets(table, tmp_path, end, monkeypatch):
+    """A target among others is that of a fit alone, to the bit, also with categories, gaps and rows on disk."""
+    table, path = table.copy(), tmp_path / f"t.{end}"
+    table["kind"] = np.where(table.u > 0, "plus", "minus")
+    table.loc[[3, 50], "b"] = np.nan
+    table.to_csv(path, index=False) if end == "csv" else table.to_parquet(path, index=False)
+    source = {"csv": csv.CsvSource, "parquet": parquet.ParquetSource}[end]
+    passes, read = [], source.batches
+
+    def counted(self, columns, rows, start=0):
+        passes.append(tuple(columns))
+        yield from read(self, columns, rows, start)
+
+    monkeypatch.setattr(source, "batches", counted)
+    options = {"missing": "drop", "store": tmp_path / "store"}
+    together = HGPRegressor(**MODEL).fit(path, NAMES, **options)
+    whole = [each for each in passes if set(NAMES) <= set(each)]
+    assert len(whole) == 1
+    assert all(each == ("kind",) for each in passes if each not in whole)  # what its levels are, and whether it is text
+    assert not list((tmp_path / "store").glob("gigagp-tmp-*"))
+    queries = table[["u", "v", "w", "kind"]][:20]
+    for j, name in enumerate(NAMES):
+        alone = HGPRegressor(**MODEL).fit(path, name, drop=[n for n in NAMES if n != name], missing="drop")
+        np.testing.assert_array_equal(alone.predict(queries), together.predict(queries)[:, j])
 
 
 def test_files_and_checkpoints(table, model, tmp_path):

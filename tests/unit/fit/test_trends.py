@@ -125,6 +125,8 @@ def test_a_regressor_is_used_where_it_helps_and_only_there(tmp_path):
     smooth = HGPRegressor(mean=tree, random_state=0).fit(X, np.sin(4 * X[:, 0]) + X[:, 1])
     assert [c.name for c in smooth.report_.choices if c.what == "mean" and c.chosen] == ["constant"]
     assert smooth.model_.trend is None
+    plain = HGPRegressor(random_state=0).fit(X, np.sin(4 * X[:, 0]) + X[:, 1])
+    np.testing.assert_array_equal(smooth.predict(X, return_std=True), plain.predict(X, return_std=True))
     helped.save(tmp_path / "model")
     loaded = load(tmp_path / "model")
     assert isinstance(loaded.mean, DecisionTreeRegressor)

@@ -57,7 +57,7 @@ class ArrowBatch(Batch):
         return out
 
     def categories(self, name: str) -> tuple[Array, list[str | None]]:
-        encoded = _plain(self.columns[name]).dictionary_encode()
+        encoded = plain(self.columns[name]).dictionary_encode()
         codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
         try:
             return codes, [category_text(value) for value in encoded.dictionary.to_pylist()]
@@ -68,7 +68,7 @@ class ArrowBatch(Batch):
             ) from error
 
     def table(self, names: Sequence[str]) -> Any:
-        return pa.table({name: _plain(self.columns[name]) for name in names})
+        return pa.table({name: plain(self.columns[name]) for name in names})
 
     def content(self, name: str) -> bytes:
         if kind_of(self.columns[name].type) == "text":
@@ -76,7 +76,7 @@ class ArrowBatch(Batch):
         return json.dumps(self.columns[name].to_pylist(), default=repr).encode()
 
 
-def _plain(values: Any) -> Any:
+def plain(values: Any) -> Any:
     return values.dictionary_decode() if types.is_dictionary(values.type) else values
 
 

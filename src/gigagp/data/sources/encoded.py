@@ -30,7 +30,8 @@ class EncodedRows(Rows):
         self._first = places
         self.dtype = np.dtype(X.dtype)
 
-    def _wanted(self) -> list[str]:
+    @property
+    def columns_read(self) -> list[str]:
         return [f"x{d}" for d in range(len(self.source.columns))]
 
     def _numbers(self, piece: Batch, name: str, feature: Feature) -> Array:

@@ -158,7 +158,7 @@ class Rows:
         skipped = rows_read = start if self._all else 0
         self._others = self._weightless = self._unanswered = 0
         space = _Space(self, size, skipped)
-        for batch in self.source.batches(self._wanted(), size, skipped):
+        for batch in self.source.batches(self.columns_read, size, skipped):
             rest = batch
             while rest.n_rows:
                 piece = rest.slice(0, min(rest.n_rows, size - space.filled))
@@ -178,7 +178,7 @@ class Rows:
     def _blocks_of_range(self, size: int, start: int, stop: int) -> Iterator[Block]:
         self._check_unchanged()
         at, space = start, _Space(self, min(size, stop - start), start)
-        for batch in self.source.batches(self._wanted(), size, start):
+        for batch in self.source.batches(self.columns_read, size, start):
             rest = batch.slice(0, min(batch.n_rows, stop - at))
             while rest.n_rows:
                 piece = rest.slice(0, min(rest.n_rows, space.size - space.filled))
@@ -225,7 +225,9 @@ class Rows:
         self.n_rows = n_rows
         self.n_dropped = rows_read - n_rows - self._others - self._weightless + self._unanswered
 
-    def _wanted(self) -> list[str]:
+    @property
+    def columns_read(self) -> list[str]:
+        """Names of the columns of the source that are read."""
         own = [each.column for each in self._beside_inputs() if not each.beside]
         return list(dict.fromkeys([*self._columns, *own, *self.keep]))
 
