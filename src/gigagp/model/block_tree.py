@@ -116,7 +116,7 @@ class BlockTree:
         """The first row below each node."""
         below = self.first_below[nodes]
         while (below >= 0).any():
-            below = np.where(below >= 0, self.first_below[below], below)
+            below = np.where(below >= 0, self.first_below[np.maximum(below, 0)], below)
         return self.starts[~below]
 
     @property
