@@ -121,6 +121,8 @@ class ExpertStore:
         return self.gather(groups.rows(leaf))
 
     def gather(self, rows: slice | Array) -> tuple[Array, Array]:
+        if not self._maps:
+            return frozen(self.X[rows]), frozen(self.y[rows])
         X, y = self._take((self.X, self.y), rows)
         return X, y
 
