@@ -155,7 +155,7 @@ class Runs:
 
     @property
     def _before_order(self) -> int:
-        return 8 * (_HEADER + self.counts.shape[1])
+        return int(8 * (_HEADER + self.counts.shape[1]))
 
     def _rows(self, run: int) -> int:
         first, end = self.ranges[run]
