@@ -42,6 +42,7 @@ from measure import Timing, arguments, bar, save, seconds
 D = 8  # columns
 LEAF = 256  # rows per leaf
 EMPTY = {1: (1, 512), 2: (8, 64, 512), 4: (64, 512), 8: (512,)}  # workers, and shards of steps with nothing to do
+WARM_UP = 20  # steps with nothing to do before those that are measured: the first ones take longer
 MESSAGES = 64  # that fit a socket's buffer
 _RECEIVED = 128  # where tcp_info keeps tcpi_bytes_received
 
@@ -235,7 +236,7 @@ def empty_step(engine: DaskEngine, workers: int, shards: int, repeats: int) -> d
         return float(sum(engine.client.run(time.process_time).values()))
 
     with in_shards(shards):
-        for _ in range(3):
+        for _ in range(WARM_UP):
             engine.sum(tree, over)
         there, here = on_workers(), time.process_time()
         times = [seconds(lambda: engine.sum(tree, over)) for _ in range(repeats)]

@@ -269,6 +269,7 @@ def measured_inputs(costs: Costs) -> str:
             ("Dask's client and scheduler: CPU time per step + per task",
              " + ".join(time_of(t) for t in costs.here)),
             ("Dask's workers: CPU time per task + per shard", " + ".join(time_of(t) for t in costs.there)),
+            ("share of the time per task that a worker takes before it sends its result", f"{costs.before:.0%}"),
             ("a message between two processes of Dask", time_of(costs.hop)),
             (f"a plain message with one evidence ({costs.evidence:,} bytes): to send; to receive and add",
              "; ".join(time_of(t) for t in (costs.send, costs.receive))),
@@ -303,8 +304,8 @@ def page(result: Result, disk: Result | None, shuffled: Result | None, prices: P
         "## Measured and simulated steps",
         "The simulation is computed from the CPU time of an expert, and from CPU times and durations of steps without "
         "work. To check it, each step without work is simulated with costs that were estimated from the others. All "
-        f"processes share the {here['cores']} cores of one machine, which other programs may have used at the same "
-        "time; the simulation gives every worker a core of its own, so that measured steps with work may be longer.",
+        f"processes share the {here['cores']} cores of one machine, in this table also in the simulation; other "
+        "programs may have used them at the same time.",
         checks(lines),
         f"Steps without work are simulated with errors of up to {worst_error(lines):.0%}"
         + (

@@ -2,8 +2,12 @@
 
 Messages follow the division of compute units that the engine itself uses (`gigagp.tree.divide`, section 3.4). There are
 three ways to add up: a star and a tree with eight children per node, in which workers exchange plain messages, and the
-Dask engine, whose single scheduler handles every task. The network is assumed; all other costs are measured. To be
-compared with measurements on one machine, a simulation may be given the number of cores that all processes share.
+Dask engine, whose single scheduler handles every task. The network is assumed; all other costs are measured.
+
+The measured machine has fewer cores than processes, the assumed clusters have a core for each. To be compared with
+measurements, a simulation is given the number of cores that client, scheduler and all workers share: whatever any of
+them computes waits for a core. A worker computes part of a task's cost before it sends its result and the rest
+afterwards, while others go on; what is left of one step delays the next, so that several steps are simulated.
 """
 
 from __future__ import annotations
@@ -26,6 +30,8 @@ FAN_IN = 8  # children per node of the simulated tree
 BLOCKS = 64  # leaves of the simulated tree per unit: enough that shares are as uneven as in the real one
 HOPS = 8  # messages of a single task: client, scheduler, worker, and back; then the same way to fetch the result
 THREADS = 16  # cores of a machine, all used by one Dask worker
+STEPS = 4  # that are simulated one after the other on a machine whose cores are shared; the last one counts
+SHARES = tuple(k / 10 for k in range(0, 11, 2))  # of a task's cost that may come before its result is sent
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,7 @@ class Costs:
     hop: float  # of Dask, between two processes
     here: tuple[float, float]  # Dask's client and scheduler: per step, and per task
     there: tuple[float, float]  # Dask's workers: per task, and per shard
+    before: float = 1.0  # share of a worker's cost per task that comes before the result is sent
 
     @classmethod
     def of(cls, result: Result, without: int | None = None) -> Costs:
@@ -74,8 +81,19 @@ class Costs:
             there=_weights(np.column_stack([tasks, shards]), [r["cpu_workers"] for r in empty]),
         )
         cores = result["machine"]["cores"]
-        hops = [(r["seconds"] - empty_step(r, costs, cores)) / HOPS for r in empty]
-        return replace(costs, hop=max(0.0, float(np.median(hops))))
+        return min((_with_hop(replace(costs, before=share), empty, cores) for share in SHARES), key=lambda c: c[0])[1]
+
+
+def _with_hop(costs: Costs, empty: Sequence[Result], cores: int) -> tuple[float, Costs]:
+    """The mean squared relative error of steps without work, and the costs with the time of a message that fits them.
+
+    The measured time of a step is one of waiting for messages, which they have in common, and of computing.
+    """
+    seconds = np.array([r["seconds"] for r in empty])
+    hops = (seconds - [empty_step(r, costs, cores) for r in empty]) / HOPS
+    costs = replace(costs, hop=max(0.0, float(np.median(hops))))
+    errors = np.log(np.array([empty_step(r, costs, cores) for r in empty]) / seconds)
+    return float(np.mean(errors**2)), costs
 
 
 def _weights(columns: np.ndarray, seconds: Sequence[float]) -> tuple[float, float]:
@@ -131,11 +149,14 @@ def plain_step(rows: int, workers: int, costs: Costs, network: Network, *, star:
 
 
 class _Task:
-    """A task of Dask: the sum over a worker's shards, or a sum of sums."""
+    """A task of Dask: the sum over a worker's shards, or a sum of sums.
 
-    def __init__(self, seconds: float, worker: int, below: Sequence[_Task] = ()) -> None:
+    seconds : of its worker, before the result is sent and afterwards
+    """
+
+    def __init__(self, seconds: tuple[float, float], worker: int, below: Sequence[_Task] = ()) -> None:
         self.seconds, self.worker, self.below = seconds, worker, below
-        self.missing, self.above = len(below), list[_Task]()
+        self.above = list[_Task]()
         for task in below:
             task.above.append(self)
 
@@ -154,13 +175,14 @@ def dask_tasks(
     own, count = np.zeros(workers), np.zeros(workers)
     np.add.at(own, places, share * experts * costs.leaf * work / threads)
     np.add.at(count, places, 1)
+    early, late = costs.before * costs.there[0], (1 - costs.before) * costs.there[0]
     level = [
-        _Task(costs.there[0] + costs.there[1] * count[w] + own[w], w) for w in np.flatnonzero(count).tolist()
+        _Task((early + costs.there[1] * count[w] + own[w], late), w) for w in np.flatnonzero(count).tolist()
     ]  # fmt: skip
     tasks = level
     while len(level) > MOST_GATHERED:
         runs = [level[first : first + TASKS_ADDED] for first in range(0, len(level), TASKS_ADDED)]
-        level = [_Task(costs.there[0], run[0].worker, run) for run in runs]
+        level = [_Task((early, late), run[0].worker, run) for run in runs]
         tasks = tasks + level
     return tasks
 
@@ -188,31 +210,41 @@ def dask_step(tasks: Sequence[_Task], workers: int, costs: Costs, network: Netwo
 
     cores : on which client, scheduler and workers all run; None where each has a machine of its own
     """
-    hop, half, scheduler = costs.hop + network.latency, costs.here[1] / 2, workers
-    machine = _Processes(workers + 1, cores)
-    number = {task: i for i, task in enumerate(tasks)}
+    machine, begin, end = _Processes(workers + 1, cores), 0.0, 0.0
+    for _ in range(1 if cores is None else STEPS):
+        begin, end = end, _end_of_step(machine, tasks, workers, costs, network, end)
+    return end - begin
+
+
+def _end_of_step(
+    machine: _Processes, tasks: Sequence[_Task], scheduler: int, costs: Costs, network: Network, begin: float
+) -> float:
+    hop, half = costs.hop + network.latency, costs.here[1] / 2
+    number, missing = {task: i for i, task in enumerate(tasks)}, [len(task.below) for task in tasks]
     events: list[tuple[float, int, bool]] = []  # time, task, and whether it is complete or about to begin
-    end = 0.0
 
     def send(task: _Task, now: float) -> None:
         elsewhere = sum(other.worker != task.worker for other in task.below)
         fetched = (2 * hop if elsewhere else 0.0) + elsewhere * (costs.receive + costs.evidence / network.bandwidth)
         heapq.heappush(events, (now + hop + fetched, number[task], False))
 
-    first = [task for task in tasks if not task.below]
-    now = machine.use(scheduler, hop, costs.here[0] / 2 + half * len(first))
+    first, end = [task for task in tasks if not task.below], begin
+    now = machine.use(scheduler, begin + hop, costs.here[0] / 2 + half * len(first))
     for i, task in enumerate(first):
         send(task, now + (i + 1) * costs.question / network.bandwidth)
     while events:
         now, i, complete = heapq.heappop(events)
         task = tasks[i]
         if not complete:
-            heapq.heappush(events, (machine.use(task.worker, now, task.seconds) + hop, i, True))
+            early, late = task.seconds
+            sent = machine.use(task.worker, now, early)
+            machine.use(task.worker, sent, late)
+            heapq.heappush(events, (sent + hop, i, True))
             continue
         end = machine.use(scheduler, now, half)
         for above in task.above:
-            above.missing -= 1
-            if above.missing == 0:
+            missing[number[above]] -= 1
+            if missing[number[above]] == 0:
                 send(above, machine.use(scheduler, end, half))
     return machine.use(scheduler, end, costs.here[0] / 2) + (HOPS - 3) * hop
 

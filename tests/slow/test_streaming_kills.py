@@ -23,7 +23,7 @@ import pytest
 
 from gigagp import HGPRegressor, datasets
 from gigagp.data.parts import Parts
-from gigagp.model import committee_prediction, predictor
+from gigagp.model import committee_prediction, prediction_files, predictor
 
 pytestmark = pytest.mark.slow
 
@@ -38,12 +38,15 @@ MODELS = {
     "committee": {"engine": "serial", "leaf_size": 50, "sharing": 2},
     "neighbourhood": {"engine": "threads", "n_jobs": 2, "method": "neighbourhood", "neighbours": 16},
 }
+MODELS["sorted"] = MODELS["neighbourhood"]  # with queries that are sorted by buckets
+BUCKETS = 5
 PHASES = ("nothing", "predicting", "merging", "tidying")
 DRAWN = ("predicting", "merging", "predicting", "tidying", "nothing")  # in turn
 
 
 @pytest.mark.parametrize(
-    ("form", "model"), [("parquet", "committee"), ("csv", "committee"), ("parquet", "neighbourhood")]
+    ("form", "model"),
+    [("parquet", "committee"), ("csv", "committee"), ("parquet", "neighbourhood"), ("parquet", "sorted")],
 )
 def test_every_resume_ends_with_the_same_file(form, model, tmp_path):
     command = [sys.executable, __file__, form, model, str(tmp_path)]
@@ -120,6 +123,8 @@ def kill(model, data, output, phase, seconds):
 
 def main(form, name, place):
     predictor._FEWEST_QUERIES, committee_prediction.QUERIES_AT_ONCE = 1, PART
+    if name == "sorted":
+        prediction_files._buckets = lambda *_: BUCKETS
     os.fsync, os.unlink = slowed(os.fsync, 0.003), slowed(os.unlink, 0.002)
     Parts.publish = slowed(Parts.publish, 0.01)
     X, y = datasets.robot_arm(ROWS + 500)

@@ -39,7 +39,10 @@ _WHOLE = "whole.parquet"
 _WHOLE_CSV = "whole.csv"
 _PART = re.compile(r"part-([0-9a-f]{16})-(\d{12})-(\d{12})\.parquet")
 _OLD_PART = r"part-\d{8}\.parquet"  # of version 1
-_OURS = re.compile(rf"\.?({_PART.pattern}|{_OLD_PART}|whole\.parquet|whole\.csv|manifest\.json)(\.partial(-\d+)?)?")
+_SORTED = re.compile(r"(queries|answers)(-[0-9a-f]{16})(-\d{6})?(-\d{12}){2,3}\.(rows|arrow)")  # `sorted_predictions`
+_OURS = re.compile(
+    rf"\.?({_PART.pattern}|{_SORTED.pattern}|{_OLD_PART}|whole\.parquet|whole\.csv|manifest\.json)(\.partial(-\d+)?)?"
+)
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ENOENT, errno.ELOOP}
 
 
@@ -90,7 +93,7 @@ class Parts:
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
-        """Lock the folder. Unless there are parts, everything is removed after an error."""
+        """Lock the folder. Unless there are parts, or sorted queries, everything is removed after an error."""
         new_parents = [parent for parent in self.final.parents if not parent.exists()]
         folders.make(self.final.parent)
         handle = self._lock()
@@ -98,7 +101,7 @@ class Parts:
             yield
         except BaseException:
             with suppress(OSError, InvalidInput):
-                if not self._parts():
+                if not self._parts() and not self._sorted():
                     self.clear()
                 for parent in new_parents:
                     parent.rmdir()
@@ -142,6 +145,10 @@ class Parts:
         """The parts of this prediction, and those of others, in the order of their names."""
         return [path for path in self._content() if path.name.startswith("part-") and path.suffix == ".parquet"]
 
+    def _sorted(self) -> list[Path]:
+        """Files of queries, and of predictions, that are not in the order of the queries."""
+        return [path for path in self._content() if _SORTED.fullmatch(path.name)]
+
     def _own_parts(self) -> list[tuple[Path, int, int]]:
         """The parts of this prediction with the rows that they contain, those with the first rows first."""
         matches = ((path, _PART.fullmatch(path.name)) for path in self._parts())
@@ -165,7 +172,7 @@ class Parts:
         self.place = PartFolder(str(self.folder), key, plain)
         mismatch = self._mismatch()
         if mismatch:
-            if self._parts():
+            if self._parts() or self._sorted():
                 self.discarded = f"unfinished work in {self.folder}: {mismatch}"
             for path in self._content():
                 path.unlink()
@@ -201,7 +208,7 @@ class Parts:
                 progress.done[first] = end
             else:
                 damaged.append(path.name)
-        good = {self.place.part(*rows).name for rows in progress.done.items()}
+        good = {self.place.part(*rows).name for rows in progress.done.items()} | {path.name for path in self._sorted()}
         for path in self._content():
             if path.name not in good and path.name != _MANIFEST:
                 path.unlink()
@@ -276,6 +283,9 @@ class Parts:
             for _, first, end in self._own_parts():
                 self.progress.done.setdefault(first, end)
         if not self.progress.rows:
+            with suppress(OSError, InvalidInput):
+                if self._sorted():
+                    return "queries are being sorted, and the same call on the same data goes on from there"
             return "no part is done yet, and the call may be repeated"
         return f"{self.progress.rows} rows are done, and the same call on the same data goes on from there"
 

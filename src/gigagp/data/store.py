@@ -20,6 +20,7 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.data import folders
 from gigagp.data.array_files import ArrayFile, ArrayFiles, ArrayPlace, write_lists
+from gigagp.data.mapped_pages import WINDOW, mapped_now, take_in_pieces, windows_of
 from gigagp.data.row_lists import RowLists
 from gigagp.errors import InvalidInput
 from gigagp.linalg.row_noise import COLUMNS
@@ -31,10 +32,12 @@ ROW_NOISE = "row_noise"  # name of the file with the row noise, which only store
 OTHERS = "others"  # name of the file with several targets, which only stores of fits with a common theta have
 _MANIFEST = "manifest.json"
 _RELEASE = 256 << 20  # bytes of mapped pages after which they are released
-_MOST_MAPPED = 768 << 20  # bytes of all mapped files in memory from which on pages are released
+_MOST_MAPPED = 512 << 20  # bytes of all mapped files in memory from which on pages are released
+_MAPPED_PER_TASK = 128 << 20  # bytes that the queries of one task may map before its pages can be released
+_WINDOWS_PER_QUERY = 4  # that a search maps in the files of the rows (1e9 rows in 3 columns, a trial)
+_FEWEST_QUERIES = 16  # of a task, whatever they map
 _BLOCK = 1 << 24  # bytes of rows per block
 _POPULATE_READ = 22  # advice of Linux 5.14: map all pages now; Python has no name for it
-_WINDOW = 1 << 21  # bytes that the system may map around each position that is read
 
 
 # Targets on their way into a store: one number per row or, where rows differ in noise, three: the target, the factor of
@@ -118,15 +121,39 @@ class ExpertStore:
         return self.gather(groups.rows(leaf))
 
     def gather(self, rows: slice | Array) -> tuple[Array, Array]:
-        X, y = frozen(self.X[rows]), frozen(self.y[rows])
-        if self._maps:
-            self._touched += X.nbytes + y.nbytes + 2 * _WINDOW
-            if not isinstance(rows, slice):  # and its neighbours were looked at before
-                places = rows * X.itemsize * X.shape[1] // _WINDOW
-                self._touched += 4 * _WINDOW * int(np.count_nonzero(np.diff(places)))
-            if self._touched > self._limit:
-                self.release()
+        if not self._maps:
+            return frozen(self.X[rows]), frozen(self.y[rows])
+        X, y = self._take((self.X, self.y), rows)
         return X, y
+
+    def _take(self, arrays: tuple[Array, ...], rows: slice | Array) -> list[Array]:
+        """Some rows of arrays; of mapped ones no more is in memory at a time than the limit, however scattered."""
+        size, per_row = len(arrays) * WINDOW, self.X.itemsize * self.X.shape[1]
+        if self._maps and not isinstance(rows, slice):
+            size *= windows_of(rows, per_row)
+            if size > self._limit:
+                most = self._limit // (len(arrays) * WINDOW)
+                return [frozen(each) for each in take_in_pieces(arrays, rows, per_row, most, self.release)]
+            size *= 2  # their neighbours were looked at before
+        taken = [frozen(array[rows]) for array in arrays]
+        if self._maps:
+            self._mapped(size + sum(each.nbytes for each in taken))
+        return taken
+
+    def _mapped(self, size: int) -> None:
+        """Account for bytes that were mapped; pages are given back when they are many."""
+        self._touched += size
+        if self._touched > self._limit:
+            self.release()
+
+    def queries_together(self, queries: int = 1) -> int:
+        """How many of so many queries, in the order of their places, one task should answer.
+
+        Its pages can only be given back when it has ended. Where queries are scattered, each maps windows of its own.
+        """
+        size = 0 if self._kept else sum(map(len, self._maps))
+        each = min(_WINDOWS_PER_QUERY * WINDOW, 2 * size // queries)
+        return max(_FEWEST_QUERIES, _MAPPED_PER_TASK // max(1, each))
 
     def touched(self, rows: int, places: int = 0) -> None:
         """Account for rows that compiled code has read directly; their pages are given back when they are many.
@@ -134,17 +161,16 @@ class ExpertStore:
         places : how many runs of rows they are, where around each run more may have been mapped
         """
         if self._maps:
-            self._touched += rows * self._numbers_per_row * self.X.itemsize + 2 * _WINDOW * places
-            if self._touched > self._limit or _mapped_now() > _MOST_MAPPED:
+            numbers = self.X.shape[1] + 1 + (0 if self.row_noise is None else COLUMNS)
+            self._mapped(rows * numbers * self.X.itemsize + 2 * WINDOW * places)
+            if mapped_now() > _MOST_MAPPED:
                 self.release()
-
-    @property
-    def _numbers_per_row(self) -> int:
-        return int(self.X.shape[1] + 1 + (0 if self.row_noise is None else COLUMNS))
 
     def noise_of(self, rows: slice | Array) -> Array | None:
         """The row noise of some rows; None where all rows have the same noise."""
-        return None if self.row_noise is None else frozen(self.row_noise[rows])
+        if self.row_noise is None or isinstance(rows, slice):
+            return None if self.row_noise is None else frozen(self.row_noise[rows])
+        return self._take((self.row_noise,), rows)[0]
 
     def targets_of(self, rows: slice | Array) -> Array:
         """Targets of some rows and, where rows differ in noise, their row noise: see `Targets`."""
@@ -174,18 +200,6 @@ class ExpertStore:
         self._touched = 0
         for mapped in () if self._kept else self._maps:
             mapped.madvise(mmap.MADV_DONTNEED)
-
-
-def _mapped_now() -> int:
-    """Bytes of mapped files, libraries among them, that are in this process's memory; 0 where that is not known.
-
-    Rows that are far from each other in a file make the system map much more than is read.
-    """
-    try:
-        with open("/proc/self/statm", "rb", buffering=0) as file:
-            return int(file.read().split()[2]) * mmap.PAGESIZE
-    except OSError:
-        return 0
 
 
 def join_targets(y: Array, row_noise: Array | None, others: Array | None = None) -> Targets:

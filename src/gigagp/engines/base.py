@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -54,10 +53,7 @@ class OverLeaves(Generic[V]):
 
     def __call__(self, place: int, work: Workspace) -> V:
         leaf = self.leaf(place)
-        rows = self.lists.rows(leaf)
-        X, y = self.store.gather(rows)
-        with naming(leaf):
-            return self.value(leaf, X, y, work, *_row_noise(self.store, rows))
+        return _of_leaf(self.value, leaf, self.store, self.lists.rows(leaf), work)
 
     def each(self, places: range, work: Workspace) -> Iterator[V]:
         """The values of consecutive places, in order."""
@@ -83,35 +79,31 @@ def each_run(
     taken alone.
     """
     several = getattr(value, "several", None)
+    if several is None:
+        for leaf, first, end in zip(leaves.tolist(), starts.tolist(), ends.tolist(), strict=True):
+            yield _of_leaf(value, leaf, store, slice(first, end), work)
+        return
     for begin in range(0, len(leaves), _TOGETHER):
         part = slice(begin, begin + _TOGETHER)
-        results = [None] * len(leaves[part])
-        if several is not None:
-            results = several(store.X, store.y, starts[part], ends[part], work, *_row_noise(store, slice(None)))
-            store.touched(int((ends[part] - starts[part]).sum()), places=len(results))
+        results = several(store.X, store.y, starts[part], ends[part], work, *_row_noise(store, slice(None)))
+        store.touched(int((ends[part] - starts[part]).sum()), places=len(results))
         for leaf, first, end, result in zip(leaves[part].tolist(), starts[part], ends[part], results, strict=True):
-            if result is None:
-                rows = slice(int(first), int(end))
-                X, y = store.gather(rows)
-                with naming(leaf):
-                    result = value(leaf, X, y, work, *_row_noise(store, rows))  # noqa: PLW2901
-            yield result
+            yield _of_leaf(value, leaf, store, slice(int(first), int(end)), work) if result is None else result
+
+
+def _of_leaf(value: LeafValue[V], leaf: int, store: ExpertStore, rows: slice | Array, work: Workspace) -> V:
+    X, y = store.gather(rows)
+    try:
+        return value(leaf, X, y, work, *_row_noise(store, rows))
+    except Exception as error:
+        tell_expert(error, leaf)
+        raise
 
 
 def _row_noise(store: ExpertStore, rows: slice | Array) -> tuple[Array, ...]:
     """The last argument of a leaf's value, which is passed only where rows differ in noise."""
     row_noise = store.noise_of(rows)
     return () if row_noise is None else (row_noise,)
-
-
-@contextmanager
-def naming(leaf: int) -> Iterator[None]:
-    """Add to an error in which expert it occurred."""
-    try:
-        yield
-    except Exception as error:
-        tell_expert(error, leaf)
-        raise
 
 
 @dataclass(frozen=True, eq=False)

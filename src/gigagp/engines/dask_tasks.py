@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from distributed import get_worker
@@ -51,6 +51,11 @@ class ShardGroup:
     shards: list[Shard]
     adding: Additions
 
+    @cached_property
+    def checksums(self) -> dict[int, int]:
+        """Those of the shards, by first leaf."""
+        return {int(shard.leaves[0]): shard.checksum for shard in self.shards}
+
     def __sizeof__(self) -> int:  # what the scheduler counts: the shards are counted already
         return 1024
 
@@ -80,8 +85,7 @@ def sum_group(group: ShardGroup, packed: bytes) -> Sums:
         value = unpack_once(packed)  # may load a BLAS
         with one_blas_thread():
             values = list(_threads(get_worker().state.nthreads).map(_SumsOf(value), group.shards))
-        checksums = {int(shard.leaves[0]): shard.checksum for shard in group.shards}
-        return Sums(group.adding.apply(values), checksums)
+        return Sums(group.adding.apply(values), group.checksums)
 
 
 def sum_leaves(packed: bytes, first: int, subtrees: tuple[Levels, ...]) -> Sums:

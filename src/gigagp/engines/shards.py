@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -37,9 +38,19 @@ class Shard:
 
     def sums(self, value: LeafValue[V], work: Workspace) -> list[V]:
         """The sum over each of the subtrees."""
-        store = ExpertStore(self.X, self.y, self.row_noise)  # read-only, also where a shard came from another worker
-        values = each_run(value, self.leaves, store, self.starts[:-1], self.starts[1:], work)
-        return sums_below(self.subtrees, lambda _: next(values))
+        values = each_run(value, self.leaves, self._store, self.starts[:-1], self.starts[1:], work)
+        return [root.sum(lambda _: next(values)) for root in self._roots]
+
+    @cached_property
+    def _store(self) -> ExpertStore:
+        return ExpertStore(self.X, self.y, self.row_noise)  # read-only, also where a shard came from another worker
+
+    @cached_property
+    def _roots(self) -> tuple[Node, ...]:
+        return tuple(Tree(levels).root for levels in self.subtrees)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}  # without what is cached
 
     def __sizeof__(self) -> int:  # what the scheduler counts
         noise = 0 if self.row_noise is None else self.row_noise.nbytes

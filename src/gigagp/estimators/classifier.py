@@ -301,7 +301,7 @@ class HGPClassifier(ClassifierMixin, ClassUpdates):  # type: ignore[misc]
         with predictor.engine() as engine:
             division = prediction_files.Division.of(
                 rows, engine, predictor.independent, lambda size: predictor.queries_at_once(size, carried),
-                memory.budget(self.memory),
+                memory.budget(self.memory), sum(predictor.mapped_files.values()),
             )  # fmt: skip
 
             def columns(X: Array) -> list[Array]:
@@ -312,6 +312,7 @@ class HGPClassifier(ClassifierMixin, ClassUpdates):  # type: ignore[misc]
                 rows, complete_rows(columns), ("label", *(f"p_{label}" for label in classes.labels)), {},
                 fingerprint([*predictor.state(), json.dumps(describe_classes(classes))]),
                 division.at_once, make_listener(self.verbose, progress), division.blocks,
+                predictor.buckets(division.buckets),
             )  # fmt: skip
             return prediction_files.predict_file(task, data, output, overwrite)
 

@@ -266,12 +266,13 @@ class NumberPredictions(NumberEvaluations):  # type: ignore[misc]
         with predictor.engine() as engine:
             division = prediction_files.Division.of(
                 rows, engine, predictor.independent, lambda size: predictor.queries_at_once(size, carried),
-                memory.budget(self.memory),
+                memory.budget(self.memory), sum(predictor.mapped_files.values()),
             )  # fmt: skip
             task = prediction_files.Task(
                 rows, complete_rows(self._columns(division.queries, levels, bool(latent))), names,
                 {"quantiles": levels, "latent": bool(latent)}, fingerprint(predictor.state()),
                 division.at_once, make_listener(self.verbose, progress), division.blocks,
+                predictor.buckets(division.buckets),
             )  # fmt: skip
             return prediction_files.predict_file(task, data, output, overwrite)
 

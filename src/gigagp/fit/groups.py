@@ -25,7 +25,7 @@ from gigagp.linalg.categories import variances
 from gigagp.linalg.workspace import Workspace
 from gigagp.model.fit_warnings import MissedStructure
 from gigagp.model.neighbour_search import NO_ROW
-from gigagp.model.neighbourhood import LARGEST_MAPPED_CHUNK, Neighbourhood, predict, search_many
+from gigagp.model.neighbourhood import Neighbourhood, predict, search_many
 from gigagp.partition.base import StoredPartition
 from gigagp.tree import Tree
 
@@ -138,7 +138,7 @@ class Groups:
             return neighbours
 
         step = -(-len(rows) // (_PARTS * self.engine.local.workers))
-        step = min(step, LARGEST_MAPPED_CHUNK) if model.store.mapped else step
+        step = min(step, model.store.queries_together()) if model.store.mapped else step
         parts = [slice(i, i + step) for i in range(0, len(rows), step)]
         return np.concatenate(list(self.engine.local.map(search, parts)))
 

@@ -112,6 +112,13 @@ class BlockTree:
         lows, highs = (base + step * self.corners[:lowest, side] for side in range(2))
         return tuple(side.transpose(0, 2, 1).reshape(-1, columns)[:count] for side in (lows, highs))  # type: ignore[return-value]
 
+    def first_rows(self, nodes: Array) -> Array:
+        """The first row below each node."""
+        below = self.first_below[nodes]
+        while (below >= 0).any():
+            below = np.where(below >= 0, self.first_below[np.maximum(below, 0)], below)
+        return self.starts[~below]
+
     @property
     def arrays(self) -> tuple[Array, ...]:
         """The arrays as `neighbour_search.nearest` takes them; not kept, because a pickle would make them writable."""

@@ -36,7 +36,6 @@ _COMPARED_BY_CELLS = 128  # the same where there are no boxes of blocks
 _CHUNK_WORK = 2e8  # multiplications per task of an engine
 _LITTLE_WORK = 2e6  # multiplications up to which the calling thread predicts itself
 _LARGEST_CHUNK = 4096  # queries per task
-LARGEST_MAPPED_CHUNK = 64  # the same where rows are in files, whose pages are given back after each task
 _TYPICAL_ROWS = 4096  # rows that show the noise of a typical one
 _SORT_FROM = 4096  # queries from which they are answered in the order of their places, for the caches
 
@@ -185,7 +184,7 @@ def chunks_of(model: Neighbourhood, Z: Array, work: float) -> tuple[list[Array],
     if len(Z) * work <= _LITTLE_WORK:
         return [np.arange(len(Z))], True
     order = _by_place(model, Z) if len(Z) >= _SORT_FROM or model.store.mapped else np.arange(len(Z))
-    most = LARGEST_MAPPED_CHUNK if model.store.mapped else _LARGEST_CHUNK
+    most = min(_LARGEST_CHUNK, model.store.queries_together(len(Z)))
     size = int(np.clip(_CHUNK_WORK / work, 1, min(most, -(-len(Z) // 8))))
     return [order[i : i + size] for i in range(0, len(Z), size)], False
 

@@ -2,8 +2,10 @@
 
 The rows are divided into blocks. Where queries are answered independently of each other, each block is a task of the
 engine: a worker reads its queries, answers them in the order of the rows that they need, and writes them, in their own
-order, as a part of the file. Elsewhere this process takes one block after the other, and the engine answers its queries
-together. The parts are joined at the end. The file is the same to the bit in all cases.
+order, as a part of the file. If the model does not fit into memory, the queries of all blocks are sorted together
+before they are answered (`sorted_predictions`). Where queries are not independent, this process takes one block after
+the other, and the engine answers its queries together. The parts are joined at the end. The file is the same to the bit
+in all cases.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from gigagp.engines import Engine, SerialEngine
 from gigagp.errors import InvalidInput, InvalidParameter
 from gigagp.linalg.workspace import Workspace
 from gigagp.model.fingerprint import fingerprint
+from gigagp.model.sorted_predictions import AnswerPiece, Buckets, MergeRun, Runs, SortBlock, SortFolder, block_of
 from gigagp.progress import Counter, Listener, silent
 
 ENDINGS = (".parquet", ".pq", CSV)
@@ -40,6 +43,7 @@ _BLOCKS_PER_WORKER = 8  # fewest blocks per worker, so that workers finish at ab
 _BLOCKS_READ_AHEAD = 3  # blocks in memory per worker where this process reads the queries
 _UNKNOWN_ROWS = 1 << 20  # rows that a source is assumed to have where their number is not known
 _SKIPPED_BLOCKS = 16  # blocks that a worker may have to read before its own, in the same row group
+_MOST_BUCKETS = 1024  # parts of a model that queries are sorted by
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,7 @@ class Task:
     at_once: int  # queries of a block, a power of two
     tell: Listener = silent
     engine: Engine = field(default_factory=SerialEngine)  # which takes a block at a time
+    buckets: Buckets | None = None  # by which the queries of all blocks are sorted; None: each block on its own
 
     def __post_init__(self) -> None:
         assert self.at_once & (self.at_once - 1) == 0
@@ -114,12 +119,7 @@ class _PredictBlock:
     name = "predict-block"
 
     def __call__(self, task: tuple[int, int] | Block, work: Workspace) -> _Predicted:
-        if isinstance(task, Block):
-            block = task
-        else:
-            assert self.rows is not None
-            first, end = task
-            block = next(self.rows.blocks(end - first, first, end))
+        block = task if isinstance(task, Block) else block_of(self.rows, task)
         table = pa.table(dict(zip(self.names, self.predict(block.X), strict=True)))
         for at, name in enumerate(self.keep):
             table = table.add_column(at, name, block.kept[name])
@@ -137,14 +137,18 @@ class Division:
     blocks: Engine  # takes a block at a time
     queries: Engine  # answers the queries of a block
     at_once: int  # queries of a block, a power of two
+    buckets: int = 0  # number of buckets by which the queries of all blocks are sorted; 0: each block on its own
 
     @classmethod
-    def of(cls, rows: Rows, engine: Engine, independent: bool, most: Callable[[int], int], budget: int) -> Division:
+    def of(
+        cls, rows: Rows, engine: Engine, independent: bool, most: Callable[[int], int], budget: int, mapped: int = 0
+    ) -> Division:
         """Blocks that fit into memory and, where each is a task of the engine, give several to every worker.
 
         independent : whether queries are answered one by one, so that each block can be a task
         most : bytes -> as many queries as may be in memory with so many bytes, a power of two
         budget : bytes of memory for all workers of this machine
+        mapped : bytes of the model's files
         """
         if not independent:
             return cls(SerialEngine(), engine, most(budget))
@@ -153,7 +157,19 @@ class Division:
         ahead = 1 if waits else _BLOCKS_READ_AHEAD
         even = max(1, (rows.n_rows or _UNKNOWN_ROWS) // (_BLOCKS_PER_WORKER * engine.slots))
         size = min(most(budget // (together * ahead)), 1 << (even.bit_length() - 1))
-        return cls(engine, SerialEngine(), max(most(0), size))
+        size = max(most(0), size)
+        several = rows.n_rows is None or rows.n_rows > size
+        return cls(engine, SerialEngine(), size, _buckets(mapped, budget, engine.slots, together) if several else 0)
+
+
+def _buckets(mapped: int, budget: int, slots: int, together: int) -> int:
+    """By how many buckets queries are sorted: those that workers answer at a time should fit into half of the memory.
+
+    None where the model fits into memory: the page cache of the system then keeps it from one block to the next.
+    """
+    if mapped <= budget:
+        return 0
+    return min(_MOST_BUCKETS, max(_BLOCKS_PER_WORKER * slots, -(-2 * together * mapped // budget)))
 
 
 def _alone(engine: Engine) -> bool:
@@ -180,57 +196,104 @@ def predict_file(task: Task, data: Any, output: str | os.PathLike[str], overwrit
         identity = task.identity()
         with parts.claimed():
             about = parts.published() if parts.existed else {}
-            resumed = 0
+            resumed = known = 0
             if about.get("identity") != identity:  # otherwise only the cleaning up was interrupted
                 parts.check_free(overwrite)
                 columns = [*task.rows.keep, *task.names]
                 resumed = parts.resume(identity, columns, task.names, task.at_once).rows
-                about = _predict(task, identity, parts, overwrite)
+                about, known = _predict(task, identity, parts, overwrite)
             parts.clear()
     seconds = time.perf_counter() - begun
-    return PredictionReport(parts.final, about["rows"], about["dropped"], seconds, resumed, parts.discarded)
+    return PredictionReport(parts.final, about["rows"], about["dropped"], seconds, resumed + known, parts.discarded)
 
 
-def _predict(task: Task, identity: dict[str, str], parts: Parts, overwrite: bool) -> dict[str, Any]:
-    """Predict the remaining rows, and join the parts to one file."""
-    progress, rows = parts.progress, task.rows
+def _predict(task: Task, identity: dict[str, str], parts: Parts, overwrite: bool) -> tuple[dict[str, Any], int]:
+    """Predict the remaining rows, and join the parts to one file.
+
+    Returns its metadata, and the number of rows that were not in a part, but had been predicted before.
+    """
+    progress, rows, known = parts.progress, task.rows, 0
     if progress.counts.get("rows") != progress.rows:
-        n_rows = rows.source.n_rows
+        n_rows, sort = rows.source.n_rows, task.buckets is not None and task.engine.sees(parts.folder)
         if n_rows is not None:
-            folders.check_space(parts.folder, 16 * (n_rows - progress.rows) * len(task.names), "the prediction")
+            per_row = 16 * len(task.names) + sort * (8 * len(task.names) + 4 + rows.n_features * rows.dtype.itemsize)
+            folders.check_space(parts.folder, (n_rows - progress.rows) * per_row, "the prediction")
         count = Counter("prediction", n_rows, task.tell)
         with _bad_data(parts):
-            for done in _blocks_predicted(task, parts):
-                if done.table is None:
-                    parts.accept(done.first, done.end)
-                else:
-                    parts.add(done.first, done.table)
-                count(progress.rows)
+            if sort:
+                known = _predict_sorted(task, parts, count)
+            else:
+                _predict_blocks(task, parts, count)
         assert rows.n_dropped is not None
         parts.complete({"rows": progress.rows, "dropped": rows.n_dropped})
     about = {"version": metadata.version("gigagp"), **task.options}
     about |= {**progress.counts, "identity": identity}
     most = _GROUP_BYTES // (bytes_of_kept(rows) + 8 * len(task.names))
     parts.publish(about, min(ROW_GROUP, 1 << max(0, most.bit_length() - 1)), overwrite)
-    return about
+    return about, known
 
 
-def _blocks_predicted(task: Task, parts: Parts) -> Iterator[_Predicted]:
-    """Predicts the blocks that are missing, on the engine."""
+def _predict_blocks(task: Task, parts: Parts, count: Counter) -> None:
+    """Predict the blocks that are missing, each on its own, on the engine."""
     rows, engine, size = task.rows, task.engine, parts.progress.rows_at_once
     by_workers = _workers_read(rows, engine, size)
-    done = parts.progress.blocks_done()
-    blocks: Iterable[tuple[int, int] | Block]
+    place = parts.place if engine.sees(parts.folder) else None
+    function = _PredictBlock(rows if by_workers else None, rows.keep, task.predict, task.names, place)
+    for done in engine.map(function, _blocks(rows, size, parts.progress.blocks_done(), by_workers)):
+        if done.table is None:
+            parts.accept(done.first, done.end)
+        else:
+            parts.add(done.first, done.table)
+        count(parts.progress.rows)
+
+
+def _blocks(rows: Rows, size: int, done: set[int], by_workers: bool) -> Iterator[tuple[int, int] | Block]:
+    """The blocks whose first rows are not among those that are done: their rows, unless workers read them."""
     if by_workers:
         assert rows.n_rows is not None
         starts = (first for first in range(0, rows.n_rows, size) if first not in done)
-        blocks = ((first, min(first + size, rows.n_rows)) for first in starts)
+        yield from ((first, min(first + size, rows.n_rows)) for first in starts)
     else:
         start = next(first for first in itertools.count(0, size) if first not in done)
-        blocks = (block for block in rows.blocks(size, start) if block.first_row not in done)
-    place = parts.place if engine.sees(parts.folder) else None
-    function = _PredictBlock(rows if by_workers else None, rows.keep, task.predict, task.names, place)
-    return engine.map(function, blocks)
+        yield from (block for block in rows.blocks(size, start) if block.first_row not in done)
+
+
+def _predict_sorted(task: Task, parts: Parts, count: Counter) -> int:
+    """Predict the blocks that are missing, their queries sorted by bucket (`sorted_predictions`).
+
+    Returns how many rows of them had been predicted before.
+    """
+    assert task.buckets is not None
+    rows, engine, size, progress = task.rows, task.engine, parts.progress.rows_at_once, parts.progress
+    by_workers = _workers_read(rows, engine, size)
+    source = rows if by_workers else None
+    folder = SortFolder.of(parts.place, size, task.buckets.count)
+    folder.remove_others()
+    ranges = folder.runs()
+    known = progress.blocks_done() | {first for first, _ in ranges}
+    sort, sorting = SortBlock(source, task.buckets, folder), Counter("sort of queries", rows.n_rows, task.tell)
+    for run in engine.map(sort, _blocks(rows, size, known, by_workers)):
+        ranges.append(run)
+        sorting.add(run[1] - run[0])
+    missing = {first for first, _ in ranges} - progress.blocks_done()
+    if not missing:
+        return 0
+    runs = Runs.read(folder, sorted(ranges), task.buckets.count)
+    pieces = list(runs.pieces(size))
+    left = [piece for piece in pieces if not folder.answers(piece).exists()]
+    answered = sum(runs.queries_of(piece, missing) for piece in set(pieces) - set(left))
+    count(progress.rows + answered)
+    for queries in engine.map(AnswerPiece(runs, task.predict, task.names), left):
+        count.add(queries)
+    merge = MergeRun(source, rows.keep, runs, pieces, parts.place)
+    numbers = {first: run for run, (first, _) in enumerate(runs.ranges) if first in missing}
+    tasks: Iterable[int | tuple[int, Block]] = numbers.values()
+    if rows.keep and not by_workers:  # which are in no file of ours
+        blocks = rows.blocks(size, min(missing))
+        tasks = ((numbers[block.first_row], block) for block in blocks if block.first_row in missing)
+    for first, end in engine.map(merge, tasks):
+        parts.accept(first, end)
+    return answered
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from gigagp.model.likelihood_format import describe_likelihood
 from gigagp.model.mixture import Mixture
 from gigagp.model.model import Model
 from gigagp.model.neighbourhood import Neighbourhood
+from gigagp.model.query_buckets import QueryBuckets
 from gigagp.model.trend import Trend
 
 _COPIES = 4  # numbers in memory per number of a query
@@ -265,6 +266,18 @@ class Predictor:
     def independent(self) -> bool:
         """Whether queries are answered one by one: those of a committee, or of a mixture, share factors."""
         return self.neighbourhood is not None
+
+    @property
+    def mapped_files(self) -> dict[str, int]:
+        """The files with the rows that queries are answered from, and their bytes; none where rows are in memory."""
+        store = self.model.store if self.neighbourhood is None else self.neighbourhood.store
+        return {file.path: file.bytes for file in store.files}
+
+    def buckets(self, count: int) -> QueryBuckets | None:
+        """Buckets by which queries can be sorted; None for 0 of them."""
+        if count == 0 or self.neighbourhood is None:
+            return None
+        return QueryBuckets(self.neighbourhood, self.on_worker.scaled, count)
 
     def queries_at_once(self, budget: int, carried: int = 0) -> int:
         """As many queries as share factors well, within a quarter of the budget.

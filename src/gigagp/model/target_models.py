@@ -17,6 +17,7 @@ from gigagp.errors import InvalidParameter
 from gigagp.model.likelihood_distribution import Distribution
 from gigagp.model.model import Model
 from gigagp.model.predictor import LatentDistribution, Predictor
+from gigagp.model.query_buckets import QueryBuckets
 from gigagp.model.target_distributions import TargetDistributions
 from gigagp.model.target_neighbourhood import TargetNeighbourhoods
 
@@ -121,6 +122,15 @@ class TargetsPredictor:
     def independent(self) -> bool:
         """As `Predictor.independent`."""
         return all(part.independent for part in self.parts)
+
+    @property
+    def mapped_files(self) -> dict[str, int]:
+        """As `Predictor.mapped_files`, of all targets."""
+        return {path: size for part in self.parts for path, size in part.mapped_files.items()}
+
+    def buckets(self, count: int) -> QueryBuckets | None:
+        """As `Predictor.buckets`, of the first target: what is near in its rows is near in those of the others."""
+        return self.parts[0].buckets(count)
 
     def queries_at_once(self, budget: int, carried: int = 0) -> int:
         """As `Predictor.queries_at_once`."""

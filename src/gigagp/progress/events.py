@@ -14,7 +14,7 @@ class Event:
     Stages of a fit: "scan", "store" and "sort" count rows (read, put into memory or distributed to buckets, sorted on
     disk); "rough theta", "start of training", "choice of kernel" and "training" count evaluations of the evidence;
     "partition and store", "choice of prediction", "average of kernels" and "noise of the inputs" only report their end.
-    Other calls have the stages "prediction", "grid", "evaluation" and "making", which count rows.
+    Other calls have the stages "prediction", "sort of queries", "grid", "evaluation" and "making", which count rows.
     """
 
     stage: str

@@ -87,3 +87,38 @@ def test_pages_are_given_back_where_more_is_mapped_than_was_read(tmp_path, monke
     monkeypatch.setattr("gigagp.data.store._MOST_MAPPED", 0)
     store.touched(1)
     assert resident(tmp_path / "store" / "X.npy") == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("scattered", [True, False])
+def test_scattered_rows_are_read_in_pieces_whose_pages_are_given_back(tmp_path, monkeypatch, scattered):
+    """Held-out rows lie anywhere: each would map some MB around itself, together more than all memory."""
+    X, y = np.arange(4.0 * ROWS).reshape(-1, 4), np.arange(float(ROWS))
+    row_noise = np.column_stack([y + 1, y + 2])
+    files = ArrayFiles(tmp_path, write_rows(tmp_path, ExpertStore(X, y, row_noise)))
+    mapped = read_rows(files, ROWS, 4, "float64", verify=False)
+    window = 1 << 14
+    monkeypatch.setattr("gigagp.data.mapped_pages.WINDOW", window)
+    monkeypatch.setattr("gigagp.data.store.WINDOW", window)
+    store = ExpertStore(*mapped._given[:1], mapped.y, mapped._given[1], release=8 * window)
+    release = Mock(side_effect=store.release)
+    monkeypatch.setattr(store, "release", release)
+    rows = np.random.default_rng(0).permutation(ROWS)[:500] if scattered else np.arange(100, 200)
+    for found, expected in zip(store.gather(rows), (X[rows], y[rows]), strict=True):
+        np.testing.assert_array_equal(found, expected)
+        assert not found.flags.writeable
+    np.testing.assert_array_equal(store.noise_of(rows), row_noise[rows])
+    assert (release.call_count > 10) == scattered
+    assert (resident(tmp_path / "X.npy") == 0) == scattered
+
+
+def test_tasks_have_fewer_queries_where_these_are_scattered():
+    """What a task maps can only be given back when it has ended."""
+    store = ExpertStore(np.zeros((10, 3)), np.zeros(10))
+    assert store.queries_together(1) > 1 << 20  # rows in memory
+    store._maps = [range(16 << 30)]  # something as long as the file
+    few, some, many = (store.queries_together(queries) for queries in (100, 10_000, 1_000_000))
+    assert few < some < many
+    assert few == 16
+    store._kept = True
+    assert store.queries_together(1) > 1 << 20

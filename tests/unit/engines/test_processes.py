@@ -418,6 +418,21 @@ def test_blocks_of_a_file_are_predicted_by_workers_also_where_one_dies(tmp_path,
     assert (tmp_path / "mark").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sort-queries", "answer-queries", "merge-answers"])
+def test_sorted_queries_have_the_same_bits_also_where_a_worker_dies(name, tmp_path, monkeypatch):
+    monkeypatch.setattr("gigagp.model.predictor._FEWEST_QUERIES", 32)
+    fitted("serial", method="neighbourhood", neighbours=8).save(tmp_path / "model")
+    model = HGPRegressor.load(tmp_path / "model")
+    np.save(tmp_path / "Z.npy", data()[0])
+    here = model.predict_file(tmp_path / "Z.npy", tmp_path / "here.parquet").output.read_bytes()
+    monkeypatch.setattr("gigagp.model.prediction_files._buckets", lambda *_: 5)
+    with DiesOnce(2, name, tmp_path / "mark") as engine:
+        there = model.set_params(engine=engine).predict_file(tmp_path / "Z.npy", tmp_path / "there.parquet")
+    assert there.output.read_bytes() == here
+    assert (tmp_path / "mark").exists()
+
+
 @pytest.mark.slow  # in short, without a death, in test_dask.py
 @pytest.mark.parametrize("name", ["sort", "store"])
 def test_ingestion_has_the_same_bits_as_serial_also_where_a_worker_dies(name, tmp_path, monkeypatch):

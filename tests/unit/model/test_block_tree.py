@@ -83,3 +83,16 @@ def test_boxes_that_do_not_exist_are_infinitely_far_away():
     tree, apart = BlockTree.of_rows(X, np.arange(12)), np.empty(FANOUT)
     box_distances(tree.frames, tree.corners, 1, np.ones((1, 2)), np.zeros(2), np.empty(0), apart)
     np.testing.assert_array_equal(apart, [0, 0, 0, *[np.inf] * 5])
+
+
+@given(st.integers(1, 200))
+def test_the_first_row_below_each_node(blocks):
+    tree = BlockTree.of_rows(np.zeros((3 * blocks, 1)), 3 * np.arange(blocks + 1), coded=False)
+
+    def first(node):
+        below = int(tree.first_below[node])
+        return first(below) if below >= 0 else 3 * ~below
+
+    nodes = np.arange(len(tree.frames))
+    assert tree.first_rows(nodes).tolist() == [first(node) for node in nodes]
+    assert tree.first_rows(nodes[-1:])[0] == 0
