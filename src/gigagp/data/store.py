@@ -29,7 +29,7 @@ VERSION = 3  # of a store whose files have checksums of parts; version 2 has row
 DTYPES = ("float32", "float64")
 ROW_NOISE = "row_noise"  # name of the file with the row noise, which only stores with such noise have
 OTHERS = "others"  # name of the file with several targets, which only stores of fits with a common theta have
-_MANIFEST = "manifest.json"
+MANIFEST = "manifest.json"
 _RELEASE = 256 << 20  # bytes of mapped pages after which they are released
 _MOST_MAPPED = 768 << 20  # bytes of all mapped files in memory from which on pages are released
 _BLOCK = 1 << 24  # bytes of rows per block
@@ -59,7 +59,8 @@ class MappedFile:
         status = os.stat(path)
         return cls(path, array.offset, array.shape, array.dtype.str, status.st_size, status.st_mtime_ns)
 
-    def open(self) -> np.memmap[Any, Any]:
+    def open(self, rows: slice | Array | None = None) -> np.memmap[Any, Any]:
+        """The array, mapped into memory; `rows` are those that will be read."""
         self.check()
         return np.memmap(self.path, np.dtype(self.dtype), "r", self.offset, self.shape)
 
@@ -261,8 +262,11 @@ class StorePlaces:
 
     def write(self, first: int, X: Array, targets: Targets) -> list[bytes]:
         """Write rows from number `first` on; returns their checksums, one per file."""
-        arrays = _arrays_of(X, targets, self.others)
-        return [file.write(first, array) for file, array in zip(self.files, arrays, strict=True)]
+        return [file.write(first, array) for file, array in zip(self.files, self.arrays(X, targets), strict=True)]
+
+    def arrays(self, X: Array, targets: Targets) -> list[Array]:
+        """Rows as the arrays of the files, in their order."""
+        return _arrays_of(X, targets, self.others)
 
 
 class PlacedWriter:
@@ -295,7 +299,7 @@ class PlacedWriter:
         content = {"rows": rows, "columns": columns, "dtype": self._dtype.name, "source": source}
         content |= {"others": others} if others else {}
         content |= {"cells": len(cells), "files": entries | write_lists(self._folder, "cells", cells)}
-        folders.write_manifest(self._folder / _MANIFEST, {"format": FORMAT, "version": VERSION, **content})
+        folders.write_manifest(self._folder / MANIFEST, {"format": FORMAT, "version": VERSION, **content})
 
 
 class FolderWriter:
@@ -346,7 +350,7 @@ def _linked_rows(folder: Path, store: ExpertStore) -> dict[str, Any] | None:
         return None
     source, links = Path(store.files[0].path).parent, [folder / name for name in sorted(names)]
     try:
-        entries = folders.read_manifest(source / _MANIFEST, FORMAT, VERSION)["files"]
+        entries = folders.read_manifest(source / MANIFEST, FORMAT, VERSION)["files"]
         for file in store.files:
             file.check()
         for link in links:
@@ -372,13 +376,13 @@ def read_rows(
 
 def open_store(folder: Path, verify: bool = True, keeper: Any = None) -> tuple[ExpertStore, RowLists]:
     """The store in a folder, mapped into memory, and the cells its rows are sorted by."""
-    manifest = folders.read_manifest(folder / _MANIFEST, FORMAT, VERSION)
+    manifest = folders.read_manifest(folder / MANIFEST, FORMAT, VERSION)
     rows, columns, cells, dtype = (manifest.get(key) for key in ("rows", "columns", "cells", "dtype"))
     if not all(type(n) is int and n > 0 for n in (rows, columns, cells)) or dtype not in DTYPES:
-        raise folders.damaged(folder / _MANIFEST, "it has no valid counts or type of numbers")
+        raise folders.damaged(folder / MANIFEST, "it has no valid counts or type of numbers")
     others = manifest.get("others", 0)
     if type(others) is not int or others < 0:
-        raise folders.damaged(folder / _MANIFEST, "it has no valid number of targets")
+        raise folders.damaged(folder / MANIFEST, "it has no valid number of targets")
     files = ArrayFiles(folder, manifest.get("files"))
     store = read_rows(files, rows, columns, dtype, verify, keeper, others)  # type: ignore[arg-type]
     return store, files.lists("cells", cells, rows, verify)  # type: ignore[arg-type]
