@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,29 +34,31 @@ R = TypeVar("R")
 def cache_folder() -> Path:
     """Where copies of what is at an address are kept: $GIGAGP_CACHE, or gigagp in the user's cache folder."""
     own, general = os.environ.get("GIGAGP_CACHE"), os.environ.get("XDG_CACHE_HOME")
-    return Path(own).expanduser() if own else Path(general or "~/.cache").expanduser() / "gigagp"
+    folder = Path(own).expanduser() if own else Path(general or "~/.cache").expanduser() / "gigagp"
+    return folder.absolute()
 
 
 class ObjectFolder:
     """A folder on another file system: a value that can be sent to other processes, which use their own credentials.
 
     address : with a query, such as that of an endpoint, if there is one
+    located : its file system, and its path on it, where they are known
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, located: tuple[Any, str] | None = None) -> None:
         assert is_remote(address)
         base, mark, query = address.partition("?")
         self.address, self._base, self._query = address, base.rstrip("/"), mark + query
         self.name = without_password(self._base)
         with self.errors("open", InvalidParameter):
-            self.system, self._root = _located(self._base, self._query, _settings())
+            self.system, self._root = located or _located(self._base, self._query, _settings())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ObjectFolder, (self.address,)
 
     def below(self, name: str) -> ObjectFolder:
         """The folder of that name in this one."""
-        return ObjectFolder(f"{self._base}/{name}{self._query}")
+        return ObjectFolder(f"{self._base}/{name}{self._query}", (self.system, self.place(name)))
 
     def place(self, name: str) -> str:
         """The path of an object on the file system."""
@@ -76,6 +79,22 @@ class ObjectFolder:
     def _write(self, place: str, content: Any) -> None:
         with self.system.open_output_stream(place) as stream:
             stream.write(content)
+
+    def upload(self, name: str, path: Path) -> None:
+        """Write a file of any size as one object."""
+        with self.errors("write", DiskFull, name):
+            if self.system.type_name not in _AT_ONCE:
+                self.system.create_dir(self._root, recursive=True)
+            try:
+                with path.open("rb") as source, self.system.open_output_stream(self.place(name)) as to:
+                    shutil.copyfileobj(source, to, _CHUNK)
+                size = self.system.get_file_info(self.place(name)).size
+                if size != path.stat().st_size:
+                    raise OSError(f"it has {size} bytes after the upload of {path.stat().st_size}; repeat the call")
+            except BaseException:  # what was written until then has been given the name
+                with suppress(GigaGPError):
+                    self.remove(name)
+                raise
 
     def get(self, name: str, start: int = 0, size: int | None = None) -> bytes | None:
         """The content of an object, or the part of it that begins at `start`; None if the object does not exist."""

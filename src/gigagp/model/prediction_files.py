@@ -15,7 +15,7 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
@@ -25,12 +25,14 @@ import pyarrow as pa
 
 from gigagp.arrays import Array
 from gigagp.data import folders
+from gigagp.data.addresses import is_remote
 from gigagp.data.parts import CSV, ROW_GROUP, PartFolder, Parts
 from gigagp.data.sources import Block, Rows
 from gigagp.engines import Engine, SerialEngine
 from gigagp.errors import InvalidInput, InvalidParameter
 from gigagp.linalg.workspace import Workspace
 from gigagp.model.fingerprint import fingerprint
+from gigagp.model.remote_outputs import RemoteOutput
 from gigagp.progress import Counter, Listener, silent
 
 ENDINGS = (".parquet", ".pq", CSV)
@@ -46,7 +48,7 @@ _SKIPPED_BLOCKS = 16  # blocks that a worker may have to read before its own, in
 class PredictionReport:
     """What `predict_file` did."""
 
-    output: Path
+    output: Path | str  # an address is a string
     rows: int  # rows predicted
     dropped: int  # rows with missing values
     seconds: float
@@ -170,7 +172,18 @@ def _workers_read(rows: Rows, engine: Engine, size: int) -> bool:
 
 
 def predict_file(task: Task, data: Any, output: str | os.PathLike[str], overwrite: bool = False) -> PredictionReport:
-    """Predict all rows of the task into `output`. `data` is what the user called them."""
+    """Predict all rows of the task into `output`, a path or an address. `data` is what the user called them."""
+    if not is_remote(output):
+        return _predict_here(task, data, output, overwrite)
+    there = RemoteOutput(str(output), overwrite)
+    there.check_apart(file.path for file in getattr(getattr(task.rows.source, "files", None), "files", ()))
+    _path(there.local)
+    report = _predict_here(task, data, there.local, overwrite=True)
+    there.send()
+    return replace(report, output=there.name)
+
+
+def _predict_here(task: Task, data: Any, output: str | os.PathLike[str], overwrite: bool) -> PredictionReport:
     begun = time.perf_counter()
     parts = Parts(_path(output))
     with parts.disk_errors():
@@ -257,7 +270,7 @@ def bytes_of_kept(rows: Rows) -> int:
 def _path(output: str | os.PathLike[str]) -> Path:
     name = os.fspath(output) if isinstance(output, str | os.PathLike) else None
     if not isinstance(name, str) or not name or "\0" in name or "://" in name:
-        raise InvalidParameter(f"output must be a path on this machine; got {output!r}")
+        raise InvalidParameter(f"output must be a path, or an address such as s3://bucket/key; got {output!r}")
     if not name.lower().endswith(ENDINGS):
         raise InvalidParameter(f"output is written as Parquet or CSV, and must end in {', '.join(ENDINGS)}; got {name}")
     return Path(os.path.realpath(os.path.expanduser(name)))

@@ -17,7 +17,7 @@ from gigagp.data.mirrors import Mirror
 from gigagp.data.scaled import ArrayRows
 from gigagp.data.scan import Sample
 from gigagp.engines import ThreadsEngine
-from gigagp.errors import DamagedFile, FolderInUse, InvalidInput, InvalidParameter
+from gigagp.errors import DamagedFile, DiskFull, FolderInUse, InvalidInput, InvalidParameter
 from gigagp.fit.bucket_runs import ObjectRuns
 from gigagp.fit.bucket_sort import FileBuckets
 from gigagp.fit.checkpoint_objects import LogObjects
@@ -149,6 +149,30 @@ def test_a_fit_that_fails_leaves_nothing(rows, small_sizes, place, tmp_path, mon
 def test_an_address_that_cannot_be_used_is_a_sentence(rows, small_sizes):
     with pytest.raises(InvalidParameter, match=r"cannot open nowhere://bucket/folder: .*nowhere"):
         model().fit(*rows, store="nowhere://bucket/folder")
+
+
+def test_predictions_into_a_file_at_an_address(rows, small_sizes, place, tmp_path, monkeypatch):
+    X, y = rows
+    fitted = model(memory=None, method="neighbourhood", neighbours=16).fit(X, y)
+    np.save(tmp_path / "Z.npy", X)
+    fitted.predict_file(tmp_path / "Z.npy", tmp_path / "here.parquet")
+    address = f"{place[1]}/deeper/o.parquet"
+    assert fitted.predict_file(tmp_path / "Z.npy", address).output == address
+    assert (place[0] / "deeper" / "o.parquet").read_bytes() == (tmp_path / "here.parquet").read_bytes()
+    assert left(tmp_path / "cache") == []
+    with pytest.raises(InvalidParameter, match=r"deeper/o\.parquet exists; give overwrite=True"):
+        fitted.predict_file(tmp_path / "Z.npy", address)
+    with pytest.raises(InvalidParameter, match=r"must end in \.parquet, \.pq, \.csv"):
+        fitted.predict_file(tmp_path / "Z.npy", f"{place[1]}/o.txt")
+
+    def breaks(source, to, size):
+        to.write(source.read(100))
+        raise OSError("the connection broke")
+
+    monkeypatch.setattr("gigagp.data.objects.shutil.copyfileobj", breaks)
+    with pytest.raises(DiskFull, match=r"cannot write .*/deeper/o2\.csv: the connection broke"):
+        fitted.predict_file(tmp_path / "Z.npy", f"{place[1]}/deeper/o2.csv")
+    assert os.listdir(place[0] / "deeper") == ["o.parquet"], "nothing half-written"
 
 
 class Stopped(Exception):
