@@ -22,6 +22,8 @@ TEMPORARY = "gigagp-tmp"  # purpose of leases for temporary folders, which have 
 _RENEW_SECONDS = 20.0
 _DEAD_SECONDS = 120.0
 
+_ours: set[str] = set()  # names of the leases of this process, which lives even if it could not renew them
+
 
 class Lease:
     """A lease in a folder, from creation to `release`. What processes that were killed have left is removed.
@@ -39,6 +41,7 @@ class Lease:
         except BaseException:
             self._leases.remove(self.name)
             raise
+        _ours.add(self.name)
         threading.Thread(target=_renew, args=(weakref.ref(self), self._stop), daemon=True).start()
 
     def rival(self, purpose: str) -> str | None:
@@ -61,7 +64,8 @@ class Lease:
         for name, (_, changed) in listed.items():
             if name == self.name or ".partial-" in name:
                 continue
-            if own is not None and changed is not None and own - changed > _DEAD_SECONDS * 1e9:
+            known = own is not None and changed is not None and name not in _ours
+            if known and own - changed > _DEAD_SECONDS * 1e9:  # type: ignore[operator]
                 if name.startswith(f"{TEMPORARY}-"):
                     self._folder.below(name).clear()
                 self._leases.remove(name)
@@ -82,11 +86,13 @@ class Lease:
         """Renew it no longer: what belongs to it is removed by the next process that uses the folder."""
         with self._lock:
             self._stop.set()
+            _ours.discard(self.name)
 
     def release(self) -> None:
         with self._lock:
             if not self._stop.is_set():
                 self._stop.set()
+                _ours.discard(self.name)
                 with suppress(GigaGPError):  # it is removed by the next process that uses the folder
                     self._leases.remove(self.name)
 

@@ -137,6 +137,10 @@ def test_what_a_killed_process_has_left_is_removed(place, monkeypatch):
     temporary.folder.put("x", b"1")
     for path in (place[0] / "gigagp-leases").iterdir():
         os.utime(path, (1, 1))
+    own = Lease(objects, "fit")
+    assert own.rival("fit") is not None, "what is of this process is in use"
+    own.release()
+    monkeypatch.setattr(leases, "_ours", set())
     live = Lease(objects, "fit")
     assert live.rival("fit") is None
     assert objects.names() == ["gigagp-leases"]
