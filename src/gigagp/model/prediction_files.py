@@ -175,12 +175,20 @@ def predict_file(task: Task, data: Any, output: str | os.PathLike[str], overwrit
     """Predict all rows of the task into `output`, a path or an address. `data` is what the user called them."""
     if not is_remote(output):
         return _predict_here(task, data, output, overwrite)
+    _check_ending(str(output).partition("?")[0])
     there = RemoteOutput(str(output), overwrite)
     there.check_apart(file.path for file in getattr(getattr(task.rows.source, "files", None), "files", ()))
-    _path(there.local)
-    report = _predict_here(task, data, there.local, overwrite=True)
+    report = _predicted_before(task, there.local) or _predict_here(task, data, there.local, overwrite=True)
     there.send()
     return replace(report, output=there.name)
+
+
+def _predicted_before(task: Task, local: Path) -> PredictionReport | None:
+    """The report on a file that an earlier call has completed, but could not upload; None if there is none."""
+    about = Parts(local).published()
+    if about.get("identity") != task.identity():
+        return None
+    return PredictionReport(local, about["rows"], about["dropped"], 0.0, about["rows"])
 
 
 def _predict_here(task: Task, data: Any, output: str | os.PathLike[str], overwrite: bool) -> PredictionReport:
@@ -271,9 +279,13 @@ def _path(output: str | os.PathLike[str]) -> Path:
     name = os.fspath(output) if isinstance(output, str | os.PathLike) else None
     if not isinstance(name, str) or not name or "\0" in name or "://" in name:
         raise InvalidParameter(f"output must be a path, or an address such as s3://bucket/key; got {output!r}")
+    _check_ending(name)
+    return Path(os.path.realpath(os.path.expanduser(name)))
+
+
+def _check_ending(name: str) -> None:
     if not name.lower().endswith(ENDINGS):
         raise InvalidParameter(f"output is written as Parquet or CSV, and must end in {', '.join(ENDINGS)}; got {name}")
-    return Path(os.path.realpath(os.path.expanduser(name)))
 
 
 def _check_apart(final: Path, data: Any, rows: Rows) -> None:

@@ -169,10 +169,14 @@ def test_predictions_into_a_file_at_an_address(rows, small_sizes, place, tmp_pat
         to.write(source.read(100))
         raise OSError("the connection broke")
 
-    monkeypatch.setattr("gigagp.data.objects.shutil.copyfileobj", breaks)
-    with pytest.raises(DiskFull, match=r"cannot write .*/deeper/o2\.csv: the connection broke"):
-        fitted.predict_file(tmp_path / "Z.npy", f"{place[1]}/deeper/o2.csv")
+    with monkeypatch.context() as patch:
+        patch.setattr("gigagp.data.objects.shutil.copyfileobj", breaks)
+        with pytest.raises(DiskFull, match=r"cannot write .*/deeper/o2\.parquet: the connection broke"):
+            fitted.predict_file(tmp_path / "Z.npy", f"{place[1]}/deeper/o2.parquet")
     assert os.listdir(place[0] / "deeper") == ["o.parquet"], "nothing half-written"
+    done = fitted.predict_file(tmp_path / "Z.npy", f"{place[1]}/deeper/o2.parquet")
+    assert done.resumed == done.rows == N, "only the upload is repeated"
+    assert (place[0] / "deeper" / "o2.parquet").read_bytes() == (tmp_path / "here.parquet").read_bytes()
 
 
 class Stopped(Exception):
