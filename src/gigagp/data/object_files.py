@@ -245,10 +245,14 @@ class _Copies:
 
     def forget(self, address: str) -> None:
         with self._lock:
-            kept = {file: copy for file, copy in self._copies.items() if not file.address.startswith(address)}
+            kept = {file: copy for file, copy in self._copies.items() if not _is_below(file.address, address)}
             for file in self._copies.keys() - kept.keys():
                 self._copies[file].remove()
             self._copies = kept
+
+
+def _is_below(address: str, folder: str) -> bool:
+    return f"{address.partition('?')[0]}/".startswith(f"{folder.partition('?')[0].rstrip('/')}/")
 
 
 _copies = _Copies()
@@ -256,4 +260,4 @@ _copies = _Copies()
 
 def forget_copies(address: str) -> None:
     """Remove the copies of this process of files at an address and below."""
-    _copies.forget(address.partition("?")[0])
+    _copies.forget(address)
