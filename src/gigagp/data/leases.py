@@ -1,7 +1,8 @@
 """Leases: objects that say which process uses a folder at an address, renewed while the process lives.
 
-S3 has no locks. A lease that was not renewed for two minutes belongs to a process that was killed. Ages are differences
-of the times at which the server received the objects, so that the clocks of the machines do not matter.
+S3 has no locks. A lease that was not renewed for two minutes belongs to a process that was killed; one of this machine
+is recognised at once. Ages are differences of the times at which the server received the objects, so that the clocks of
+the machines do not matter.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import threading
 import uuid
 import weakref
 from contextlib import suppress
+from pathlib import Path
 
 from gigagp.data.objects import ObjectFolder
 from gigagp.errors import DiskFull, FolderInUse, GigaGPError
@@ -64,13 +66,14 @@ class Lease:
         for name, (_, changed) in listed.items():
             if name == self.name or ".partial-" in name:
                 continue
-            known = own is not None and changed is not None and name not in _ours
-            if known and own - changed > _DEAD_SECONDS * 1e9:  # type: ignore[operator]
-                if name.startswith(f"{TEMPORARY}-"):
-                    self._folder.below(name).clear()
-                self._leases.remove(name)
-            else:
-                live[name] = (self._leases.get(name) or b"").decode(errors="replace")
+            owner, _, process = (self._leases.get(name) or b"").decode(errors="replace").partition("\n")
+            late = own is not None and changed is not None and own - changed > _DEAD_SECONDS * 1e9
+            if name in _ours or not (late or _has_ended(process)):
+                live[name] = owner
+                continue
+            if name.startswith(f"{TEMPORARY}-"):
+                self._folder.below(name).clear()
+            self._leases.remove(name)
         return live
 
     def renew(self) -> None:
@@ -108,7 +111,31 @@ def _renew(lease: weakref.ref[Lease], stop: threading.Event) -> None:
 
 
 def _note() -> bytes:
-    return f"process {os.getpid()} on {platform.node()}".encode()
+    """Who holds a lease: for the reader of an error, and in the second line for other processes of this machine."""
+    return f"process {os.getpid()} on {platform.node()}\n{_machine()}:{os.getpid()}".encode()
+
+
+def _machine() -> str:
+    """What processes have in common that see each other: the running system, and the numbers of its processes."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}:{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:  # not Linux
+        return ""
+
+
+def _has_ended(process: str) -> bool:
+    """Whether this was a process of this machine; False where that is not known."""
+    machine, _, number = process.rpartition(":")
+    if not machine or machine != _machine() or not number.isdecimal():
+        return False
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:  # it belongs to someone else
+        return False
+    return False
 
 
 class TemporaryObjects:

@@ -34,7 +34,7 @@ class CheckpointObjects:
             if rival is not None:
                 raise FolderInUse(
                     f"{self.name} is in use by another fit ({rival}); wait until it has ended and repeat the call, or "
-                    "choose another address; a fit that was killed blocks it for two minutes"
+                    "choose another address; a fit that was killed on another machine blocks it for two minutes"
                 )
             temporary = TemporaryFolder(cache_folder())
             self.folder = temporary.path / "checkpoint"

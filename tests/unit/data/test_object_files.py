@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -150,6 +152,23 @@ def test_what_a_killed_process_has_left_is_removed(place, monkeypatch):
     with pytest.raises(FolderInUse, match="taken over by another fit"):
         dead.check()
     assert objects.below("gigagp-leases").names() == [live.name]
+
+
+def test_a_process_of_this_machine_that_has_ended_is_known_at_once(place):
+    objects = place[1]
+    code = f"from gigagp.data.leases import *; import os; Lease(ObjectFolder({objects.address!r}), 'fit'); os._exit(0)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    (name,) = objects.below("gigagp-leases").names()
+    left = objects.below("gigagp-leases").get(name)
+    lease = Lease(objects, "fit")
+    assert lease.rival("fit") is None
+    lease.release()
+    machine, _, number = left.decode().rpartition(":")
+    for other in (f"{machine}0:{number}", f"{machine}:{os.getpid()}", f"{machine}:1", "process 1 on nowhere", ""):
+        objects.below("gigagp-leases").put("fit-other", other.encode())
+        lease = Lease(objects, "fit")
+        assert lease.rival("fit") is not None
+        lease.release()
 
 
 def test_a_lease_is_renewed(place, monkeypatch):
