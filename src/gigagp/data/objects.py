@@ -161,7 +161,8 @@ class ObjectFolder:
         except GigaGPError:
             raise
         except _failures() as error:
-            raise kind(f"cannot {what} {posixpath.join(self.name, name)}: {reason(error)}") from error
+            place = f"{self.name}/{name}" if name else self.name
+            raise kind(f"cannot {what} {place}: {reason(error)}") from error
 
 
 def side_by_side(function: Callable[[T], R], tasks: Iterable[T]) -> list[R]:
