@@ -189,7 +189,7 @@ def test_every_byte_of_a_store_written_by_a_cluster(s3, tmp_path, monkeypatch):
 
 
 def test_an_object_that_changes_during_a_fit_is_an_error(s3, table, tmp_path):
-    rows = put(s3, table)
+    rows, spoilt = put(s3, table), []
 
     def spoil(event):
         if event.stage != "training" or spoilt:
@@ -199,13 +199,12 @@ def test_an_object_that_changes_during_a_fit_is_an_error(s3, table, tmp_path):
                 with s3.open_output_stream(f"{BUCKET}/{name}") as file:
                     file.write(b"something else")
                 spoilt.append(name)
+        for pid in client.run(os.getpid).values():  # which has copies of what was there
+            os.kill(pid, signal.SIGKILL)
 
-    spoilt = []
     with cluster_of(1, tmp_path / "elsewhere") as client:
         with pytest.raises(DamagedFile, match=r"store/X\.npy/\d+ has changed since it was written; fit again"):
-            model(client, training="progressive", leaf_size=10).fit(
-                rows, "y", store=f"s3://{BUCKET}/run", progress=spoil
-            )
+            model(client).fit(rows, "y", store=f"s3://{BUCKET}/run", progress=spoil)
         assert spoilt
     assert objects(s3) == ["rows.parquet"]
 
