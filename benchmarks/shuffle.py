@@ -35,6 +35,7 @@ from gigagp.data.scaling import Scaling
 from gigagp.data.sources import open_rows
 from gigagp.data.sphere import InputScaling
 from gigagp.engines.dask import SETTINGS, DaskEngine
+from gigagp.fit.bucket_runs import FolderRuns
 from gigagp.fit.bucket_sort import FileBuckets
 from gigagp.linalg.workspace import Workspace
 from gigagp.partition.base import Buckets
@@ -96,7 +97,7 @@ def bucket_files(client: Client, path: Path, folder: Path) -> Sums:
     data = StreamedRows(rows, rows.n_rows, inputs, target, np.dtype(np.float32))
     with DaskEngine(client, folder=folder) as engine:
         engine.use_folder(folder)
-        buckets = FileBuckets(data, _assign, BUCKETS, folder / "buckets", MEMORY, engine)
+        buckets = FileBuckets(data, _assign, BUCKETS, FolderRuns(str(folder / "buckets")), MEMORY, engine)
         return list(engine.map(SumBucket(buckets), range(BUCKETS)))
 
 

@@ -18,6 +18,7 @@ from gigagp.data.sources import open_rows
 from gigagp.data.sphere import InputScaling
 from gigagp.engines.dask import DaskEngine
 from gigagp.fit.scanning import scan_rows
+from gigagp.fit.store_objects import StoreObjects
 from gigagp.fit.store_writer import DiskStorage, write_store
 from gigagp.kernels import Matern32
 from gigagp.partition import LocalPartition, Shape
@@ -120,18 +121,22 @@ def write_ingested(path, rows=INGESTED):
     pq.write_table(table, path, row_group_size=rows // 7)
 
 
-def ingested(engine, path, folder, monkeypatch, memory=1 << 22):
-    """Every byte that the scan and the store of a file's rows consist of."""
+def ingested(engine, path, folder, monkeypatch, memory=1 << 22, mirror=None):
+    """Every byte that the scan and the store of a file's rows consist of.
+
+    mirror : the folder is its own, and the store is at its address too
+    """
     monkeypatch.setattr("gigagp.fit.scanning._LEAST_ROWS", 1)  # this process alone divides the work
     monkeypatch.setattr("gigagp.fit.store_writer.bucket_rows", lambda columns: 20_000)
     rows = open_rows(path, "y")
-    engine.use_folder(folder)
+    engine.use_folder(folder if mirror is None else mirror)
     scanned = scan_rows(rows, 5, None, engine, lambda rows: None)
     inputs, target, dtype = InputScaling(scanned.inputs.scaling()), scanned.target.scaling(), np.dtype(np.float32)
     data = StreamedRows(rows, scanned.rows, inputs, target, dtype)
     sample = scanned.sample
     sample = Sample(sample.keys, sample.rows, inputs.apply(sample.X, dtype), scaled_targets(sample.y, target, dtype))
-    storage = DiskStorage(folder / "store", memory, "of a test")
+    remote = None if mirror is None else StoreObjects(mirror, mirror.home)
+    storage = DiskStorage(folder / "store", memory, "of a test", remote=remote)
     metric, rng = np.array([1.0, 3.0]), np.random.default_rng(0)
     where = engine.that_reads(data.paths)
     write_store(LocalPartition(), data, Shape(leaf_size=200), metric, sample, 5, rng, storage, where)

@@ -61,6 +61,7 @@ class Traps(WorkerPlugin):
     def setup(self, worker):
         try:
             from gigagp.data.array_files import ArrayPlace  # noqa: PLC0415
+            from gigagp.data.objects import ObjectFolder  # noqa: PLC0415
             from gigagp.data.scan import PartialScan  # noqa: PLC0415
             from gigagp.engines import dask_tasks  # noqa: PLC0415
             from gigagp.engines.shards import Shard, ShardFiles  # noqa: PLC0415
@@ -80,6 +81,7 @@ class Traps(WorkerPlugin):
         PartialScan.add = self._then(PartialScan.add, "scanning")
         SortTask._write = self._then(SortTask._write, "sorting")
         ArrayPlace.write = self._then(ArrayPlace.write, "storing")
+        ObjectFolder.put = self._then(ObjectFolder.put, "putting")
         sums = Shard.sums
         Shard.sums = lambda shard, value, work: sums(shard, self._then(value, "step"), work)
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 import threading
-import time
-import urllib.request
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib.util import find_spec
@@ -25,6 +21,7 @@ from gigagp import HGPRegressor, InvalidInput, InvalidParameter
 from gigagp.cli import app
 from gigagp.datasets import robot_arm
 from gigagp.model import predictor, remote_folders
+from s3_server import BUCKET, empty_bucket, free_port, running_server
 
 pytestmark = [
     pytest.mark.slow,
@@ -32,51 +29,17 @@ pytestmark = [
     pytest.mark.skipif(find_spec("moto") is None, reason="needs moto's server: pip install 'moto[server]'"),
 ]
 ROWS = 1000
-BUCKET = "bucket"
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 @pytest.fixture(scope="module")
 def server():
-    """The address of a server that has nothing yet."""
-    port = free_port()
-    address = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(600):
-            try:
-                urllib.request.urlopen(f"{address}/moto-api/", timeout=5).close()
-                break
-            except OSError:
-                assert process.poll() is None, "moto's server has ended"
-                time.sleep(0.1)
+    with running_server() as address:
         yield address
-    finally:
-        process.terminate()
-        process.wait()
 
 
 @pytest.fixture
 def s3(server, monkeypatch, tmp_path):
-    """A bucket, the settings that find it, and a cache of its own."""
-    settings = {
-        "AWS_ENDPOINT_URL": server, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_EC2_METADATA_DISABLED": "true", "GIGAGP_CACHE": str(tmp_path / "cache"),
-    }  # fmt: skip
-    for name, value in settings.items():
-        monkeypatch.setenv(name, value)
-    system = fs.S3FileSystem(
-        endpoint_override=server, access_key="test", secret_key="test", allow_bucket_creation=True, region="us-east-1"
-    )
-    system.create_dir(BUCKET)
-    yield system
-    system.delete_dir_contents(BUCKET)
+    yield from empty_bucket(server, monkeypatch, tmp_path / "cache")
 
 
 @pytest.fixture(scope="module")

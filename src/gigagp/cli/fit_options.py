@@ -112,10 +112,18 @@ Sphere = Annotated[
 ]
 Dtype = Annotated[str, typer.Option(help="Floating-point precision: float64 or float32.")]
 Store = Annotated[
-    str | None, typer.Option(help="Folder for sorted rows that exceed the memory budget. [default: a temporary folder]")
+    str | None,
+    typer.Option(
+        help="Folder, or address such as s3://bucket/folder, for sorted rows that exceed the memory budget. "
+        "[default: a temporary folder]"
+    ),
 ]
 Checkpoint = Annotated[
-    str | None, typer.Option(help="Folder for progress; the same command continues an interrupted fit.")
+    str | None,
+    typer.Option(
+        help="Folder, or address such as s3://bucket/folder, for progress; the same command continues an interrupted "
+        "fit."
+    ),
 ]
 TestFraction = Annotated[
     float | None, typer.Option(help="Share of the rows that is held out and scored after the fit.")

@@ -9,6 +9,7 @@ import typer
 from gigagp.cli import options
 from gigagp.cli.display import display
 from gigagp.cli.running import Interrupted, emit
+from gigagp.data.addresses import is_remote
 from gigagp.errors import InvalidParameter
 
 EXAMPLE = options.example(
@@ -22,7 +23,15 @@ def command(
     context: typer.Context,
     model: options.Model,
     data: options.Data,
-    output: Annotated[str, typer.Option("--output", "-o", help="File to write: .parquet or .csv.", show_default=False)],
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            help="File to write: .parquet or .csv; also at an address such as s3://bucket/key.",
+            show_default=False,
+        ),
+    ],
     quantiles: Annotated[str | None, typer.Option(help="Quantiles to predict, such as 0.05,0.95.")] = None,
     keep: Annotated[list[str] | None, typer.Option(help="Columns to copy to the output: a,b or repeated.")] = None,
     latent: Annotated[bool, typer.Option("--latent", help="Uncertainty of the function, without noise.")] = False,
@@ -51,7 +60,8 @@ def command(
                 progress=progress,
             )  # fmt: skip
     except KeyboardInterrupt:
-        message = f"interrupted; progress is kept beside {output}. To continue:\n  {context.obj}"
+        where = f"in the cache, for {output}" if is_remote(output) else f"beside {output}"
+        message = f"interrupted; progress is kept {where}. To continue:\n  {context.obj}"
         raise Interrupted(message) from None
     report = {"output": output, "rows": done.rows, "dropped": done.dropped, "seconds": done.seconds}
     report |= {"resumed": done.resumed, "discarded": done.discarded}

@@ -23,6 +23,14 @@ def is_remote(address: object) -> bool:
     return isinstance(address, str) and "://" in address and not address.startswith("file://")
 
 
+def below(place: str | os.PathLike[str], name: str) -> str | Path:
+    """The folder of that name in a folder or at an address."""
+    if not isinstance(place, str) or not is_remote(place):
+        return Path(place) / name
+    base, mark, query = place.partition("?")
+    return f"{base.rstrip('/')}/{name}{mark}{query}"
+
+
 def locate(address: str, query: str = "") -> tuple[Any, str]:
     """File system, and path on it; wildcards have no place in a URI, and are put back after it is understood.
 

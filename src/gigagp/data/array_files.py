@@ -71,22 +71,34 @@ class ArrayPlace:
 
     def write(self, first_row: int, part: Array) -> bytes:
         """Write rows from `first_row` on; returns their checksum."""
-        raw = np.ascontiguousarray(part, self.dtype).reshape(-1).view(np.uint8).data
-        at, handle = len(self.header) + first_row * self.row_bytes, os.open(self.path, os.O_WRONLY)
+        raw = self.raw(part)
+        self.fill(first_row, raw)
+        return hashlib.blake2b(raw, digest_size=16).digest()
+
+    def raw(self, part: Array) -> memoryview:
+        """The bytes of rows."""
+        return np.ascontiguousarray(part, self.dtype).reshape(-1).view(np.uint8).data
+
+    def place(self, row: int) -> int:
+        """The byte of the file at which a row begins."""
+        return len(self.header) + row * self.row_bytes
+
+    def fill(self, first_row: int, raw: memoryview) -> None:
+        """Write the bytes of rows from `first_row` on."""
+        at, handle = self.place(first_row), os.open(self.path, os.O_WRONLY)
         try:
             written = 0
             while written < len(raw):
                 written += os.pwrite(handle, raw[written : written + _CHUNK], at + written)
         finally:
             os.close(handle)
-        return hashlib.blake2b(raw, digest_size=16).digest()
 
     def finish(self, ends: list[int], checksums: list[bytes]) -> dict[str, Any]:
         """The file's entry in the manifest, from the last rows of the parts and their checksums, in order."""
         digest = hashlib.blake2b(self.header, digest_size=16)
         for checksum in checksums:
             digest.update(checksum)
-        parts = [len(self.header) + end * self.row_bytes for end in ends]
+        parts = [self.place(end) for end in ends]
         return {"bytes": os.path.getsize(self.path), "checksum": digest.hexdigest(), "parts": parts}
 
 

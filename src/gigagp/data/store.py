@@ -20,6 +20,7 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.data import folders
 from gigagp.data.array_files import ArrayFile, ArrayFiles, ArrayPlace, write_lists
+from gigagp.data.mapped_file import MappedFile
 from gigagp.data.mapped_pages import WINDOW, mapped_now, take_in_pieces, windows_of
 from gigagp.data.row_lists import RowLists
 from gigagp.errors import InvalidInput
@@ -30,7 +31,7 @@ VERSION = 3  # of a store whose files have checksums of parts; version 2 has row
 DTYPES = ("float32", "float64")
 ROW_NOISE = "row_noise"  # name of the file with the row noise, which only stores with such noise have
 OTHERS = "others"  # name of the file with several targets, which only stores of fits with a common theta have
-_MANIFEST = "manifest.json"
+MANIFEST = "manifest.json"
 _RELEASE = 256 << 20  # bytes of mapped pages after which they are released
 _MOST_MAPPED = 512 << 20  # bytes of all mapped files in memory from which on pages are released
 _MAPPED_PER_TASK = 128 << 20  # bytes that the queries of one task may map before its pages can be released
@@ -43,37 +44,6 @@ _POPULATE_READ = 22  # advice of Linux 5.14: map all pages now; Python has no na
 # Targets on their way into a store: one number per row or, where rows differ in noise, three: the target, the factor of
 # the noise and the added variance. Further columns may follow: other targets, which are only carried along.
 Targets = Array
-
-
-@dataclass(frozen=True)
-class MappedFile:
-    """The file of a mapped array, so that other processes can map it too. A file that has changed is an error."""
-
-    path: str
-    offset: int
-    shape: tuple[int, ...]
-    dtype: str
-    bytes: int
-    changed: int  # nanoseconds of its last change
-
-    @classmethod
-    def of(cls, array: np.memmap[Any, Any]) -> MappedFile:
-        path = os.path.abspath(str(array.filename))
-        status = os.stat(path)
-        return cls(path, array.offset, array.shape, array.dtype.str, status.st_size, status.st_mtime_ns)
-
-    def open(self) -> np.memmap[Any, Any]:
-        self.check()
-        return np.memmap(self.path, np.dtype(self.dtype), "r", self.offset, self.shape)
-
-    def check(self) -> None:
-        """Raise DamagedFile if the file is missing or has changed."""
-        try:
-            status = os.stat(self.path)
-        except OSError as error:
-            raise folders.damaged(Path(self.path), f"it cannot be read here ({error.strerror})") from None
-        if (status.st_size, status.st_mtime_ns) != (self.bytes, self.changed):
-            raise folders.damaged(Path(self.path), "it has changed since it was opened")
 
 
 class ExpertStore:
@@ -275,8 +245,11 @@ class StorePlaces:
 
     def write(self, first: int, X: Array, targets: Targets) -> list[bytes]:
         """Write rows from number `first` on; returns their checksums, one per file."""
-        arrays = _arrays_of(X, targets, self.others)
-        return [file.write(first, array) for file, array in zip(self.files, arrays, strict=True)]
+        return [file.write(first, array) for file, array in zip(self.files, self.arrays(X, targets), strict=True)]
+
+    def arrays(self, X: Array, targets: Targets) -> list[Array]:
+        """Rows as the arrays of the files, in their order."""
+        return _arrays_of(X, targets, self.others)
 
 
 class PlacedWriter:
@@ -309,7 +282,7 @@ class PlacedWriter:
         content = {"rows": rows, "columns": columns, "dtype": self._dtype.name, "source": source}
         content |= {"others": others} if others else {}
         content |= {"cells": len(cells), "files": entries | write_lists(self._folder, "cells", cells)}
-        folders.write_manifest(self._folder / _MANIFEST, {"format": FORMAT, "version": VERSION, **content})
+        folders.write_manifest(self._folder / MANIFEST, {"format": FORMAT, "version": VERSION, **content})
 
 
 class FolderWriter:
@@ -360,7 +333,7 @@ def _linked_rows(folder: Path, store: ExpertStore) -> dict[str, Any] | None:
         return None
     source, links = Path(store.files[0].path).parent, [folder / name for name in sorted(names)]
     try:
-        entries = folders.read_manifest(source / _MANIFEST, FORMAT, VERSION)["files"]
+        entries = folders.read_manifest(source / MANIFEST, FORMAT, VERSION)["files"]
         for file in store.files:
             file.check()
         for link in links:
@@ -386,13 +359,13 @@ def read_rows(
 
 def open_store(folder: Path, verify: bool = True, keeper: Any = None) -> tuple[ExpertStore, RowLists]:
     """The store in a folder, mapped into memory, and the cells its rows are sorted by."""
-    manifest = folders.read_manifest(folder / _MANIFEST, FORMAT, VERSION)
+    manifest = folders.read_manifest(folder / MANIFEST, FORMAT, VERSION)
     rows, columns, cells, dtype = (manifest.get(key) for key in ("rows", "columns", "cells", "dtype"))
     if not all(type(n) is int and n > 0 for n in (rows, columns, cells)) or dtype not in DTYPES:
-        raise folders.damaged(folder / _MANIFEST, "it has no valid counts or type of numbers")
+        raise folders.damaged(folder / MANIFEST, "it has no valid counts or type of numbers")
     others = manifest.get("others", 0)
     if type(others) is not int or others < 0:
-        raise folders.damaged(folder / _MANIFEST, "it has no valid number of targets")
+        raise folders.damaged(folder / MANIFEST, "it has no valid number of targets")
     files = ArrayFiles(folder, manifest.get("files"))
     store = read_rows(files, rows, columns, dtype, verify, keeper, others)  # type: ignore[arg-type]
     return store, files.lists("cells", cells, rows, verify)  # type: ignore[arg-type]

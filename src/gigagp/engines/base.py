@@ -13,6 +13,7 @@ from typing import Any, Generic, Self, TypeVar
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.data.mirrors import Mirror
 from gigagp.data.row_lists import RowLists, Runs
 from gigagp.data.store import ExpertStore
 from gigagp.errors import tell_expert
@@ -124,6 +125,7 @@ class Engine(ABC):
     """A place to compute. Results never depend on the engine or on its number of workers."""
 
     reads_files = False  # whether its workers need the expert store to be in a folder
+    one_machine = True  # whether its workers are on the machine of this process
     workers = 1
 
     @abstractmethod
@@ -171,8 +173,8 @@ class Engine(ABC):
         """
         return self.local if self.reads_files and paths is None else self
 
-    def use_folder(self, folder: Path) -> None:  # noqa: B027 engines of this process need none
-        """Pass large values to workers through this folder; refuse one that a worker does not see."""
+    def use_folder(self, folder: Path | Mirror) -> None:  # noqa: B027 engines of this process need none
+        """Pass large values to workers through this folder, or its address; refuse one that a worker does not see."""
 
     def close(self) -> None:  # noqa: B027 most engines hold nothing
         """Give back what the engine holds."""

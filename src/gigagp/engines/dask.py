@@ -9,6 +9,7 @@ returned in order. No worker has the only copy of anything.
 
 from __future__ import annotations
 
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -20,7 +21,10 @@ from typing import Any, TypeVar
 import dask
 from distributed import CancelledError, Client, Future, LocalCluster
 
+from gigagp.data.addresses import is_remote
 from gigagp.data.folders import TemporaryFolder
+from gigagp.data.leases import TemporaryObjects
+from gigagp.data.mirrors import Mirror
 from gigagp.engines import dask_tasks
 from gigagp.engines.additions import Ascent, ascent, key_of
 from gigagp.engines.base import Engine, OverLeaves
@@ -40,6 +44,7 @@ SHARDS_PER_THREAD = 4  # small shards, so that fast and slow workers can have di
 MOST_SHARDS = 2000  # of clusters with fewer threads than that: the scheduler handles each load of a shard
 _BUNDLES_AHEAD = 3  # bundles of tasks per thread that are submitted before their results are read
 _CONNECT_SECONDS = 10  # seconds for a scheduler to answer
+_PROBE = "probe"  # object that all workers must be able to read
 # Settings of a cluster on this machine; docs/clusters.md says how to set them where a scheduler is started.
 SETTINGS = {
     "distributed.scheduler.allowed-failures": 10,
@@ -56,8 +61,14 @@ class DaskEngine(Engine):
     """
 
     reads_files = True
+    one_machine = False  # at least not necessarily
 
     def __init__(self, client: Client, folder: str | Path | None = None, n_jobs: int = 1) -> None:
+        if is_remote(folder):
+            raise InvalidParameter(
+                f"folder must be one that all workers see as a folder; pass the address {folder} to "
+                "fit(..., store=address) instead"
+            )
         if client.asynchronous:
             raise InvalidParameter("asynchronous Dask clients are not supported; use Client(asynchronous=False)")
         self.client, self.folder, self.n_jobs = client, folder, worker_count(n_jobs)
@@ -66,7 +77,7 @@ class DaskEngine(Engine):
         self._local: ThreadsEngine | None = None
         self._depot: Depot | None = None
         self._temporary: TemporaryFolder | None = None
-        self._store_folder: Path | None = None
+        self._store_folder: Path | Mirror | None = None
         self._loaded: LoadedShards | None = None
         self._cluster.check_workers()
 
@@ -119,25 +130,52 @@ class DaskEngine(Engine):
         address = self.client.scheduler.address if self.client.scheduler is not None else ""
         return DaskEngine.at, (address, self.n_jobs, self.folder)
 
-    def use_folder(self, folder: Path) -> None:
+    def use_folder(self, folder: Path | Mirror) -> None:
         if self._temporary is None or self._store_folder != folder or not self._temporary.path.exists():
             self._loaded = None  # its files are removed with the folder
             self._leave_folder()
-            self._temporary = TemporaryFolder(self.folder if self.folder is not None else folder)
-            self._depot, self._store_folder = Depot(self._temporary.path), folder
-        for path in dict.fromkeys((str(folder), str(self._temporary.path))):
+            if isinstance(folder, Mirror):
+                self._temporary = TemporaryFolder(folder.folder)
+                self._depot = Depot(self._temporary.path, folder, TemporaryObjects(folder.base))
+            else:
+                self._temporary = TemporaryFolder(self.folder if self.folder is not None else folder)
+                self._depot = Depot(self._temporary.path)
+            self._store_folder = folder
+        if isinstance(folder, Mirror):
+            self._check_address()
+        else:
+            self._check_folders(str(folder), str(self._temporary.path))
+
+    def _check_folders(self, *paths: str) -> None:
+        for path in dict.fromkeys(paths):
             visible = self._cluster.ask_workers(dask_tasks.sees, path)
             blind = [worker for worker, reply in visible.items() if reply is not True]
             if blind:
                 raise InvalidParameter(
                     f"some workers do not see the folder {path}: {shortened(blind)}; choose one on a file system that "
-                    "all share, with fit(..., store=folder), checkpoint=folder or DaskEngine(client, folder=folder)"
+                    "all share, or an address such as s3://bucket/folder, with fit(..., store=folder), "
+                    "checkpoint=folder or DaskEngine(client, folder=folder)"
                 )
+
+    def _check_address(self) -> None:
+        assert self._depot is not None
+        assert self._depot.objects is not None
+        folder, content = self._depot.objects.folder, uuid.uuid4().bytes
+        folder.put(_PROBE, content)
+        replies = self._cluster.ask_workers(dask_tasks.reaches, folder, _PROBE, content)
+        blind = [f"{worker} ({reply})" for worker, reply in replies.items() if reply]
+        if blind:
+            raise InvalidParameter(
+                f"some workers do not read from {folder.name}: {shortened(blind)}; workers need the same credentials "
+                "and settings as this process, as environment variables"
+            )
 
     def that_reads(self, paths: list[tuple[str, int]] | None) -> Engine:
         if paths is None:
             return self.local
-        replies = self._cluster.ask_workers(dask_tasks.sees_files, paths)
+        if isinstance(self._store_folder, Mirror):
+            paths = [file for file in paths if not self._store_folder.has(file[0])]
+        replies = self._cluster.ask_workers(dask_tasks.sees_files, paths) if paths else {}
         return self if all(reply is True for reply in replies.values()) else self.local
 
     @property
@@ -150,6 +188,12 @@ class DaskEngine(Engine):
     def _leave_folder(self) -> None:
         if self._temporary is not None:
             self._temporary.remove()
+        if self._depot is not None and self._depot.objects is not None:
+            assert isinstance(self._store_folder, Mirror)
+            with suppress(Exception, CancelledError):  # of a scheduler that is gone
+                for address in (self._store_folder.home.address, self._depot.objects.folder.address):
+                    self._cluster.ask_workers(dask_tasks.forget, address)
+            self._depot.objects.remove()
         self._temporary = self._depot = self._store_folder = None
 
     def _depot_in_use(self) -> Depot:

@@ -10,12 +10,14 @@ from typing import Any
 
 from distributed import get_worker
 
+from gigagp.data.objects import ObjectFolder
 from gigagp.engines.additions import Additions
 from gigagp.engines.base import LeafValue, own_workspace
 from gigagp.engines.blas_threads import one_blas_thread
 from gigagp.engines.shards import Levels, Shard, ShardFiles, sums_below
 from gigagp.engines.threads import ThreadsEngine
-from gigagp.engines.transport import unpack, unpack_once
+from gigagp.engines.transport import forget_address, unpack, unpack_once
+from gigagp.errors import GigaGPError
 from gigagp.linalg.workspace import Workspace
 
 
@@ -108,6 +110,19 @@ def run(packed: bytes, content: bytes) -> list[Any]:
         tasks = unpack(content)
         with one_blas_thread():
             return [function(task, work) for task in tasks]
+
+
+def reaches(folder: ObjectFolder, name: str, content: bytes) -> str:
+    """Why this worker does not read an object with this content; empty where it does."""
+    try:
+        return "" if folder.get(name) == content else "it sees other objects there"
+    except GigaGPError as error:
+        return str(error)
+
+
+def forget(address: str) -> None:
+    """Remove what this worker has copied from an address."""
+    forget_address(address)
 
 
 def version() -> str | None:

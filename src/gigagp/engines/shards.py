@@ -15,9 +15,9 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.data.row_lists import Runs
-from gigagp.data.store import ExpertStore, MappedFile, frozen
+from gigagp.data.store import ExpertStore, frozen
 from gigagp.engines.base import LeafValue, OverLeaves, each_run
-from gigagp.engines.transport import mapped_store
+from gigagp.engines.transport import File, store_of_rows
 from gigagp.linalg.workspace import Workspace
 from gigagp.tree import Node, Tree, V
 
@@ -71,14 +71,14 @@ def sums_below(subtrees: tuple[Levels, ...], of_leaf: Callable[[int], V]) -> lis
 class ShardFiles:
     """The files and positions of the rows of a shard."""
 
-    files: tuple[MappedFile, ...]
+    files: tuple[File, ...]
     starts: Array  # of each leaf and the end: in the file where rows are consecutive, else in `rows`
     rows: Array | None
     leaves: Array
     subtrees: tuple[Levels, ...]
 
     @classmethod
-    def of(cls, files: tuple[MappedFile, ...], over: OverLeaves[Any], nodes: list[Node]) -> ShardFiles:
+    def of(cls, files: tuple[File, ...], over: OverLeaves[Any], nodes: list[Node]) -> ShardFiles:
         places = np.concatenate([np.arange(node.leaves.start, node.leaves.stop) for node in nodes])
         leaves = places if over.leaves is None else over.leaves[places]
         subtrees, lists = tuple(node.alone().levels for node in nodes), over.lists
@@ -91,10 +91,8 @@ class ShardFiles:
 
     def load(self) -> Shard:
         """The rows, read from the files; a file that is missing or has changed is an error."""
-        for file in self.files:
-            file.check()
-        store = mapped_store(self.files)
         rows = slice(int(self.starts[0]), int(self.starts[-1])) if self.rows is None else self.rows
+        store = store_of_rows(self.files, rows)
         X, y = (np.array(part) for part in store.gather(rows))
         of_rows = store.noise_of(rows)
         row_noise = None if of_rows is None else frozen(np.array(of_rows))

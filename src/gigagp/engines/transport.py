@@ -3,7 +3,7 @@
 Of a mapped expert store, and of other mapped arrays, only the paths are sent. An expert store in memory, and every
 value that is large or has `travels_once`, is written to the depot's folder when it is first sent, and read once by each
 worker that needs it. Workers map large arrays into memory: those of one machine share them, and read only what they
-need.
+need. Where workers share no folder, all these files are sent through objects at an address instead.
 """
 
 from __future__ import annotations
@@ -23,11 +23,19 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.data import folders
-from gigagp.data.store import ExpertStore, MappedFile, frozen
+from gigagp.data.leases import TemporaryObjects
+from gigagp.data.mapped_file import MappedFile
+from gigagp.data.mirrors import Mirror
+from gigagp.data.object_files import RemoteArray, RemoteFile, forget_copies
+from gigagp.data.store import ExpertStore, frozen
+from gigagp.errors import DiskFull
 
 _LARGE = 1 << 16  # bytes of the largest array that is sent with every task
 _ARRAY = "array.npy"  # file of an array that is sent
+_VALUE = "value"  # file of another value
 _CACHED_VALUES = 16  # values and functions that a worker keeps
+
+File = MappedFile | RemoteArray  # of a mapped array
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,10 +47,14 @@ class Packed:
 
 
 class Depot:
-    """A folder through which large values are sent. The files of a value are removed when the value is deleted."""
+    """A folder through which large values are sent. The files of a value are removed when the value is deleted.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    mirror, objects : the files that are at an address already, and a folder at an address for all others, where
+        workers do not see the folder
+    """
+
+    def __init__(self, folder: Path, mirror: Mirror | None = None, objects: TemporaryObjects | None = None) -> None:
+        self.folder, self._mirror, self.objects = folder, mirror, objects
         self._sent: dict[int, tuple[weakref.ref[Any], Path, list[Any]]] = {}
         self._files: dict[Path, tuple[MappedFile, ...]] = {}
         self._count = 0
@@ -69,13 +81,30 @@ class Depot:
             np.save(path / _ARRAY, value, allow_pickle=False)
         else:
             packed = self.pack(value, within=True)
-            (path / "value").write_bytes(packed.data)
+            (path / _VALUE).write_bytes(packed.data)
             needs = packed.needs
         self._sent[key] = weakref.ref(value, lambda _: self._forget(key)), path, needs
         return path
 
-    def files(self, store: ExpertStore) -> tuple[MappedFile, ...]:
+    def files(self, store: ExpertStore) -> tuple[File, ...]:
         """The files of a store's rows, so that any worker can map them."""
+        return tuple(map(self.for_workers, self._files_here(store)))
+
+    def for_workers(self, file: MappedFile) -> File:
+        """A mapped file, as workers see it."""
+        if self._mirror is None or self.objects is None:
+            return file
+        return self._mirror.reference(file, self.objects.folder)
+
+    def place(self, value: Any) -> str | RemoteFile:
+        """Where workers find a value that is sent: a folder, or a file at an address."""
+        folder = self.send(value)
+        if self._mirror is None or self.objects is None:
+            return str(folder)
+        (path,) = folder.iterdir()
+        return self._mirror.uploaded(path, self.objects.folder)
+
+    def _files_here(self, store: ExpertStore) -> tuple[MappedFile, ...]:
         if len(store.files) == len(_arrays(store)):
             return store.files
         folder = self.send(store)
@@ -112,7 +141,7 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
         if isinstance(value, ExpertStore):
             return "store", self._depot.files(value)
         file = _file_of(value) if large else None
-        return ("array", file) if file is not None else ("value", str(self._depot.send(value)))
+        return ("array", self._depot.for_workers(file)) if file is not None else ("value", self._depot.place(value))
 
 
 class _Unpacker(pickle.Unpickler):
@@ -134,10 +163,22 @@ def unpack_once(data: bytes) -> Any:
 
 
 @lru_cache(maxsize=_CACHED_VALUES)
-def mapped_store(files: tuple[MappedFile, ...]) -> ExpertStore:
+def mapped_store(files: tuple[File, ...]) -> ExpertStore:
     """The expert store in these files, mapped into this process."""
-    X, y, *others = (file.open() for file in files)
+    return store_of_rows(files, None)
+
+
+def store_of_rows(files: tuple[File, ...], rows: slice | Array | None) -> ExpertStore:
+    """The expert store in these files, of which only some rows are read; None for all."""
+    X, y, *others = (file.open(rows) for file in files)
     return ExpertStore(X, y, others[0] if others else None)
+
+
+def forget_address(address: str) -> None:
+    """Remove what this process has copied from an address."""
+    for cached in (mapped_store, _mapped_array, _fetch, unpack_once):
+        cached.cache_clear()
+    forget_copies(address)
 
 
 def _file_of(array: Array) -> MappedFile | None:
@@ -152,16 +193,23 @@ def _file_of(array: Array) -> MappedFile | None:
 
 
 @lru_cache(maxsize=_CACHED_VALUES)
-def _mapped_array(file: MappedFile) -> Array:
+def _mapped_array(file: File) -> Array:
     return frozen(np.asarray(file.open()))
 
 
 @lru_cache(maxsize=_CACHED_VALUES)
-def _fetch(path: str) -> Any:
+def _fetch(where: str | RemoteFile) -> Any:
     try:
-        if (Path(path) / _ARRAY).exists():
-            return frozen(np.asarray(np.load(Path(path) / _ARRAY, mmap_mode="r", allow_pickle=False)))
-        data = (Path(path) / "value").read_bytes()
+        if isinstance(where, RemoteFile):
+            path, is_array = where.local(), where.name.endswith(_ARRAY)
+        else:
+            is_array = (Path(where) / _ARRAY).exists()
+            path = Path(where) / (_ARRAY if is_array else _VALUE)
+        if is_array:
+            return frozen(np.asarray(np.load(path, mmap_mode="r", allow_pickle=False)))
+        data = path.read_bytes()
     except OSError as error:
-        raise folders.damaged(Path(path), f"it cannot be read here ({error.strerror})") from None
+        if isinstance(error, DiskFull):
+            raise
+        raise folders.damaged(Path(str(where)), f"it cannot be read here ({error.strerror})") from None
     return unpack(data)

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -25,7 +24,7 @@ from gigagp.estimators.fitted_attributes import FittedAttributes
 from gigagp.estimators.input_rows import array_rows, check_beside, check_options_of_sources, is_source
 from gigagp.estimators.user_warnings import warn_user
 from gigagp.fit import settings
-from gigagp.fit.checkpoint import Checkpoint
+from gigagp.fit.checkpoint import open_checkpoint
 from gigagp.fit.fitting import fit_model
 from gigagp.fit.settings import FitSettings
 from gigagp.fit.training import summed_evidence
@@ -110,7 +109,7 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
                 identity, entropy = self._identity(rows, seed), int(seed.entropy)  # type: ignore[arg-type]
                 if not learn_noise:
                     identity["learn_noise"] = "False"
-                saved_progress = open_files.enter_context(closing(Checkpoint(Path(checkpoint), identity, entropy)))
+                saved_progress = open_files.enter_context(closing(open_checkpoint(checkpoint, identity, entropy)))
                 seed = np.random.SeedSequence(saved_progress.seed)
             classes = None if labels is None else self._class_model(rows, labels)
 

@@ -236,8 +236,9 @@ class NumberPredictions(NumberEvaluations):  # type: ignore[misc]
         ----------
         data : array, table or path
             As in `fit`. Columns are matched by name where both the data and the model have names.
-        output : path
-            Path of the file: Parquet if it ends in .parquet or .pq, CSV if it ends in .csv.
+        output : path or address
+            Path of the file: Parquet if it ends in .parquet or .pq, CSV if it ends in .csv. At an address such as
+            s3://bucket/key it is written to the cache of this machine, and uploaded at the end.
         quantiles : numbers between 0 and 1
             Quantiles to predict, one column each.
         keep : names of columns

@@ -236,10 +236,12 @@ class HGPRegressor(RegressorMixin, NumberUpdates):  # type: ignore[misc]
             Columns to use, and columns to leave out.
         categorical, missing
             As in the constructor; columns that are named here are categories too.
-        store : path
-            Folder for the sorted rows where they exceed the memory budget. Default a temporary one.
-        checkpoint : path
-            Folder in which progress is saved; after an interruption the same call continues.
+        store : path or address
+            Folder for the sorted rows where they exceed the memory budget, also at an address such as
+            s3://bucket/folder. Default a temporary one.
+        checkpoint : path or address
+            Folder in which progress is saved; after an interruption the same call continues, with an address also on
+            another machine.
         share : Share
             The rows of a file or table to train on; `share.others` are then held out, for `evaluate`.
         progress : function

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.data.addresses import below
 from gigagp.data.sources import Rows, open_rows
 from gigagp.data.sources.opening import open_source
 from gigagp.data.sources.selection import check_target_columns
@@ -182,7 +182,7 @@ class TargetFits(HGPEstimator):  # type: ignore[misc]
         """The model of one target alone."""
         name, own = task.targets.names[place], task.arguments(place)
         if own["checkpoint"] is not None:
-            own["checkpoint"] = Path(own["checkpoint"]) / str(place)
+            own["checkpoint"] = below(own["checkpoint"], str(place))
         model = self._fitted_model(task.X, task.targets.values[place], task.sample_weight, seed, **own)
         return replace(model, target_name=name)
 

@@ -5,11 +5,9 @@ Within a bucket rows keep the order of the data, so both ways give the same buck
 
 from __future__ import annotations
 
-import shutil
-import uuid
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +17,7 @@ from gigagp.data import scaling
 from gigagp.data.scaled import ArrayRows, ScaledRows
 from gigagp.data.store import Targets
 from gigagp.engines import Engine
+from gigagp.fit.bucket_runs import Piece, Runs, WriteRun
 from gigagp.linalg.compiled import compiled_strict, read_only
 from gigagp.linalg.row_noise import COLUMNS
 from gigagp.linalg.workspace import Workspace
@@ -98,41 +97,38 @@ def _deal(X: Array, targets: Array, ids: Array, places: Array, out: Array) -> No
 
 
 @dataclass(frozen=True, eq=False)
+class RunCounts:
+    """The number of rows of each bucket in a run, and the CRCs of their bytes where these are compared."""
+
+    rows: Array
+    crcs: Array | None
+
+
+@dataclass(frozen=True, eq=False)
 class SortTask:
-    """Sorts some rows by bucket, into a folder that is complete or absent.
+    """Sorts some rows by bucket, into runs that are complete or absent.
 
     It is a function of the data alone: where it is repeated, because its worker was lost or its result did not arrive,
-    it writes the same files again. A run is what fits into memory; the files of a run have some buckets each.
+    it writes the same runs again. A run is what fits into memory; the files of a run have some buckets each.
     """
 
     data: ScaledRows
     assign: Assign
     layout: RowLayout
-    folder: str
+    runs: Runs
     groups: Array  # the first bucket of each file, and the number of buckets
     most: int  # rows of a run
     name = "sort"
 
-    def __call__(self, part: tuple[int, int, int, list[ScaledBlock] | None], work: Workspace) -> list[Array]:
+    def __call__(self, part: tuple[int, int, int, list[ScaledBlock] | None], work: Workspace) -> list[RunCounts]:
         """The number of rows of each bucket in each run.
 
         part : its number, first row and end, and its rows if they have been read already
         """
         number, start, stop, blocks = part
-        final = Path(self.folder) / f"{number:06d}"
-        partial = final.with_name(f".{final.name}-{uuid.uuid4().hex}")
-        try:
-            partial.mkdir()
-            given = self.data.blocks(start, stop) if blocks is None else blocks
-            runs = [self._write(partial / f"{run:04d}", parts) for run, parts in enumerate(self._runs(given))]
-            try:
-                partial.rename(final)
-            except OSError:
-                if not final.is_dir():  # else another worker has done the same
-                    raise
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-        return runs
+        given = self.data.blocks(start, stop) if blocks is None else blocks
+        with self.runs.writing(f"{number:06d}") as write:
+            return [self._write(_run_name(number, run), rows, write) for run, rows in enumerate(self._runs(given))]
 
     def _runs(self, blocks: Any) -> Iterator[list[tuple[Array, Array, Array]]]:
         """Inputs, targets and buckets of as many rows at a time as fit into memory."""
@@ -150,40 +146,46 @@ class SortTask:
         if parts:
             yield parts
 
-    def _write(self, name: Path, parts: list[tuple[Array, Array, Array]]) -> Array:
-        counts = sum(np.bincount(ids, minlength=int(self.groups[-1])) for _, _, ids in parts)
+    def _write(self, name: str, parts: list[tuple[Array, Array, Array]], write: WriteRun) -> RunCounts:
+        counts = np.asarray(sum(np.bincount(ids, minlength=int(self.groups[-1])) for _, _, ids in parts))
         ends = np.cumsum(counts)
         ordered, places = np.empty((int(ends[-1]), self.layout.width), self.layout.dtype), ends - counts
         for X, targets, ids in parts:
             _deal(read_only(X), read_only(targets), ids, places, ordered)
         parts.clear()
-        borders = np.append(0, ends)[self.groups]
-        for group in range(len(self.groups) - 1):
-            with open(f"{name}-{group:04d}.rows", "wb") as file:
-                file.write(ordered[borders[group] : borders[group + 1]].reshape(-1).view(np.uint8).data)
-        return np.asarray(counts)
+        raw, size = ordered.reshape(-1).view(np.uint8).data, self.layout.bytes
+        borders = size * np.append(0, ends)[self.groups]
+        write({f"{name}-{g:04d}.rows": raw[borders[g] : borders[g + 1]] for g in range(len(self.groups) - 1)})
+        if not self.runs.checked:
+            return RunCounts(counts, None)
+        crcs = [zlib.crc32(raw[size * start : size * end]) for start, end in zip(ends - counts, ends, strict=True)]
+        return RunCounts(counts, np.array(crcs, np.uint32))
+
+
+def _run_name(number: int, run: int) -> str:
+    return f"{number:06d}/{run:04d}"
 
 
 class FileBuckets(Buckets):
     """Rows sorted by bucket in files: tasks of an engine sort one part of the data each, and buckets gather theirs."""
 
-    def __init__(self, data: ScaledRows, assign: Assign, count: int, folder: Path, memory: int, engine: Engine) -> None:
-        self._folder, self._layout = str(folder), RowLayout.of(data)
+    def __init__(self, data: ScaledRows, assign: Assign, count: int, runs: Runs, memory: int, engine: Engine) -> None:
+        self._runs, self._layout = runs, RowLayout.of(data)
         self._groups = np.unique(np.arange(_GROUPS + 1) * count // _GROUPS)
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
+        runs.begin()
         bytes_per_row = 2 * self._layout.bytes + 4  # as they are read, sorted, and their buckets
         most = max(1, memory // (engine.workers * bytes_per_row))
-        self._files: list[str] = []  # of each run, without the group
-        counts: list[Array] = []
-        task = SortTask(data, assign, self._layout, self._folder, self._groups, most)
+        self._names: list[str] = []  # of each run
+        counts: list[RunCounts] = []
+        task = SortTask(data, assign, self._layout, runs, self._groups, most)
         done = 0
-        for number, runs in enumerate(engine.map(task, _parts(data, most, engine.workers))):
-            self._files += [f"{number:06d}/{run:04d}" for run in range(len(runs))]
-            counts += runs
-            done += int(sum(run.sum() for run in runs))
+        for number, sorted_runs in enumerate(engine.map(task, _parts(data, most, engine.workers))):
+            self._names += [_run_name(number, run) for run in range(len(sorted_runs))]
+            counts += sorted_runs
+            done += int(sum(run.rows.sum() for run in sorted_runs))
             data.say(done)
-        self._counts = np.stack(counts)
+        self._counts = np.stack([run.rows for run in counts])
+        self._crcs = np.stack([run.crcs for run in counts]) if runs.checked else None  # type: ignore[misc]
         self.sizes = self._counts.sum(axis=0)
         before = np.cumsum(self._counts, axis=1) - self._counts
         group_of = np.searchsorted(self._groups, np.arange(count), side="right") - 1
@@ -192,12 +194,15 @@ class FileBuckets(Buckets):
 
     def take(self, bucket: int) -> tuple[Array, Targets]:
         rows = np.empty((int(self.sizes[bucket]), self._layout.width), self._layout.dtype)
-        raw, filled = rows.reshape(-1).view(np.uint8), 0
+        raw, filled, pieces = rows.reshape(-1).view(np.uint8), 0, []
         for run in np.flatnonzero(self._counts[:, bucket]).tolist():
             size = int(self._counts[run, bucket]) * self._layout.bytes
-            with open(self._path(run, int(self._group_of[bucket])), "rb", buffering=0) as file:
-                file.seek(int(self._places[run, bucket]) * self._layout.bytes)
-                filled = _fill(file, raw, filled, filled + size)
+            start = int(self._places[run, bucket]) * self._layout.bytes
+            crc = 0 if self._crcs is None else int(self._crcs[run, bucket])
+            name = self._file(run, int(self._group_of[bucket]))
+            pieces.append(Piece(name, start, raw[filled : filled + size], crc))
+            filled += size
+        self._runs.read(pieces)
         return self._layout.split(rows)
 
     def remove(self, bucket: int) -> None:
@@ -205,21 +210,14 @@ class FileBuckets(Buckets):
         group = int(self._group_of[bucket])
         if self.sizes[bucket + 1 : self._groups[group + 1]].any():
             return
-        for run in range(len(self._files)):
-            Path(self._path(run, group)).unlink(missing_ok=True)
+        self._runs.remove([self._file(run, group) for run in range(len(self._names))])
 
-    def _path(self, run: int, group: int) -> str:
-        return f"{self._folder}/{self._files[run]}-{group:04d}.rows"
+    def end(self) -> None:
+        """Remove what is left."""
+        self._runs.end()
 
-
-def _fill(file: Any, raw: Array, start: int, stop: int) -> int:
-    """Read bytes of a file into raw[start:stop]."""
-    while start < stop:
-        count = file.readinto(raw[start:stop].data)
-        if not count:
-            raise OSError(f"{file.name} is shorter than it was written")
-        start += count
-    return stop
+    def _file(self, run: int, group: int) -> str:
+        return f"{self._names[run]}-{group:04d}.rows"
 
 
 def _parts(data: ScaledRows, most: int, workers: int) -> Iterator[tuple[int, int, int, list[ScaledBlock] | None]]:

@@ -25,11 +25,13 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.data import folders
+from gigagp.data.addresses import is_remote
 from gigagp.data.folder_lock import LOCK, FolderLock
 from gigagp.data.scaling import Moments
 from gigagp.data.scan import Extremes, Sample, Scan
-from gigagp.errors import InvalidInput
+from gigagp.errors import GigaGPError, InvalidInput
 from gigagp.expert import Evidence
+from gigagp.fit.checkpoint_objects import CheckpointObjects, LogObjects
 from gigagp.fit.training import Objective
 from gigagp.model.fingerprint import described
 
@@ -48,11 +50,15 @@ class Checkpoint:
     """The folder of one fit: certain data, settings and versions; locked until `close`.
 
     `identity` describes the fit; the folder of another fit is refused. `seed` is kept, so that a fit without
-    random_state continues with the same random numbers.
+    random_state continues with the same random numbers. `remote` is the checkpoint at an address of which the folder is
+    a copy.
     """
 
-    def __init__(self, folder: Path, identity: dict[str, str], seed: int) -> None:
+    def __init__(
+        self, folder: Path, identity: dict[str, str], seed: int, remote: CheckpointObjects | None = None
+    ) -> None:
         self.folder, self.store_folder = folder, folder / _STORE
+        self._remote, self.mirror = remote, None if remote is None else remote.mirror
         identity = {**identity, **_versions()}
         folders.make(folder)
         with self._writing():
@@ -67,7 +73,7 @@ class Checkpoint:
         folder, manifest = self.folder, self.folder / _MANIFEST
         if manifest.exists():
             content = folders.read_manifest(manifest, FORMAT, VERSION)
-            _check_same(folder, content.get("identity"), identity)
+            _check_same(str(folder) if self._remote is None else self._remote.name, content.get("identity"), identity)
             self.seed = int(content["seed"])
         else:
             if any(p.name not in (f"{_MANIFEST}.partial", LOCK) for p in folder.iterdir()):
@@ -76,10 +82,16 @@ class Checkpoint:
             with self._writing():
                 content = {"format": FORMAT, "version": VERSION, "identity": identity, "seed": seed}
                 folders.write_manifest(manifest, content)
+            self._push(manifest)
         folders.remove_leftovers(self.store_folder)
         shutil.rmtree(folder / _BUCKETS, ignore_errors=True)
         with self._writing():
-            self.log = EvaluationLog(folder / _EVALUATIONS, described([sorted(identity.items()), self.seed]))
+            log = None if self._remote is None else self._remote.log
+            self.log = EvaluationLog(folder / _EVALUATIONS, described([sorted(identity.items()), self.seed]), log)
+
+    def _push(self, path: Path) -> None:
+        if self._remote is not None:
+            self._remote.push(path)
 
     def scanned(self, scan: Callable[[], Scan]) -> Scan:
         """The result of the first pass over the data, from the folder where it is complete."""
@@ -90,6 +102,7 @@ class Checkpoint:
         scan_result = scan()
         with self._writing(), folders.writing_file(path, in_own_folder=True) as file:
             np.savez(file, allow_pickle=False, **_scan_arrays(scan_result))
+        self._push(path)
         return scan_result
 
     def _writing(self) -> AbstractContextManager[None]:
@@ -98,19 +111,36 @@ class Checkpoint:
     def close(self) -> None:
         self.log.close()
         self._lock.release()
+        if self._remote is not None:
+            self._remote.release()
+
+
+def open_checkpoint(place: str | os.PathLike[str], identity: dict[str, str], seed: int) -> Checkpoint:
+    """The checkpoint in a folder or at an address."""
+    if not is_remote(place):
+        return Checkpoint(Path(place), identity, seed)
+    remote = CheckpointObjects(str(place), (_MANIFEST, _SCAN))
+    try:
+        return Checkpoint(remote.folder, identity, seed, remote)
+    except BaseException:
+        remote.release()
+        remote.mirror.remove()
+        raise
 
 
 class EvaluationLog:
     """Evaluations of the evidence in the order of the calls; an incomplete last one is dropped.
 
-    `fit` identifies the fit, so that evaluations of another fit are not used.
+    `fit` identifies the fit, so that evaluations of another fit are not used. `remote` is the log at an address.
     """
 
-    def __init__(self, path: Path, fit: str) -> None:
-        self._path, self._fit, self._functions = path, fit, 0
+    def __init__(self, path: Path, fit: str, remote: LogObjects | None = None) -> None:
+        self._path, self._fit, self._functions, self._remote = path, fit, 0, remote
         self._records: list[bytes] = []
         self._at, self._synced = 0, time.monotonic()
         whole = 0
+        if remote is not None:
+            path.write_bytes(remote.content)
         if path.exists():
             raw = path.read_bytes()
             while whole + _RECORD.size <= len(raw):
@@ -150,13 +180,20 @@ class EvaluationLog:
     def _cut(self, size: int) -> None:
         self._file.truncate(size)
         self._file.seek(size)
+        if self._remote is not None:
+            self._remote.cut(size)
 
     def _append(self, record: bytes) -> None:
         with folders.disk_errors("writing the checkpoint", self._path.parent):
-            self._file.write(_RECORD.pack(len(record), zlib.crc32(record)) + record)
+            written = _RECORD.pack(len(record), zlib.crc32(record)) + record
+            self._file.write(written)
             self._file.flush()
+            if self._remote is not None:
+                self._remote.append(written)
             if time.monotonic() - self._synced > _SYNC_SECONDS:
                 os.fsync(self._file.fileno())
+                if self._remote is not None:
+                    self._remote.push()
                 self._synced = time.monotonic()
         self._records.append(record)
         self._at += 1
@@ -164,6 +201,9 @@ class EvaluationLog:
     def close(self) -> None:
         with suppress(OSError):  # on a full disk: an incomplete last record is dropped when the log is read
             self._file.close()
+        with suppress(GigaGPError):  # the fit is over, or it has another error
+            if self._remote is not None:
+                self._remote.push()
 
 
 def _digest(function: bytes, theta: Array, leaves: Array | None) -> bytes:
@@ -178,7 +218,7 @@ def _versions() -> dict[str, str]:
     return {**{name: metadata.version(name) for name in names}, "machine": platform.machine()}
 
 
-def _check_same(folder: Path, content: Any, identity: dict[str, str]) -> None:
+def _check_same(folder: str, content: Any, identity: dict[str, str]) -> None:
     """Raise InvalidInput if a folder belongs to another fit."""
     saved = content if isinstance(content, dict) else {}
     differences = [

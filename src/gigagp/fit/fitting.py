@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 
 from gigagp import memory
+from gigagp.data.addresses import is_remote
 from gigagp.data.copies import CopySearch, CountedRows, DistinctRows, RowSet, combined
 from gigagp.data.folders import TemporaryFolder
+from gigagp.data.mirrors import Mirror
+from gigagp.data.objects import cache_folder
 from gigagp.data.outliers import NONE, Outliers, find_outliers, without
 from gigagp.data.scaled import ScaledRows, StreamedRows, scaled_targets
 from gigagp.data.scaling import Scaling
@@ -29,6 +32,7 @@ from gigagp.fit.plan import NoLog, Plan, Seeds
 from gigagp.fit.planning import circles_of, make_plan, plan_for_latents
 from gigagp.fit.scanning import scan_rows
 from gigagp.fit.settings import FitSettings
+from gigagp.fit.store_objects import StoreObjects
 from gigagp.fit.store_writer import DiskStorage, MemoryStorage, Storage
 from gigagp.fit.unusual_rows import MOST_ROWS
 from gigagp.kernels.inputs import InputColumns
@@ -52,7 +56,7 @@ def fit_model(
 ) -> Model:  # fmt: skip
     """Fit a model to the rows of a source.
 
-    store : folder for the sorted rows where they exceed the memory budget; a temporary one where it is None
+    store : folder or address for the sorted rows where they exceed the memory budget; temporary where it is None
     checkpoint : where progress is kept; its seed replaces `seed`
     encoding : how the columns of a table or file become numbers; None for arrays
     learn_noise : False where rows have no noise but the known one
@@ -64,7 +68,7 @@ def fit_model(
         with one_blas_thread(), open_engine(options.engine, options.n_jobs) as engine:
             if engine.reads_files:
                 storage = on_disk = _disk_storage(checkpoint, store, budget, rows, tell)
-                engine.use_folder(on_disk.folder)
+                engine.use_folder(on_disk.place)
             fit = _prepared(
                 rows, options, Seeds.of(seed), engine, checkpoint, store, feature_names, tell, learn_noise, classes
             )
@@ -306,7 +310,7 @@ def _scanned(
         nonlocal copies
         result = scanned_rows(rows, search)
         if search is not None and isinstance(rows, Rows):
-            copies = search.copies(rows, None if store is None else Path(store))
+            copies = search.copies(rows, cache_folder() if is_remote(store) else None if store is None else Path(store))
             if copies is not None:
                 distinct = DistinctRows(rows, result.rows - copies.count, copies)
                 result = replace(scanned_rows(distinct, None), copies=copies.count)
@@ -329,7 +333,13 @@ def _disk_storage(
     tell: Listener = silent,
 ) -> DiskStorage:  # fmt: skip
     """Where rows that exceed the memory budget are sorted: the checkpoint, the user's folder, or a temporary one."""
+    source = rows.fingerprint()
     if checkpoint is not None:
-        return DiskStorage(checkpoint.store_folder, budget, rows.fingerprint(), tell=tell)
+        mirror = checkpoint.mirror
+        remote = None if mirror is None else StoreObjects(mirror, mirror.home)
+        return DiskStorage(checkpoint.store_folder, budget, source, mirror, tell, remote)
+    if is_remote(store):
+        mirror = Mirror.temporary(str(store))
+        return DiskStorage(mirror.folder / "store", budget, source, mirror, tell, StoreObjects(mirror, mirror.home))
     temporary = TemporaryFolder(store)
-    return DiskStorage(temporary.path / "store", budget, rows.fingerprint(), temporary, tell)
+    return DiskStorage(temporary.path / "store", budget, source, temporary, tell)

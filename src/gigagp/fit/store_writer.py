@@ -6,7 +6,6 @@ divided separately. This bounds memory, and the model is the same whether bucket
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.data import folders
-from gigagp.data.folders import TemporaryFolder
+from gigagp.data.mirrors import Mirror
 from gigagp.data.row_keys import RowKeys
 from gigagp.data.row_lists import RowLists
 from gigagp.data.scaled import ArrayRows, ScaledRows
@@ -24,7 +23,9 @@ from gigagp.data.scan import Sample
 from gigagp.data.store import ExpertStore, MemoryWriter, PlacedWriter, open_store
 from gigagp.engines import Engine
 from gigagp.errors import InvalidParameter
+from gigagp.fit.bucket_runs import FolderRuns
 from gigagp.fit.bucket_sort import FileBuckets, MemoryBuckets
+from gigagp.fit.store_objects import StoreObjects
 from gigagp.linalg.categories import limits_of
 from gigagp.linalg.workspace import Workspace
 from gigagp.partition import Partitioner, Shape
@@ -112,23 +113,36 @@ def _starts(buckets: Buckets) -> Array:
     return np.cumsum(buckets.sizes) - buckets.sizes
 
 
+class Keeper(Protocol):
+    """Temporary folders that exist as long as this object."""
+
+    def remove(self) -> Any: ...
+
+
 class DiskStorage:
-    """A folder on disk, with temporary buckets and the store `store`."""
+    """A folder on disk, with temporary buckets and the store `store`.
+
+    keeper : of the folder, where it is temporary
+    remote : the same store at an address, where workers on other machines write and read it
+    """
 
     def __init__(
-        self, store: Path, memory: int, source: str, keeper: TemporaryFolder | None = None, tell: Listener = silent
-    ) -> None:
+        self, store: Path, memory: int, source: str, keeper: Keeper | None = None, tell: Listener = silent,
+        remote: StoreObjects | None = None,
+    ) -> None:  # fmt: skip
         self._store, self._memory, self._source, self._keeper, self._tell = store, memory, source, keeper, tell
-        self._buckets = store.with_name(".buckets")
+        self._buckets, self._remote = FolderRuns(str(store.with_name(".buckets"))), remote
 
     @property
-    def folder(self) -> Path:
-        return self._store.parent
+    def place(self) -> Path | Mirror:
+        """Where workers read: a folder that they have to see, or an address."""
+        return self._store.parent if self._remote is None else self._remote.mirror
 
     def buckets(self, data: ScaledRows, assign: Assign, count: int, engine: Engine) -> Buckets:
         folders.check_space(self._store.parent, self._bytes(data), "the expert store")
+        runs = self._buckets if self._remote is None or engine.one_machine else self._remote.runs
         with folders.disk_errors("sorting the rows", self._store.parent):
-            return FileBuckets(data, assign, count, self._buckets, self._memory // 4, engine)
+            return FileBuckets(data, assign, count, runs, self._memory // 4, engine)
 
     def _bytes(self, data: ScaledRows) -> int:
         numbers = data.columns + (3 if data.noisy else 1) + data.others
@@ -145,17 +159,26 @@ class DiskStorage:
             folders.writing(self._store) as folder,
         ):
             writer = PlacedWriter(folder, data.rows, data.columns, data.dtype, data.noisy, data.others)
-            task = StoreTask(buckets, arrange, starts, writer.places.write)
+            places = writer.places if self._remote is None else self._remote.places(writer.places, engine.one_machine)
+            task = StoreTask(buckets, arrange, starts, places.write)
+            written = engine.map(task, filled.tolist(), together)
+            if self._remote is not None and not engine.one_machine:
+                written = self._remote.copied(writer.places, starts[filled].tolist(), written, engine.local)
             checksums = []
-            for bucket, checksum in zip(filled.tolist(), engine.map(task, filled.tolist(), together), strict=True):
+            for bucket, checksum in zip(filled.tolist(), written, strict=True):
                 checksums.append(checksum)
                 buckets.remove(bucket)
                 count.add(int(buckets.sizes[bucket]))
-            writer.finish(cells, self._source, (starts + buckets.sizes)[filled].tolist(), checksums)
-        shutil.rmtree(self._buckets, ignore_errors=True)
+            ends = (starts + buckets.sizes)[filled].tolist()
+            writer.finish(cells, self._source, ends, checksums)
+        if self._remote is not None:
+            self._remote.publish(self._store, writer.places, ends, checksums)
+        buckets.end()
         return open_store(self._store, verify=False, keeper=self._keeper)[0]
 
     def existing(self) -> tuple[ExpertStore, RowLists] | None:
+        if self._remote is not None and not self._store.exists():
+            self._remote.download(self._store)
         return open_store(self._store, keeper=self._keeper) if self._store.exists() else None
 
     def check_index(self, size: int) -> None:
@@ -168,10 +191,11 @@ class DiskStorage:
     def second(self) -> Storage:
         """Storage beside the first store, which a resumed fit starts from."""
         store = self._store.with_name(f"{self._store.name}-again")
-        return DiskStorage(store, self._memory, self._source, self._keeper, self._tell)
+        remote = None if self._remote is None else self._remote.named(store.name)
+        return DiskStorage(store, self._memory, self._source, self._keeper, self._tell, remote)
 
     def discard(self) -> None:
-        shutil.rmtree(self._buckets, ignore_errors=True)
+        self._buckets.end()
         if self._keeper is not None:
             self._keeper.remove()
 

@@ -17,7 +17,7 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
@@ -27,12 +27,14 @@ import pyarrow as pa
 
 from gigagp.arrays import Array
 from gigagp.data import folders
+from gigagp.data.addresses import is_remote
 from gigagp.data.parts import CSV, ROW_GROUP, PartFolder, Parts
 from gigagp.data.sources import Block, Rows
 from gigagp.engines import Engine, SerialEngine
 from gigagp.errors import InvalidInput, InvalidParameter
 from gigagp.linalg.workspace import Workspace
 from gigagp.model.fingerprint import fingerprint
+from gigagp.model.remote_outputs import RemoteOutput
 from gigagp.model.sorted_predictions import AnswerPiece, Buckets, MergeRun, Runs, SortBlock, SortFolder, block_of
 from gigagp.progress import Counter, Listener, silent
 
@@ -50,7 +52,7 @@ _MOST_BUCKETS = 1024  # parts of a model that queries are sorted by
 class PredictionReport:
     """What `predict_file` did."""
 
-    output: Path
+    output: Path | str  # an address is a string
     rows: int  # rows predicted
     dropped: int  # rows with missing values
     seconds: float
@@ -186,7 +188,26 @@ def _workers_read(rows: Rows, engine: Engine, size: int) -> bool:
 
 
 def predict_file(task: Task, data: Any, output: str | os.PathLike[str], overwrite: bool = False) -> PredictionReport:
-    """Predict all rows of the task into `output`. `data` is what the user called them."""
+    """Predict all rows of the task into `output`, a path or an address. `data` is what the user called them."""
+    if not is_remote(output):
+        return _predict_here(task, data, output, overwrite)
+    _check_ending(str(output).partition("?")[0])
+    there = RemoteOutput(str(output), overwrite)
+    there.check_apart(file.path for file in getattr(getattr(task.rows.source, "files", None), "files", ()))
+    report = _predicted_before(task, there.local) or _predict_here(task, data, there.local, overwrite=True)
+    there.send()
+    return replace(report, output=there.name)
+
+
+def _predicted_before(task: Task, local: Path) -> PredictionReport | None:
+    """The report on a file that an earlier call has completed, but could not upload; None if there is none."""
+    about = Parts(local).published()
+    if about.get("identity") != task.identity():
+        return None
+    return PredictionReport(local, about["rows"], about["dropped"], 0.0, about["rows"])
+
+
+def _predict_here(task: Task, data: Any, output: str | os.PathLike[str], overwrite: bool) -> PredictionReport:
     begun = time.perf_counter()
     parts = Parts(_path(output))
     with parts.disk_errors():
@@ -320,10 +341,14 @@ def bytes_of_kept(rows: Rows) -> int:
 def _path(output: str | os.PathLike[str]) -> Path:
     name = os.fspath(output) if isinstance(output, str | os.PathLike) else None
     if not isinstance(name, str) or not name or "\0" in name or "://" in name:
-        raise InvalidParameter(f"output must be a path on this machine; got {output!r}")
+        raise InvalidParameter(f"output must be a path, or an address such as s3://bucket/key; got {output!r}")
+    _check_ending(name)
+    return Path(os.path.realpath(os.path.expanduser(name)))
+
+
+def _check_ending(name: str) -> None:
     if not name.lower().endswith(ENDINGS):
         raise InvalidParameter(f"output is written as Parquet or CSV, and must end in {', '.join(ENDINGS)}; got {name}")
-    return Path(os.path.realpath(os.path.expanduser(name)))
 
 
 def _check_apart(final: Path, data: Any, rows: Rows) -> None:

@@ -15,6 +15,7 @@ from scipy.special import ndtri
 
 from gigagp.arrays import Array
 from gigagp.combine import CombinationRule
+from gigagp.data.mirrors import Mirror
 from gigagp.data.warping import stacked
 from gigagp.engines import Engine, Place, SerialEngine, one_blas_thread, open_engine
 from gigagp.errors import InvalidParameter
@@ -92,11 +93,16 @@ class Predictor:
         """The engine, ready to work for the model."""
         with one_blas_thread(), open_engine(self.place, self.n_jobs) as engine:
             if engine.reads_files:
-                files = self.model.store.files
-                beside = Path(files[0].path).parent.parent if files else None
-                writable = beside is not None and os.access(beside, os.W_OK)
-                engine.use_folder(beside if beside is not None and writable else Path(tempfile.gettempdir()))
+                engine.use_folder(self._place())
             yield engine
+
+    def _place(self) -> Path | Mirror:
+        """Where workers read the model and what is passed to them."""
+        files, keeper = self.model.store.files, self.model.store.keeper
+        if isinstance(keeper, Mirror):
+            return keeper
+        beside = Path(files[0].path).parent.parent if files else None
+        return beside if beside is not None and os.access(beside, os.W_OK) else Path(tempfile.gettempdir())
 
     def engine_for(self, queries: int) -> AbstractContextManager[Engine]:
         """The engine for this number of queries; none is opened if they are so few that the calling thread suffices."""

@@ -7,7 +7,6 @@ is no model at its address.
 
 from __future__ import annotations
 
-import os
 import posixpath
 import shutil
 import tempfile
@@ -17,24 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from gigagp.data import folders
-from gigagp.data.addresses import is_remote, locate, reason, without_password
-from gigagp.errors import DiskFull, InvalidInput, InvalidParameter
+from gigagp.data.addresses import is_remote
+from gigagp.data.leases import LEASES
+from gigagp.data.objects import Listing, ObjectFolder, cache_folder
+from gigagp.errors import InvalidInput, InvalidParameter
 from gigagp.model.fingerprint import fingerprint
 from gigagp.model.model_format import FILE_NAMES, MANIFEST
 
 _CHUNK = 1 << 24  # bytes that are copied at a time
-_Listing = dict[str, tuple[int, int | None]]  # names below the address -> sizes, and nanoseconds of the last change
-
-
-def cache_folder() -> Path:
-    """Where models are downloaded to: $GIGAGP_CACHE, or gigagp in the user's cache folder."""
-    own, general = os.environ.get("GIGAGP_CACHE"), os.environ.get("XDG_CACHE_HOME")
-    return Path(own).expanduser() if own else Path(general or "~/.cache").expanduser() / "gigagp"
 
 
 def local_copy(address: str) -> Path:
     """The folder on this machine that a model was downloaded to; it is downloaded again if it has changed."""
-    remote = _Remote(address)
+    remote = ObjectFolder(address)
     with remote.errors("read", InvalidInput):
         files = remote.files()
         foreign = _foreign(files)
@@ -52,7 +46,7 @@ def local_copy(address: str) -> Path:
     return final
 
 
-def _download(remote: _Remote, files: _Listing, final: Path) -> None:
+def _download(remote: ObjectFolder, files: Listing, final: Path) -> None:
     try:
         with folders.disk_errors(f"downloading {remote.name}", final.parent), folders.writing(final, False) as partial:
             folders.check_space(partial, sum(size for size, _ in files.values()), f"a copy of {remote.name}")
@@ -73,7 +67,7 @@ def _download(remote: _Remote, files: _Listing, final: Path) -> None:
 @contextmanager
 def uploading(address: str, overwrite: bool) -> Iterator[Path]:
     """A local folder whose content is uploaded to the address when it is complete."""
-    remote = _Remote(address)
+    remote = ObjectFolder(address)
     with remote.errors("write", InvalidParameter):
         check_remote(address, overwrite)
     with tempfile.TemporaryDirectory() as temporary:
@@ -84,7 +78,7 @@ def uploading(address: str, overwrite: bool) -> Iterator[Path]:
             _upload(folder, remote)
 
 
-def _upload(folder: Path, remote: _Remote) -> None:
+def _upload(folder: Path, remote: ObjectFolder) -> None:
     """Copy the files, the manifest last; files of an earlier model are removed, its manifest first."""
     own = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     before = remote.files()
@@ -102,7 +96,7 @@ def _upload(folder: Path, remote: _Remote) -> None:
 
 def check_remote(address: str, overwrite: bool) -> None:
     """Raise InvalidParameter if a model must not, or cannot, be written to an address."""
-    remote = _Remote(address)
+    remote = ObjectFolder(address)
     with remote.errors("write", InvalidParameter):
         files = remote.files()
     foreign = _foreign(files)
@@ -115,7 +109,7 @@ def check_remote(address: str, overwrite: bool) -> None:
         raise InvalidParameter(f"{remote.name} contains a model; pass overwrite=True, or choose another address")
 
 
-def _foreign(files: _Listing) -> list[str]:
+def _foreign(files: Listing) -> list[str]:
     """Names that a saved model, of one target or of several, would not have."""
 
     def known(name: str) -> bool:
@@ -123,52 +117,6 @@ def _foreign(files: _Listing) -> list[str]:
         return file in FILE_NAMES and (not target or target.isdecimal())
 
     return sorted(name for name in files if not known(name))
-
-
-class _Remote:
-    """A folder on another file system."""
-
-    def __init__(self, address: str) -> None:
-        from pyarrow import ArrowException  # noqa: PLC0415 pyarrow takes time to load
-
-        assert is_remote(address)
-        base, mark, query = address.partition("?")
-        self.name, self._failures = without_password(base.rstrip("/")), (ArrowException, OSError, ImportError)
-        with self.errors("open", InvalidParameter):
-            self.system, self._root = locate(base.rstrip("/"), mark + query)
-
-    def place(self, name: str) -> str:
-        return posixpath.join(self._root, name)
-
-    def files(self) -> _Listing:
-        from pyarrow import fs  # noqa: PLC0415
-
-        infos = self.system.get_file_info(fs.FileSelector(self._root, allow_not_found=True, recursive=True))
-        bucket = self._root.split("/")[0]
-        empty = not infos and self.system.type_name == "s3"
-        if empty and self.system.get_file_info(bucket).type == fs.FileType.NotFound:
-            raise FileNotFoundError(f"there is no bucket {bucket!r}, or it may not be seen")
-        return {
-            posixpath.relpath(info.path, self._root): (int(info.size), info.mtime_ns)
-            for info in infos
-            if info.type == fs.FileType.File
-        }
-
-    def chunks(self, name: str) -> Iterator[bytes]:
-        """The content of a file."""
-        with self.errors("read", InvalidInput), self.system.open_input_stream(self.place(name)) as source:
-            while chunk := source.read(_CHUNK):
-                yield chunk
-
-    @contextmanager
-    def errors(self, what: str, kind: type[InvalidInput | InvalidParameter]) -> Iterator[None]:
-        """Turn errors of the file system into one of the package."""
-        try:
-            yield
-        except (InvalidInput, InvalidParameter, DiskFull):
-            raise
-        except self._failures as error:
-            raise kind(f"cannot {what} {self.name}: {reason(error)}") from error
 
 
 def refuse_remote(name: str, folder: Any) -> None:
@@ -180,8 +128,11 @@ def refuse_remote(name: str, folder: Any) -> None:
 
 
 def check_fit_folders(store: Any, checkpoint: Any) -> None:
-    """Raise InvalidParameter unless the folders of a fit are on this machine, and at most one is given."""
-    refuse_remote("store", store)
-    refuse_remote("checkpoint", checkpoint)
+    """Raise InvalidParameter if both folders of a fit are given, or one is at an address that cannot be read."""
     if store is not None and checkpoint is not None:
         raise InvalidParameter("pass store= or checkpoint=, not both: a checkpoint contains its own store")
+    for address in (store, checkpoint):
+        if is_remote(address):
+            folder = ObjectFolder(address).below(LEASES)
+            with folder.errors("read", InvalidParameter):
+                folder.files()

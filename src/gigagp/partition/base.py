@@ -106,6 +106,9 @@ class Buckets(ABC):
     def remove(self, bucket: int) -> None:  # noqa: B027 those in memory are removed together
         """Free what one bucket uses: it is not taken again."""
 
+    def end(self) -> None:  # noqa: B027
+        """Free what is left."""
+
 
 class RowSorter(ABC):
     """A data set with more rows than are divided at once, and the operations that store it with bounded memory."""

@@ -69,12 +69,6 @@ def test_errors_say_what_to_do_and_no_password(text, remedy):
     assert "secret" not in addresses.reason(OSError(text))
 
 
-@pytest.mark.parametrize("name", ["store", "checkpoint"])
-def test_a_store_is_on_this_machine(name, wave):
-    X, y = wave
-    with pytest.raises(
-        InvalidParameter, match=f"{name} must be a folder on this machine, because its files are mapped"
-    ):
-        HGPRegressor().fit(X, y, **{name: "s3://bucket/folder"})
+def test_a_model_that_takes_updates_is_on_this_machine():
     with pytest.raises(InvalidParameter, match="opened for updates must be a folder on this machine"):
         HGPRegressor.open("s3://bucket/model")

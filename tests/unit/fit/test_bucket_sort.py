@@ -11,6 +11,7 @@ import pytest
 from gigagp.data import scaled
 from gigagp.data.scaled import ArrayRows
 from gigagp.engines import open_engine
+from gigagp.fit.bucket_runs import FolderRuns
 from gigagp.fit.bucket_sort import FileBuckets, RowLayout, SortTask
 
 N, COUNT = 3000, 90
@@ -34,7 +35,7 @@ def test_buckets_have_their_rows_whatever_the_memory(rows, memory, divisible, tm
     if not divisible:
         monkeypatch.setattr(ArrayRows, "ranges", lambda rows, about: None)
     with open_engine("threads", 2) as engine:
-        buckets = FileBuckets(rows, by_value, COUNT, tmp_path / "buckets", memory, engine)
+        buckets = FileBuckets(rows, by_value, COUNT, FolderRuns(str(tmp_path / "buckets")), memory, engine)
     ids = by_value(0, rows.X)
     assert buckets.sizes.tolist() == np.bincount(ids, minlength=COUNT).tolist()
     for bucket in range(COUNT):
@@ -47,7 +48,7 @@ def test_buckets_have_their_rows_whatever_the_memory(rows, memory, divisible, tm
 
 def test_files_of_buckets_that_are_stored_are_removed_in_groups(rows, tmp_path):
     with open_engine("serial", 1) as engine:
-        buckets = FileBuckets(rows, by_value, COUNT, tmp_path / "buckets", 1 << 20, engine)
+        buckets = FileBuckets(rows, by_value, COUNT, FolderRuns(str(tmp_path / "buckets")), 1 << 20, engine)
 
     def size():
         return sum(path.stat().st_size for path in (tmp_path / "buckets").rglob("*.rows"))
@@ -63,15 +64,19 @@ def test_files_of_buckets_that_are_stored_are_removed_in_groups(rows, tmp_path):
 
 
 def test_a_repeated_task_changes_nothing_and_leaves_nothing(rows, tmp_path):
-    task = SortTask(rows, by_value, RowLayout.of(rows), str(tmp_path), np.array([0, 30, COUNT]), 400)
+    task = SortTask(rows, by_value, RowLayout.of(rows), FolderRuns(str(tmp_path)), np.array([0, 30, COUNT]), 400)
     first = task((0, 0, 1000, None), None)
     (tmp_path / ".000001-of-a-killed-worker").mkdir()
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.rows")}
     again = task((0, 0, 1000, None), None)
-    assert [run.tolist() for run in first] == [run.tolist() for run in again]
+    assert [run.rows.tolist() for run in first] == [run.rows.tolist() for run in again]
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.rows")} == before
     assert sorted(os.listdir(tmp_path)) == [".000001-of-a-killed-worker", "000000"]
     assert len(first) == 3, "runs of 400 rows"
+
+
+def sort_task(rows, assign, folder):
+    return SortTask(rows, assign, RowLayout.of(rows), FolderRuns(str(folder)), np.array([0, COUNT]), 400)
 
 
 def test_a_task_that_fails_leaves_nothing(rows, tmp_path):
@@ -79,7 +84,9 @@ def test_a_task_that_fails_leaves_nothing(rows, tmp_path):
         raise OSError("no space")
 
     with pytest.raises(OSError, match="no space"):
-        SortTask(rows, fails, RowLayout.of(rows), str(tmp_path), np.array([0, COUNT]), 400)((0, 0, 1000, None), None)
+        SortTask(rows, fails, RowLayout.of(rows), FolderRuns(str(tmp_path)), np.array([0, COUNT]), 400)(
+            (0, 0, 1000, None), None
+        )
     assert os.listdir(tmp_path) == []
 
 
@@ -89,5 +96,7 @@ def test_a_repeated_task_that_fails_says_why(rows, tmp_path):
 
     (tmp_path / "000000").mkdir()  # what the task wrote when it ran before
     with pytest.raises(OSError, match="no space"):
-        SortTask(rows, fails, RowLayout.of(rows), str(tmp_path), np.array([0, COUNT]), 400)((0, 0, 1000, None), None)
+        SortTask(rows, fails, RowLayout.of(rows), FolderRuns(str(tmp_path)), np.array([0, COUNT]), 400)(
+            (0, 0, 1000, None), None
+        )
     assert os.listdir(tmp_path) == ["000000"]

@@ -1,0 +1,46 @@
+"""Predictions into a file at an address such as s3://bucket/key."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+
+from gigagp.data import folders
+from gigagp.data.objects import ObjectFolder, cache_folder
+from gigagp.errors import InvalidParameter
+from gigagp.model.fingerprint import fingerprint
+
+
+class RemoteOutput:
+    """A file that is written on this machine, in the cache, and uploaded when it is complete.
+
+    What an interrupted call has written is found again by the next one on this machine.
+    """
+
+    def __init__(self, address: str, overwrite: bool) -> None:
+        base, mark, query = address.partition("?")
+        parent, _, self._key = base.rpartition("/")
+        self._folder, self._overwrite = ObjectFolder(parent + mark + query), overwrite
+        self.name = f"{self._folder.name}/{self._key}"
+        self.local = cache_folder() / "outputs" / fingerprint([self.name]) / self._key
+        self._check_free()
+        folders.make(self.local.parent)
+
+    def _check_free(self) -> None:
+        with self._folder.errors("write", InvalidParameter, self._key):
+            exists = self._key in self._folder.names()
+            if not exists and not self._folder.names():
+                self._folder.files()  # an error if there is no such bucket
+        if exists and not self._overwrite:
+            raise InvalidParameter(f"{self.name} exists; give overwrite=True to replace it, or choose another output")
+
+    def check_apart(self, paths: Iterable[str]) -> None:
+        """Raise InvalidParameter if the output would replace one of the files that are read."""
+        if self._folder.place(self._key) in paths:
+            raise InvalidParameter(f"{self.name} would lie among the data that are read; choose another output")
+
+    def send(self) -> None:
+        """Upload the file, and remove it here."""
+        self._check_free()  # predictions take a while
+        self._folder.upload(self._key, self.local)
+        shutil.rmtree(self.local.parent, ignore_errors=True)
