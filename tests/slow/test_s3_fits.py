@@ -111,7 +111,7 @@ class Apart(WorkerPlugin):
 
     def setup(self, worker):
         from gigagp.data.array_files import ArrayPlace  # noqa: PLC0415
-        from gigagp.data.store import MappedFile  # noqa: PLC0415
+        from gigagp.data.mapped_file import MappedFile  # noqa: PLC0415
         from gigagp.fit.bucket_runs import FolderRuns  # noqa: PLC0415
 
         def refuse(self, *_):

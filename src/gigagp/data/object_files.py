@@ -135,7 +135,7 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class RemoteArray:
-    """An array in such a file, as `data.store.MappedFile` is one in a local file."""
+    """An array in such a file, as `data.mapped_file.MappedFile` is one in a local file."""
 
     file: RemoteFile
     offset: int

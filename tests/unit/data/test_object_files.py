@@ -15,7 +15,7 @@ from gigagp.data.leases import Lease, TemporaryObjects
 from gigagp.data.mirrors import Mirror
 from gigagp.data.object_files import RemoteArray, RemoteFile, forget_copies
 from gigagp.data.objects import ObjectFolder
-from gigagp.data.store import MappedFile
+from gigagp.data.mapped_file import MappedFile
 from gigagp.errors import DamagedFile, DiskFull, FolderInUse
 
 
