@@ -12,10 +12,10 @@ import pytest
 
 from gigagp.data import leases, object_files
 from gigagp.data.leases import Lease, TemporaryObjects
+from gigagp.data.mapped_file import MappedFile
 from gigagp.data.mirrors import Mirror
 from gigagp.data.object_files import RemoteArray, RemoteFile, forget_copies
 from gigagp.data.objects import ObjectFolder
-from gigagp.data.mapped_file import MappedFile
 from gigagp.errors import DamagedFile, DiskFull, FolderInUse
 
 
