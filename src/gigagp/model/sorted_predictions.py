@@ -6,8 +6,9 @@ sort : a block of queries becomes a file in which they are sorted by bucket
 answer : the queries of a bucket, from the files of all blocks, are predicted where the rows of the bucket are read
 merge : the predictions of a block, from all buckets, become a part of the output in the order of the queries
 
-The files lie beside the parts of the output (`data.parts`). The rows of the model are read about once in all, not once
-per block. A query is answered independently of others, so that the parts are those of blocks that are predicted alone.
+The files lie beside the parts of the output (`data.parts`). Each range of rows is read once, not once per block, apart
+from rows across the borders of buckets. A query is answered independently of others, so that the parts are those of
+blocks that are predicted alone.
 """
 
 from __future__ import annotations
