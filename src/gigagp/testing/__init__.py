@@ -30,7 +30,7 @@ from gigagp.tree import Tree
 
 __all__ = ["check_engine", "check_kernel", "check_likelihood", "check_partition", "check_rule"]
 
-_STEP = 3e-4  # change of a log-parameter in five-point differences, whose error is of fourth order
+_STEP = 1e-4  # change of a log-parameter in five-point differences, whose error is of fourth order
 _GRADIENT = 1e-6  # relative tolerance of gradients
 _SAME = 1e-10  # relative tolerance of two computations of the same number in float64
 _JOINT = 1e-6  # as _SAME, for a rule that regularises the system it solves
