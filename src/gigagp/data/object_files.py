@@ -116,7 +116,7 @@ class RemoteFile:
         return cls.publish(folder, name, PartIndex(b"", ends, tuple(checksums)))
 
     @classmethod
-    def found(cls, folder: ObjectFolder, name: str) -> RemoteFile:
+    def at(cls, folder: ObjectFolder, name: str) -> RemoteFile:
         """A file at an address, with the index that it has there; its content is for the caller to compare."""
         content = folder.get(f"{name}/{_INDEX}")
         if content is None:

@@ -223,7 +223,7 @@ def _fit_many_rows(
     """Choose the start of training and the kernel family, train theta, and choose how queries are answered."""
     rows, seeds = groups.rows, cutter.seeds
     trials: list[Trial] = []
-    searched: list[Candidate] = []
+    replaced = False
     if plan.train and _is_trainable(plan) and groups.possible:
         with record.stage("start of training"):
             starts = find_starts(plan, cutter.sample, theta, groups, scorer, log, record.trace)
@@ -239,9 +239,10 @@ def _fit_many_rows(
         groups = groups.with_plan(plan)
     if plan.train:
         with record.stage("training"):
-            theta = _trained_theta(plan, groups, theta, scorer, log, record, seeds)
-            theta, searched = search_theta(plan, groups, scorer, theta)
-            record.choices.extend(searched)
+            trained = _trained_theta(plan, groups, theta, scorer, log, record, seeds)
+            theta, candidates = search_theta(plan, groups, scorer, trained)
+            replaced = theta is not trained
+            record.choices.extend(candidates)
             if groups.possible:
                 groups = cutter.cut(plan, groups, theta)
                 if any(trial.candidate.chosen and trial.smooth for trial in trials):
@@ -257,7 +258,7 @@ def _fit_many_rows(
                 own = replace(plan, kernel=kernel)
                 theta = _trained_theta(own, groups.with_plan(own), theta, scorer, log, record, seeds)
                 # Where the theta of the first family was right, that of another one is hardly wrong.
-                return search_theta(own, groups.with_plan(own), scorer, theta)[0] if searched else theta
+                return search_theta(own, groups.with_plan(own), scorer, theta)[0] if replaced else theta
 
             averaged, candidates = average_kernels(choice, trials, groups, scorer, train)
             record.choices.extend(candidates)

@@ -102,14 +102,14 @@ class StoreObjects:
         manifest = self._folder.get(MANIFEST)
         if manifest is None:
             return
-        found: dict[str, RemoteFile] = {}
+        files: dict[str, RemoteFile] = {}
         with folders.disk_errors(f"copying {self._folder.name}", store.parent), folders.writing(store) as folder:
             (folder / MANIFEST).write_bytes(manifest)
             content = folders.read_manifest(folder / MANIFEST, FORMAT, VERSION)
             for name in content.get("files", ()):
                 if "/" in name or not name.endswith(".npy"):
                     raise changed(self._folder, MANIFEST, "has changed")
-                found[name] = RemoteFile.found(self._folder, name)
-                FileCopy(found[name], folder / name).filled(None)
-        for name, file in found.items():
+                files[name] = RemoteFile.at(self._folder, name)
+                FileCopy(files[name], folder / name).filled(None)
+        for name, file in files.items():
             self.mirror.add(store / name, file)

@@ -25,7 +25,9 @@ from gigagp.model.fit_report import Candidate
 _NEIGHBOURS = 32  # of the predictions that are compared along the way
 _ROWS = 512  # held-out rows that are predicted at each step
 _FEW_ROWS = 256  # the same in large tables, where scattered rows take longer
-_LARGE_TABLE = 1 << 18  # rows; up to this number nearest rows are found exactly in metrics far from that of the cells
+_LARGE_TABLE = (
+    1 << 18
+)  # rows; up to this number the search for nearest rows is exact, although metrics may be far from that of the cells
 _CHECK_ROWS = 1024  # other held-out rows that decide in the end
 _MOST_STEPS = 128  # thetas that are compared, at most
 _FACTOR = 1.5  # by which a parameter is multiplied or divided
@@ -49,19 +51,19 @@ def search_theta(plan: Plan, groups: Groups, scorer: Scorer, theta: Array) -> tu
 
     def score(theta: Array, rows: Array, neighbours: int) -> HeldOutScore:
         router = model.router.in_metric(plan.metric(theta, groups.columns))
-        other = replace(model, theta=theta, router=router, neighbours=neighbours, exact=model.exact or not large)
-        return scorer.score_rows(other, rows)
+        model_there = replace(model, theta=theta, router=router, neighbours=neighbours, exact=model.exact or not large)
+        return scorer.score_rows(model_there, rows)
 
-    found = _climb(theta, _directions(plan, groups.columns), plan.bounds, lambda each: score(each, rows, _NEIGHBOURS))
-    if found is theta:
+    other = _climb(theta, _directions(plan, groups.columns), plan.bounds, lambda each: score(each, rows, _NEIGHBOURS))
+    if other is theta:
         return theta, []
-    before, after = (score(each, check, DEFAULT_NEIGHBOURS) for each in (theta, found))
+    before, after = (score(each, check, DEFAULT_NEIGHBOURS) for each in (theta, other))
     better = _is_large(Gain.of(after, before))
     candidates = [
         Candidate("theta", "trained", before.score, not better),
         Candidate("theta", "held-out search", after.score, better),
     ]
-    return found if better else theta, candidates
+    return other if better else theta, candidates
 
 
 def _directions(plan: Plan, columns: int) -> list[Array]:
@@ -78,7 +80,7 @@ def _climb(theta: Array, directions: list[Array], bounds: Array, score: Callable
     Returns `theta` itself where the first round does not.
     """
     best, best_score, steps = theta, score(theta), 1
-    kept, round_score = best, best_score
+    start, start_score = best, best_score  # of the round
     while True:
         for places in directions:
             for sign in (1, -1):
@@ -91,11 +93,11 @@ def _climb(theta: Array, directions: list[Array], bounds: Array, score: Callable
                     better = Gain.of(other_score, best_score).exceeds(DOUBLING_GAIN)
                     if better:
                         best, best_score = other, other_score
-        if not _is_large(Gain.of(best_score, round_score)):
-            return kept if kept is theta else best
-        kept, round_score = best, best_score
+        if not _is_large(Gain.of(best_score, start_score)):
+            return theta if start is theta else best
         if steps >= _MOST_STEPS:
             return best
+        start, start_score = best, best_score
 
 
 def _is_large(gain: Gain) -> bool:

@@ -115,7 +115,7 @@ def test_a_file_is_uploaded_once_and_again_when_it_has_changed(place, tmp_path):
     path.write_bytes(b"three")
     assert mirror.uploaded(path, objects) != first
     assert first.local().read_bytes() == b"one"
-    assert RemoteFile.found(objects, first.name) == first
+    assert RemoteFile.at(objects, first.name) == first
     assert isinstance(RemoteArray(first, 0, (3,), "u1").open(), np.memmap)
 
 
