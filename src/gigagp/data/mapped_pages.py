@@ -24,6 +24,13 @@ def mapped_now() -> int:
         return 0
 
 
+def release(array: Array) -> None:
+    """Give the pages of a mapped array back to the system; what is read again is mapped again."""
+    mapped = getattr(array, "_mmap", None)
+    if isinstance(mapped, mmap.mmap):
+        mapped.madvise(mmap.MADV_DONTNEED)
+
+
 def windows_of(rows: Array, bytes_per_row: int) -> int:
     """How many windows are mapped when these rows are read one after the other."""
     return 1 + int(np.count_nonzero(np.diff(rows * bytes_per_row // WINDOW)))

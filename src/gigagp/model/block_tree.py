@@ -11,7 +11,9 @@ instead of 2 GB per metric.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ from gigagp.model.boxes import extents
 # distances to boxes and rows, in double precision, and of a frame in the precision of the rows.
 _ROUNDING = 2.0**-49
 _ROUNDINGS_OF_FRAME = 4.0
+_NODES = 1 << 14  # nodes that are computed at a time
 
 
 @compiled_strict
@@ -59,10 +62,7 @@ def _encode(lows: Array, highs: Array, unit: float, frames: Array, corners: Arra
 
 def count_nodes(blocks: int) -> int:
     """The number of nodes of a tree of so many blocks."""
-    count, total = -(-blocks // FANOUT), 0
-    while count > 1:
-        total, count = total + count, -(-count // FANOUT)
-    return total + 1
+    return int(_levels(blocks)[-1].stop)
 
 
 def encode_boxes(lows: Array, highs: Array, frames: Array, corners: Array) -> None:
@@ -166,12 +166,39 @@ class TreeBuilder:
 
 def complete(frames: Array, corners: Array, blocks: int) -> Array:
     """Write the nodes above the lowest ones, which are those of so many blocks; returns `first_below` of all nodes."""
-    below = [~(np.arange(-(-blocks // FANOUT)) * FANOUT)]
-    first, end = 0, len(below[0])
-    while end - first > 1:
-        count = -(-(end - first) // FANOUT)
-        above = slice(end, end + count)
-        encode_boxes(*frame_sides(frames[first:end]), frames[above], corners[above])
-        below.append(first + np.arange(count) * FANOUT)
-        first, end = end, end + count
-    return np.concatenate(below)
+    for nodes, own_frames, own_corners in upper_nodes(frames, blocks):
+        frames[nodes], corners[nodes] = own_frames, own_corners
+    return first_below(blocks)
+
+
+def upper_nodes(frames: Array, blocks: int) -> Iterator[tuple[slice, Array, Array]]:
+    """Frames and corners that the nodes above the lowest ones must have, some at a time, in order.
+
+    Those of a node follow from the frames of the nodes below it, which are read when they are needed.
+    """
+    columns = frames.shape[2]
+    for below, above in pairwise(_levels(blocks)):
+        for start in range(above.start, above.stop, _NODES):
+            nodes = slice(start, min(start + _NODES, above.stop))
+            first = below.start + (start - above.start) * FANOUT
+            own = np.empty((nodes.stop - start, 2, columns), frames.dtype)
+            corners = np.empty((*own.shape, FANOUT), np.uint8)
+            encode_boxes(*frame_sides(frames[first : min(first + len(own) * FANOUT, below.stop)]), own, corners)
+            yield nodes, own, corners
+
+
+def first_below(blocks: int) -> Array:
+    """The first node below each node, or ~block where blocks lie below it, in a tree of so many blocks."""
+    lowest, *others = _levels(blocks)
+    parts = [~(np.arange(lowest.stop) * FANOUT)]
+    for below, above in pairwise([lowest, *others]):
+        parts.append(below.start + np.arange(above.stop - above.start) * FANOUT)
+    return np.concatenate(parts)
+
+
+def _levels(blocks: int) -> list[slice]:
+    """The nodes of each level of a tree of so many blocks, from the lowest to the root."""
+    levels = [slice(0, -(-blocks // FANOUT))]
+    while (count := levels[-1].stop - levels[-1].start) > 1:
+        levels.append(slice(levels[-1].stop, levels[-1].stop - (-count // FANOUT)))
+    return levels

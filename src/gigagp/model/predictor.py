@@ -314,9 +314,8 @@ class Predictor:
         yield described((method, c.kernel, c.store.X.shape, calibration.floor, calibration.setting))
         yield from (calibration.coefficients, calibration.shape.weights, calibration.shape.widths)
         yield described(type(c.experts).__name__)
-        yield from (c.theta, c.router.centres, c.router.metric, c.experts.sizes, self.model.cells.sizes, c.store.y)
-        if c.router.by_cells:
-            yield from c.router.sides
+        yield from (c.theta, c.router.metric, c.experts.sizes, self.model.cells.sizes, c.store.y)
+        yield from (place for _, place in c.router.places())
         for scaling in (self.model.inputs.scaling, self.model.target):
             yield from (scaling.centre, scaling.scale)
         if self.model.inputs.warps:

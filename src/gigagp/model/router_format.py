@@ -9,17 +9,20 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.data.array_files import ArrayFiles
 from gigagp.data.folders import damaged
+from gigagp.data.mapped_pages import release
 from gigagp.data.row_lists import RowLists, Runs
 from gigagp.data.sources import Encoding
 from gigagp.linalg.compiled import read_only
 from gigagp.linalg.row_codes import length as codes_length
 from gigagp.linalg.searching import FANOUT, STEPS
-from gigagp.model.block_tree import BlockTree, complete, count_nodes
+from gigagp.model.block_tree import BlockTree, count_nodes, first_below, upper_nodes
 from gigagp.model.model_format import BLOCK_CODES, BLOCK_TREE, EARLIER_BLOCKS
 from gigagp.model.routing import Router
 from gigagp.partition.kdtree import block_starts
 
 _NOT_DISTANCES = "its numbers cannot be distances"
+_NO_TREE = "it is not that of a tree of boxes"
+_STEP = 1 << 16  # cells or nodes that are checked at a time
 _FARTHEST = 1e140  # a distance whose square, in any number of columns, does not overflow
 
 
@@ -39,7 +42,7 @@ def read_router(
     metric = files.read("metric", (columns,), "float64")
     if not (metric.min() >= 0 and metric.max() <= _FARTHEST):
         raise damaged(files.path("metric"), _NOT_DISTANCES)
-    (centres,) = _places(files, ("centres",), (leaves, columns), trusted)
+    centres = np.asarray(_places(files, ("centres",), (leaves, columns), trusted)[0])
     if "lows" not in files:
         return Router(centres, metric, categories=categories)
     boxes = _boxes(files, ("lows", "highs"), (leaves, columns), trusted)
@@ -78,45 +81,65 @@ def _block_tree(files: ArrayFiles, cells: Runs, row: tuple[int, str], codes: Arr
     tree = BlockTree(starts, frames, corners, below, read_only(codes))
     if trusted:
         return tree
-    if count < 2 or not np.array_equal(starts, block_starts(cells.starts)) or nodes != count_nodes(count - 1):
+    if count < 2 or not _are_blocks_of(starts, cells.starts) or nodes != count_nodes(count - 1):
         raise damaged(files.path(starts_name), "its blocks are not those of the cells")
-    if not (float(np.abs(frames).max()) <= _FARTHEST and frames[:, 1].min() >= 0):
+    _check_distances(files.path(frames_name), frames)
+    if frames[:, 1].min() < 0:
         raise damaged(files.path(frames_name), _NOT_DISTANCES)
-    lows, highs = (
-        corners[: -(-(count - 1) // FANOUT), side].transpose(0, 2, 1).reshape(-1, columns) for side in (0, 1)
-    )
-    absent = slice(count - 1, None)
-    if (lows > highs)[: count - 1].any() or (lows[absent] != STEPS).any() or highs[absent].any():
-        raise damaged(files.path(corners_name), "it is not that of a tree of boxes")
-    own_frames, own_corners = frames.copy(), corners.copy()
-    own_below = complete(own_frames, own_corners, count - 1)
-    pairs = ((frames_name, frames, own_frames), (corners_name, corners, own_corners), (below_name, below, own_below))
-    for name, given, expected in pairs:
-        if not np.array_equal(given, expected):
-            raise damaged(files.path(name), "it is not that of a tree of boxes")
+    if not _are_boxes(corners, count - 1):
+        raise damaged(files.path(corners_name), _NO_TREE)
+    if not np.array_equal(below, first_below(count - 1)):
+        raise damaged(files.path(below_name), _NO_TREE)
+    for place, own_frames, own_corners in upper_nodes(frames, count - 1):
+        for name, given, own in ((frames_name, frames, own_frames), (corners_name, corners, own_corners)):
+            if not np.array_equal(given[place], own):
+                raise damaged(files.path(name), _NO_TREE)
     return tree
 
 
+def _are_blocks_of(starts: Array, cells: Array) -> bool:
+    """Whether these are the borders of the blocks of cells with such borders. Some cells are divided at a time."""
+    at = 0
+    for first in range(0, len(cells) - 1, _STEP):
+        expected = block_starts(cells[first : first + _STEP + 1])
+        if not np.array_equal(starts[at : at + len(expected)], expected):
+            return False
+        at += len(expected) - 1
+    return at == len(starts) - 1
+
+
+def _are_boxes(corners: Array, blocks: int) -> bool:
+    """Whether lows are not above highs where there are blocks, and boxes that do not exist are marked as such."""
+    for first in range(0, -(-blocks // FANOUT), _STEP):
+        some = corners[first : min(first + _STEP, -(-blocks // FANOUT))]
+        present = (first * FANOUT + np.arange(len(some) * FANOUT).reshape(-1, 1, FANOUT)) < blocks
+        lows, highs = some[:, 0], some[:, 1]
+        if not np.where(present, lows <= highs, (lows == STEPS) & (highs == 0)).all():
+            return False
+    return True
+
+
 def _places(files: ArrayFiles, names: tuple[str, ...], shape: tuple[int, int], trusted: bool) -> list[Array]:
-    if trusted:
-        return [np.asarray(files.map(name, shape, "float64", verify=False)) for name in names]
-    arrays = [files.read(name, shape, "float64") for name in names]
-    for name, array in zip(names, arrays, strict=True):
-        if not (np.isfinite(array).all() and np.abs(array).max() <= _FARTHEST):
-            raise damaged(files.path(name), _NOT_DISTANCES)
+    """Mapped arrays of centres or of sides of boxes. Neighbourhoods do not read them, so no page stays in memory."""
+    arrays = [files.map(name, shape, "float64", verify=not trusted) for name in names]
+    for name, array in zip(() if trusted else names, arrays, strict=False):
+        _check_distances(files.path(name), array)
+        release(array)
     return arrays
 
 
 def _boxes(files: ArrayFiles, names: tuple[str, str], shape: tuple[int, int], trusted: bool) -> tuple[Array, Array]:
     lows, highs = _places(files, names, shape, trusted)
-    if not trusted:
-        _check_sides(files.path(names[0]), lows, highs)
-    return lows, highs
+    for first in () if trusted else range(0, len(lows), _STEP):
+        some = slice(first, first + _STEP)
+        if (lows[some] > highs[some]).any():
+            raise damaged(files.path(names[0]), "a lower side of a box is above its upper side")
+    for side in (lows, highs):
+        release(side)
+    return np.asarray(lows), np.asarray(highs)
 
 
-def _check_sides(path: Path, lows: Array, highs: Array) -> None:
-    """Raise DamagedFile if these are not the sides of boxes."""
-    if not all(np.isfinite(side).all() and np.abs(side).max() <= _FARTHEST for side in (lows, highs)):
+def _check_distances(path: Path, array: Array) -> None:
+    """Raise DamagedFile unless all numbers are finite and their squares are; no copy of the array is made."""
+    if not (array.min() >= -_FARTHEST and array.max() <= _FARTHEST):
         raise damaged(path, _NOT_DISTANCES)
-    if (lows > highs).any():
-        raise damaged(path, "a lower side of a box is above its upper side")

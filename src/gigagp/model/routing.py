@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -59,6 +60,11 @@ class Router:
         if not self.by_cells:
             return self.centres, self.centres
         return self._in_metric(self._places[1]), self._in_metric(self._places[2])
+
+    def places(self) -> Iterator[tuple[str, Array]]:
+        """Centres and, where experts have cells, lows and highs of their boxes, by name; computed in turn, not kept."""
+        for name, place in zip(("centres", "lows", "highs"), self._places, strict=False):
+            yield name, self._in_metric(place)
 
     @cached_property
     def boxes(self) -> Boxes:

@@ -48,6 +48,7 @@ from gigagp.model.model_format import (
 from gigagp.model.neighbourhood_format import describe_neighbourhood
 from gigagp.model.plain_values import Registry, own_classes, to_number, to_plain
 from gigagp.model.remote_folders import check_remote
+from gigagp.model.routing import Router
 from gigagp.model.sharing import Neighbourhoods
 from gigagp.model.trend import RegressorTrend
 from gigagp.model.trend_format import describe_trend, trend_arrays
@@ -248,11 +249,7 @@ def _write_arrays(folder: Path, model: Model) -> dict[str, Any]:
     if c.communication is not None:
         files |= write_array(folder, "communication", np.asarray(c.communication, np.int64))
     files |= write_array(folder, "tree", np.concatenate(c.tree.levels).astype(np.int64))
-    (lows, highs), blocks = c.router.sides, c.router.blocks
     numbers = {
-        "centres": c.router.centres,
-        **({"lows": lows, "highs": highs} if c.router.by_cells else {}),
-        "metric": c.router.metric,
         "theta": c.theta,
         "inputs": np.stack([model.inputs.scaling.centre, model.inputs.scaling.scale]),
         **({"warps": stacked(model.inputs.warps)} if model.inputs.warps else {}),
@@ -267,17 +264,24 @@ def _write_arrays(folder: Path, model: Model) -> dict[str, Any]:
         numbers |= {"noise_points": noise.points, "noise_weights": noise.weights, "noise_theta": noise.theta}
     for name, array in numbers.items():
         files |= write_array(folder, name, np.asarray(array, float))
-    if blocks is not None:
-        for name, array in zip(BLOCK_TREE, blocks.arrays[: len(BLOCK_TREE)], strict=True):
-            files |= write_array(folder, name, array)
-    if blocks is not None and len(blocks.codes) > 0:
-        files |= write_array(folder, BLOCK_CODES, blocks.codes)
     for name, array in trend_arrays(model.trend).items():
         files |= write_array(folder, name, array)
     if model.arrivals is not None:
         files |= write_array(folder, "arrivals", np.asarray(model.arrivals, np.int64))
     for name, scores in (("prequential", model.prequential), ("recent", model.recent)):
         files |= {} if scores is None else write_array(folder, name, scores)
+    return files | _write_router(folder, c.router)
+
+
+def _write_router(folder: Path, router: Router) -> dict[str, Any]:
+    files = write_array(folder, "metric", np.asarray(router.metric, float))
+    for name, array in router.places():
+        files |= write_array(folder, name, np.asarray(array, float))
+    if router.blocks is not None:
+        for name, array in zip(BLOCK_TREE, router.blocks.arrays[: len(BLOCK_TREE)], strict=True):
+            files |= write_array(folder, name, array)
+        if len(router.blocks.codes) > 0:
+            files |= write_array(folder, BLOCK_CODES, router.blocks.codes)
     return files
 
 
@@ -285,7 +289,7 @@ def _size(model: Model) -> int:
     """Approximate size of a model on disk, in bytes."""
     c = model.committee
     lists = {id(each): len(each.indices) for each in (model.cells, c.experts) if isinstance(each, IndexLists)}
-    leaves = (3 * c.router.centres.nbytes + 24 * len(model.cells)) + model.report.theta_trace.nbytes
+    leaves = 24 * len(model.cells) * (c.store.X.shape[1] + 1) + model.report.theta_trace.nbytes
     if c.router.blocks is not None:
         leaves += c.router.blocks.nbytes
     noise = 0 if c.store.row_noise is None else c.store.row_noise.nbytes

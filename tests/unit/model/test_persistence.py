@@ -435,7 +435,7 @@ def test_what_could_not_be_made_again_is_not_saved(data, model, tmp_path):
     with pytest.raises(NotFittedError):
         HGPRegressor().save(tmp_path / "model")
     broken = copy.deepcopy(model)
-    broken.model_.committee.router.centres[0, 0] = 1e200
+    broken.model_.committee.router._places[0][0, 0] = 1e200
     with pytest.raises(InvalidParameter, match=r"could not be loaded again and is not saved: .*centres"):
         broken.save(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
@@ -838,6 +838,7 @@ def test_spoilt_folders_are_refused_or_answer_the_same(patients):
 def test_boxes_that_end_before_they_begin_are_damage(saved):
     loaded = gigagp.load(saved)
     router = loaded.model_.committee.router
-    router.sides = router.sides[::-1]
+    centres, lows, highs = router._places
+    router._places = centres, highs, lows
     with pytest.raises(InvalidParameter, match=r"lows\.npy is damaged: a lower side of a box is above"):
         loaded.save(saved.parent / "upside_down")
