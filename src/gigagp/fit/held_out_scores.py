@@ -28,6 +28,9 @@ _LEAST_CALIBRATION_ROWS = 1024  # held-out rows, whatever they cost: deviations 
 _TRIAL_ROWS = 2048  # held-out rows of one candidate
 _FEWEST_ROWS = 512  # held-out rows that candidates are first compared by
 _WORK = 1.2e10  # multiplications that held-out rows may cost, for one candidate or for the calibration
+_QUERIES = 0.1  # of the number of rows: queries that a table may have
+_MOST_QUERIES = 1_000_000  # that a table may have, however large it is
+_PREDICTION_WORK = 2e11  # multiplications that these may take: some 15 seconds on two cores
 _STANDARD_ERRORS = 1.0  # number of standard errors by which a gain must exceed zero
 _CLEAR_ERRORS = 2.0  # number of standard errors from a threshold at which more rows would not change the decision
 
@@ -78,6 +81,14 @@ class Scoring(Protocol):
 
     def score(self, rows: Array, y: Array, prediction: Any, model: Any) -> HeldOutScore:
         """The predictions with the calibration that is learnt from them, and their losses."""
+
+
+def is_quick(rows: int, work: float) -> bool:
+    """Whether as many queries as a table of so many rows may have take some seconds.
+
+    work : about how many multiplications one query takes
+    """
+    return min(_QUERIES * rows, _MOST_QUERIES) * work <= _PREDICTION_WORK
 
 
 @dataclass(frozen=True)

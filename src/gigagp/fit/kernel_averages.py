@@ -4,7 +4,8 @@ Kernels of different smoothness, each with a theta of its own, make errors that 
 that have chosen the family (`kernel_families`) have all predicted the same rows, so that they show at no cost which
 other family may gain most; this one is trained, and its average judged by held-out rows. Short trials often do not show
 how much is to be gained, so that only in large tables, where choosing is to stay a small share of the fit, a family is
-trained only if they do. A query then costs as much as the averaged models together.
+trained only if they do. A query then costs as much as the averaged models together, so that there are only as many
+as predict the queries that a table may have in some seconds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.fit.groups import Groups
-from gigagp.fit.held_out_scores import DOUBLING_GAIN, Gain, HeldOutScore, NumberScoring, Scorer
+from gigagp.fit.held_out_scores import DOUBLING_GAIN, Gain, HeldOutScore, NumberScoring, Scorer, is_quick
 from gigagp.fit.kernel_families import LARGE_TABLE, Trial
 from gigagp.fit.selection import DEFAULT_NEIGHBOURS, Choice
 from gigagp.kernels.base import Kernel
@@ -63,7 +64,9 @@ def average_kernels(
         return choice, []
     best, candidates = _Average(near, [score.prediction], score), []
     chosen = [trial for trial in trials if trial.candidate.chosen]
-    while len(chosen) < _MOST_MEMBERS and (rival := _promising(chosen, trials, groups, scorer)) is not None:
+    # All members cost about the same.
+    most = next((n for n in range(_MOST_MEMBERS, 1, -1) if is_quick(groups.rows, n * near.work)), 1)
+    while len(chosen) < most and (rival := _promising(chosen, trials, groups, scorer)) is not None:
         theta = train(rival.kernel, rival.theta)
         metric = groups.model(rival.kernel, theta, near.neighbours).router.metric
         other = replace(near, kernel=rival.kernel, theta=theta, router=near.router.in_metric(metric))

@@ -13,7 +13,7 @@ import numpy as np
 
 from gigagp.combine import RULES, CombinationRule
 from gigagp.fit.committee_scores import SHARING, CommitteeScorer, choose_sharing
-from gigagp.fit.held_out_scores import DOUBLING_GAIN, NEGLIGIBLE_GAIN, Gain, HeldOutScore, Scorer
+from gigagp.fit.held_out_scores import DOUBLING_GAIN, NEGLIGIBLE_GAIN, Gain, HeldOutScore, Scorer, is_quick
 from gigagp.model.calibration import Calibration
 from gigagp.model.fit_report import Candidate
 from gigagp.model.model import CommitteeDefaults
@@ -73,11 +73,12 @@ def choose_inner(
     """Whether predictions gain if the few nearest of the neighbours also predict on their own.
 
     Few neighbours are best where targets repeat or vary abruptly; elsewhere the same data may need many.
-    `linalg.neighbourhood.joined` weights both for each query.
+    `linalg.neighbourhood.joined` weights both for each query. They cost as much as at least 128 neighbours, so that in
+    large tables this is not tried: a gain of some percent would not be worth predictions that take many times as long.
     """
     outer = max(model.neighbours, _FEWEST_OUTER)
     both = replace(model, neighbours=outer, inner=outer // _INNER_SHARE)
-    if outer > len(model.store.y):
+    if outer > len(model.store.y) or not is_quick(len(model.store.y), both.work):
         return model, near, candidates
     score, near = scorer.compare(both, model, near)
     gain = Gain.of(score, near)

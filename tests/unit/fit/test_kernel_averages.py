@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gigagp import HGPRegressor, load
-from gigagp.fit import kernel_averages
+from gigagp.fit import held_out_scores, kernel_averages
 from gigagp.kernels import Matern32
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -76,6 +76,13 @@ def test_an_average_that_gains_little_is_not_taken(rows, monkeypatch):
 def test_what_the_user_has_decided_is_not_averaged(rows, always, changes):
     model = HGPRegressor(**{**SETTINGS, **changes}).fit(*rows)
     assert averages(model) == []
+
+
+def test_what_would_take_minutes_is_not_averaged(rows, always, monkeypatch):
+    model = HGPRegressor(**SETTINGS).fit(*rows)
+    near = model.model_.neighbourhood
+    monkeypatch.setattr(held_out_scores, "_PREDICTION_WORK", 0.99 * near.work * 0.1 * len(rows[1]))
+    assert averages(HGPRegressor(**SETTINGS).fit(*rows)) == []
 
 
 def test_rows_that_differ_in_noise_are_averaged(rows, always):

@@ -13,6 +13,7 @@ from gigagp.data.store import ExpertStore
 from gigagp.datasets import robot_arm
 from gigagp.engines import SerialEngine
 from gigagp.errors import InvalidParameter
+from gigagp.fit import held_out_scores
 from gigagp.fit.committee_scores import choose_sharing
 from gigagp.fit.held_out_scores import Gain, HeldOutScore, NumberScoring, Scorer
 from gigagp.fit.selection import choose_inner
@@ -159,11 +160,15 @@ class Model:
     neighbours: int
     inner: int = 0
 
+    @property
+    def work(self):
+        return self.neighbours**3
+
 
 @pytest.mark.full_choices
 @pytest.mark.parametrize(("neighbours", "sizes"), [(32, (16, 128)), (128, (16, 128)), (256, (32, 256))])
 @pytest.mark.parametrize("error", [0.9, 1.0])
-def test_the_nearest_answer_on_their_own_only_where_that_gains(neighbours, sizes, error):
+def test_the_nearest_answer_on_their_own_only_where_that_gains(neighbours, sizes, error, monkeypatch):
     class Same:
         def compare(self, model, reference, previous):
             return scored(np.full(2000, error if model.inner else 1.0)), previous
@@ -176,6 +181,12 @@ def test_the_nearest_answer_on_their_own_only_where_that_gains(neighbours, sizes
     assert name == (f"{sizes[0]} and {sizes[1]}" if error < 1 else str(neighbours))
     few = replace(model, store=ExpertStore(np.zeros((100, 1)), np.zeros(100)))
     assert choose_inner(Same(), few, before, [usual]) == (few, before, [usual])
+    with monkeypatch.context() as patch:  # a table with so many rows that its queries would take minutes
+        patch.setattr(held_out_scores, "_PREDICTION_WORK", 300 * max(128, neighbours) ** 3)
+        large = replace(model, neighbours=max(128, neighbours))
+        assert choose_inner(Same(), large, before, [usual])[0].inner == (sizes[0] if error < 1 else 0)
+        patch.setattr(held_out_scores, "_PREDICTION_WORK", 299 * max(128, neighbours) ** 3)
+        assert choose_inner(Same(), large, before, [usual]) == (large, before, [usual])
 
 
 def scored(errors, seed=0):
