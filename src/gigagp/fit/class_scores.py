@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gigagp.arrays import Array
 from gigagp.engines import Engine
-from gigagp.fit.held_out_scores import HeldOutScore, is_quick
+from gigagp.fit.held_out_scores import HeldOutScore, expected_queries
 from gigagp.likelihoods import Classes
 from gigagp.model import laplace_neighbourhood
 from gigagp.model.class_calibration import ClassCalibration
@@ -14,6 +14,7 @@ from gigagp.model.laplace_neighbourhood import LatentFunctions
 from gigagp.model.neighbourhood import Neighbourhood
 
 _DOUBLING_GAIN = 0.001  # relative gain of the log loss for which the number of neighbours is doubled
+_PREDICTION_WORK = 2e11  # multiplications that the expected queries may take: some 15 seconds on two cores
 # k parameters of the link that are learnt from n labels change probabilities by about sqrt(k p (1 - p) / n), which
 # exceeds .01 with four parameters and 2,000 labels. Gains of more neighbours are hardly visible in so few, either.
 _EFFORT = 4.0  # times as many held-out rows as for numbers calibrate the model and compare numbers of neighbours
@@ -36,7 +37,8 @@ class ClassScoring:
         return laplace_neighbourhood.work(model, self.classes) / _MORE_WORK
 
     def is_affordable(self, model: Neighbourhood) -> bool:
-        return is_quick(len(model.store.y), laplace_neighbourhood.work(model, self.classes))
+        queries = expected_queries(len(model.store.y))
+        return queries * laplace_neighbourhood.work(model, self.classes) <= _PREDICTION_WORK
 
     def predict(self, model: Neighbourhood, X: Array, engine: Engine, rows: Array) -> LatentFunctions:
         return laplace_neighbourhood.predict(model, self.classes, X, engine, held_out=rows)

@@ -30,7 +30,7 @@ _FEWEST_ROWS = 512  # held-out rows that candidates are first compared by
 _WORK = 1.2e10  # multiplications that held-out rows may cost, for one candidate or for the calibration
 _QUERIES = 0.1  # of the number of rows: queries that a table may have
 _MOST_QUERIES = 1_000_000  # that a table may have, however large it is
-_PREDICTION_WORK = 2e11  # multiplications that these may take: some 15 seconds on two cores
+_PREDICTION_WORK = 3e11  # multiplications that these may take: some 15 seconds on two cores
 _STANDARD_ERRORS = 1.0  # number of standard errors by which a gain must exceed zero
 _CLEAR_ERRORS = 2.0  # number of standard errors from a threshold at which more rows would not change the decision
 
@@ -83,12 +83,14 @@ class Scoring(Protocol):
         """The predictions with the calibration that is learnt from them, and their losses."""
 
 
-def is_quick(rows: int, work: float) -> bool:
-    """Whether as many queries as a table of so many rows may have take some seconds.
+def expected_queries(rows: int) -> float:
+    """How many queries a table of so many rows may have."""
+    return min(_QUERIES * rows, _MOST_QUERIES)
 
-    work : about how many multiplications one query takes
-    """
-    return min(_QUERIES * rows, _MOST_QUERIES) * work <= _PREDICTION_WORK
+
+def is_quick(model: Neighbourhood, members: int = 1) -> bool:
+    """Whether the expected queries take some seconds; `members` models that cost as much are averaged."""
+    return expected_queries(len(model.store.y)) * members * model.work <= _PREDICTION_WORK
 
 
 @dataclass(frozen=True)

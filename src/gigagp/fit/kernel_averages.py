@@ -64,8 +64,7 @@ def average_kernels(
         return choice, []
     best, candidates = _Average(near, [score.prediction], score), []
     chosen = [trial for trial in trials if trial.candidate.chosen]
-    # All members cost about the same.
-    most = next((n for n in range(_MOST_MEMBERS, 1, -1) if is_quick(groups.rows, n * near.work)), 1)
+    most = next((members for members in range(_MOST_MEMBERS, 1, -1) if is_quick(near, members)), 1)
     while len(chosen) < most and (rival := _promising(chosen, trials, groups, scorer)) is not None:
         theta = train(rival.kernel, rival.theta)
         metric = groups.model(rival.kernel, theta, near.neighbours).router.metric

@@ -73,12 +73,12 @@ def choose_inner(
     """Whether predictions gain if the few nearest of the neighbours also predict on their own.
 
     Few neighbours are best where targets repeat or vary abruptly; elsewhere the same data may need many.
-    `linalg.neighbourhood.joined` weights both for each query. They cost as much as at least 128 neighbours, so that in
-    large tables this is not tried: a gain of some percent would not be worth predictions that take many times as long.
+    `linalg.neighbourhood.joined` weights both for each query. They need at least 128 neighbours. Where fewer have been
+    chosen, this is not tried in large tables: some percent would not be worth predictions that take many times as long.
     """
     outer = max(model.neighbours, _FEWEST_OUTER)
     both = replace(model, neighbours=outer, inner=outer // _INNER_SHARE)
-    if outer > len(model.store.y) or not is_quick(len(model.store.y), both.work):
+    if outer > len(model.store.y) or (outer > model.neighbours and not is_quick(both)):
         return model, near, candidates
     score, near = scorer.compare(both, model, near)
     gain = Gain.of(score, near)
