@@ -210,14 +210,15 @@ def test_several_targets_and_classes(rows, tmp_path):
     Y = np.column_stack([rows["y"][:300], X[:, 0] ** 2])
     settings = {"random_state": 0, "engine": "serial", "neighbours": 8}
     models = [HGPRegressor(method="neighbourhood", kernel=SquaredExponential(), **settings).fit(X, Y)]
-    models.append(gigagp.HGPClassifier(**settings).fit(X, np.where(X[:, 0] > X[:, 1], "yes", "no")))
+    models.append(gigagp.HGPClassifier(**settings).fit(X, (X[:, 0] > X[:, 1]).astype(np.int8)))
     queries = X[:N].copy()
-    queries[::9, 0] = np.nan
+    queries[::9, 0] = queries[16:48, 0] = np.nan  # blocks without any label have the type of the others
     for number, each in enumerate(models):
         expected = each.predict_file(queries, tmp_path / f"{number}.parquet", missing="drop").output.read_bytes()
-        with blocks_of(16, 5):
-            report = each.predict_file(queries, tmp_path / f"sorted{number}.parquet", missing="drop")
-        assert report.output.read_bytes() == expected
+        for buckets in (0, 5):
+            with blocks_of(16, buckets):
+                report = each.predict_file(queries, tmp_path / f"{number}-{buckets}.parquet", missing="drop")
+            assert report.output.read_bytes() == expected
 
 
 def test_queries_are_sorted_only_where_the_model_exceeds_memory(model, queries, tmp_path, monkeypatch):
