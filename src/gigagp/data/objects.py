@@ -38,6 +38,13 @@ def cache_folder() -> Path:
     return folder.absolute()
 
 
+def temporary_parent(place: str | os.PathLike[str] | None) -> Path | None:
+    """Where temporary files of a fit are created: in its folder, or in the cache if that is at an address."""
+    if place is None:
+        return None
+    return cache_folder() if is_remote(place) else Path(place)
+
+
 class ObjectFolder:
     """A folder on another file system: a value that can be sent to other processes, which use their own credentials.
 

@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 
 from gigagp import HGPRegressor
+from gigagp.data.folders import TemporaryFolder
 from gigagp.data.mirrors import Mirror
 from gigagp.data.scaled import ArrayRows
 from gigagp.data.scan import Sample
+from gigagp.data.sources import parsed
 from gigagp.engines import ThreadsEngine
 from gigagp.errors import DamagedFile, DiskFull, FolderInUse, InvalidInput, InvalidParameter
 from gigagp.fit.bucket_runs import ObjectRuns
@@ -259,3 +261,15 @@ def test_the_log_is_in_segments(place, monkeypatch):
     assert LogObjects(folder, Held()).content == content[:30] + b"new"
     (place[0] / folder.address.rpartition("there/")[2] / f"{12:015d}").unlink()
     assert LogObjects(folder, Held()).content == content[:12], "up to the first gap"
+
+
+def test_rows_that_are_parsed_once_are_kept_in_the_cache(rows, place, tmp_path, monkeypatch):
+    """Not in a folder of the working directory that has the address as its name."""
+    folders = []
+    monkeypatch.setattr(parsed, "TemporaryFolder", lambda folder: folders.append(folder) or TemporaryFolder(folder))
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    np.savetxt("t.csv", np.column_stack(rows)[:40], delimiter=",", header="a,b,y,z", comments="")
+    model(targets="separate", memory=None).fit("t.csv", ["y", "z"], store=place[1])
+    assert folders == [tmp_path / "cache"]
+    assert os.listdir() == ["t.csv"]
