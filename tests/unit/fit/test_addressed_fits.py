@@ -20,6 +20,7 @@ from gigagp.data.scan import Sample
 from gigagp.data.sources import parsed
 from gigagp.engines import ThreadsEngine
 from gigagp.errors import DamagedFile, DiskFull, FolderInUse, InvalidInput, InvalidParameter
+from gigagp.fit import checkpoint_objects
 from gigagp.fit.bucket_runs import ObjectRuns
 from gigagp.fit.bucket_sort import FileBuckets
 from gigagp.fit.checkpoint_objects import LogObjects
@@ -237,6 +238,17 @@ def test_what_is_no_checkpoint_is_left_alone(rows, small_sizes, place):
     with pytest.raises(InvalidInput, match=r"neither empty nor a checkpoint of gigagp \(diary\.txt\); choose another"):
         model().fit(*rows, checkpoint=place[1])
     assert left(place[0]) == ["diary.txt"]
+
+
+def test_a_log_that_cannot_be_read_does_not_block_the_address(place, monkeypatch):
+    def unreadable(*_):
+        raise InvalidInput("cannot read: the server does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint_objects, "LogObjects", unreadable)
+        with pytest.raises(InvalidInput, match="does not answer"):
+            checkpoint_objects.CheckpointObjects(place[1], ("manifest.json",))
+    checkpoint_objects.CheckpointObjects(place[1], ("manifest.json",)).release()
 
 
 class Held:
