@@ -171,6 +171,17 @@ def test_a_process_of_this_machine_that_has_ended_is_known_at_once(place):
         lease.release()
 
 
+def test_a_lease_that_is_released_meanwhile_is_no_rival(place, monkeypatch):
+    first, get = Lease(place[1], "fit"), ObjectFolder.get
+
+    def get_after_release(*arguments):
+        first.release()
+        return get(*arguments)
+
+    monkeypatch.setattr(ObjectFolder, "get", get_after_release)
+    assert Lease(place[1], "fit").rival("fit") is None
+
+
 def test_a_lease_is_renewed(place, monkeypatch):
     monkeypatch.setattr(leases, "_RENEW_SECONDS", 0.01)
     lease = Lease(place[1], "fit")
