@@ -53,9 +53,10 @@ class ObjectFolder:
     """
 
     def __init__(self, address: str, located: tuple[Any, str] | None = None) -> None:
-        assert is_remote(address)
         base, mark, query = address.partition("?")
         self.address, self._base, self._query = address, base.rstrip("/"), mark + query
+        if self._base.endswith(":"):
+            raise InvalidParameter(f"the address {base} names no bucket; give one such as s3://bucket/folder")
         self.name = without_password(self._base)
         with self.errors("open", InvalidParameter):
             self.system, self._root = located or _located(self._base, self._query, _settings())

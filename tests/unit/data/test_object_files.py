@@ -16,7 +16,9 @@ from gigagp.data.mapped_file import MappedFile
 from gigagp.data.mirrors import Mirror
 from gigagp.data.object_files import RemoteArray, RemoteFile, forget_copies
 from gigagp.data.objects import ObjectFolder
-from gigagp.errors import DamagedFile, DiskFull, FolderInUse
+from gigagp.errors import DamagedFile, DiskFull, FolderInUse, InvalidParameter
+from gigagp.model.remote_folders import check_fit_folders
+from gigagp.model.remote_outputs import RemoteOutput
 
 
 @pytest.fixture
@@ -51,6 +53,14 @@ def test_an_object_that_cannot_be_written_is_a_sentence(place):
     (folder / "file").write_text("not a folder")
     with pytest.raises(DiskFull, match=r"cannot write fsspec\+file://.*/there/file/x: "):
         objects.put("file/x", b"1")
+
+
+@pytest.mark.parametrize("address", ["s3://", "s3://?scheme=http", "s3:///"])
+def test_an_address_without_a_bucket_is_refused(address):
+    with pytest.raises(InvalidParameter, match=r"names no bucket; give one such as s3://bucket/folder"):
+        check_fit_folders(address, None)
+    with pytest.raises(InvalidParameter, match=r"names no bucket; give one such as s3://bucket/folder"):
+        RemoteOutput("s3://o.parquet", overwrite=False)
 
 
 @pytest.fixture
