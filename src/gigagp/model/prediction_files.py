@@ -193,7 +193,7 @@ def predict_file(task: Task, data: Any, output: str | os.PathLike[str], overwrit
         return _predict_here(task, data, output, overwrite)
     _check_ending(str(output).partition("?")[0])
     there = RemoteOutput(str(output), overwrite)
-    there.check_apart(file.path for file in getattr(getattr(task.rows.source, "files", None), "files", ()))
+    there.check_apart(data, (file.path for file in getattr(getattr(task.rows.source, "files", None), "files", ())))
     report = _predicted_before(task, there.local) or _predict_here(task, data, there.local, overwrite=True)
     there.send()
     return replace(report, output=there.name)

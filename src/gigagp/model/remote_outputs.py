@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
+from typing import Any
 
 from gigagp.data import folders
+from gigagp.data.addresses import is_remote, without_password
 from gigagp.data.objects import ObjectFolder, cache_folder
 from gigagp.errors import InvalidParameter
 from gigagp.model.fingerprint import fingerprint
@@ -34,9 +36,14 @@ class RemoteOutput:
         if exists and not self._overwrite:
             raise InvalidParameter(f"{self.name} exists; give overwrite=True to replace it, or choose another output")
 
-    def check_apart(self, paths: Iterable[str]) -> None:
-        """Raise InvalidParameter if the output would replace one of the files that are read."""
-        if self._folder.place(self._key) in paths:
+    def check_apart(self, data: Any, paths: Iterable[str]) -> None:
+        """Raise InvalidParameter if the output would replace a file that is read, or lie in the folder that is read.
+
+        data : what the user called them
+        paths : of the files that are read
+        """
+        inside = is_remote(data) and self.name.startswith(f"{without_password(data.partition('?')[0]).rstrip('/')}/")
+        if inside or self._folder.place(self._key) in paths:
             raise InvalidParameter(f"{self.name} would lie among the data that are read; choose another output")
 
     def send(self) -> None:

@@ -762,6 +762,18 @@ def test_the_output_may_not_lie_among_the_data(named, queries, tmp_path):
     assert os.listdir(tmp_path) == ["q.parquet"]
 
 
+def test_the_output_may_not_lie_among_the_data_at_an_address(named, queries, tmp_path, monkeypatch):
+    monkeypatch.setenv("GIGAGP_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "there").mkdir()
+    pq.write_table(queries, tmp_path / "there" / "q.parquet")
+    address = f"fsspec+file://{tmp_path}"
+    for data, output in (("there", "q"), ("there", "deep/o"), ("there/", "o"), ("there/q.parquet", "q")):
+        with pytest.raises(InvalidParameter, match="would lie among the data"):
+            named.predict_file(f"{address}/{data}", f"{address}/there/{output}.parquet", overwrite=True)
+    assert named.predict_file(f"{address}/there", f"{address}/there.parquet").rows == N
+    assert os.listdir(tmp_path / "there") == ["q.parquet"]
+
+
 def test_data_that_cannot_be_predicted(named, queries, tmp_path):
     output = tmp_path / "o.parquet"
     for data, message in (
