@@ -92,7 +92,7 @@ class ObjectFolder:
         """Write a file of any size as one object."""
         with self.errors("write", DiskFull, name):
             if self.system.type_name not in _AT_ONCE:
-                self.system.create_dir(self._root, recursive=True)
+                self.system.create_dir(posixpath.dirname(self.place(name)), recursive=True)
             try:
                 with path.open("rb") as source, self.system.open_output_stream(self.place(name)) as to:
                     shutil.copyfileobj(source, to, _CHUNK)

@@ -10,14 +10,14 @@ import sys
 import numpy as np
 import pytest
 
-from gigagp.data import leases, object_files
+from gigagp.data import leases, object_files, objects
 from gigagp.data.leases import Lease, TemporaryObjects
 from gigagp.data.mapped_file import MappedFile
 from gigagp.data.mirrors import Mirror
 from gigagp.data.object_files import RemoteArray, RemoteFile, forget_copies
 from gigagp.data.objects import ObjectFolder
 from gigagp.errors import DamagedFile, DiskFull, FolderInUse, InvalidParameter
-from gigagp.model.remote_folders import check_fit_folders
+from gigagp.model.remote_folders import check_fit_folders, local_copy, uploading
 from gigagp.model.remote_outputs import RemoteOutput
 
 
@@ -61,6 +61,36 @@ def test_an_address_without_a_bucket_is_refused(address):
         check_fit_folders(address, None)
     with pytest.raises(InvalidParameter, match=r"names no bucket; give one such as s3://bucket/folder"):
         RemoteOutput("s3://o.parquet", overwrite=False)
+
+
+def write_model(folder, content):
+    (folder / "0").mkdir(parents=True)
+    for name in ("manifest.json", "0/manifest.json", "0/X.npy"):
+        (folder / name).write_bytes(content)
+
+
+def test_a_model_is_uploaded_with_its_folders(place):
+    address = f"{place[1].address}/deep/model"
+    for content in (b"1", b"22"):
+        with uploading(address, overwrite=True) as folder:
+            write_model(folder, content)
+        assert place[1].below("deep/model").names() == ["0", "manifest.json"]
+        assert [(local_copy(address) / name).read_bytes() for name in ("0/X.npy", "manifest.json")] == [content] * 2
+
+
+def test_a_file_whose_upload_fails_is_not_left_in_part(place, tmp_path, monkeypatch):
+    def failing(source, target, size):
+        target.write(source.read(1))
+        raise OSError("the connection is lost")
+
+    monkeypatch.setattr(objects.shutil, "copyfileobj", failing)
+    saved = uploading(place[1].address, overwrite=False)
+    folder = saved.__enter__()
+    folder.mkdir()
+    (folder / "manifest.json").write_bytes(b"123")
+    with pytest.raises(DiskFull, match="the connection is lost"):
+        saved.__exit__(None, None, None)
+    assert place[1].names() == []
 
 
 @pytest.fixture
