@@ -237,8 +237,12 @@ def _predict(task: Task, identity: dict[str, str], parts: Parts, overwrite: bool
     if progress.counts.get("rows") != progress.rows:
         n_rows, sort = rows.source.n_rows, task.buckets is not None and task.engine.sees(parts.folder)
         if n_rows is not None:
-            per_row = 16 * len(task.names) + sort * (8 * len(task.names) + 4 + rows.n_features * rows.dtype.itemsize)
-            folders.check_space(parts.folder, (n_rows - progress.rows) * per_row, "the prediction")
+            left = n_rows - progress.rows
+            size = 16 * len(task.names) * left
+            if sort:
+                per_row = 8 * len(task.names) + 4 + rows.n_features * rows.dtype.itemsize
+                size += max(0, per_row * left - parts.sorted_bytes())
+            folders.check_space(parts.folder, size, "the prediction")
         count = Counter("prediction", n_rows, task.tell)
         with _bad_data(parts):
             if sort:

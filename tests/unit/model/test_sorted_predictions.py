@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pytest
 
 import gigagp
 from gigagp import HGPRegressor, InvalidInput
+from gigagp.data import folders
 from gigagp.data import parts as parts_module
 from gigagp.kernels import SquaredExponential
 from gigagp.model import committee_prediction, prediction_files, predictor, sorted_predictions
@@ -155,6 +157,21 @@ def test_a_merge_goes_on_with_the_blocks_that_are_missing(model, queries, tmp_pa
         answered = counted(patch)
         report = model.predict_file(data, output, **options)
     assert (report.resumed, sum(answered)) == (N, 0)
+    assert output.read_bytes() == expected
+
+
+def test_what_is_sorted_already_needs_no_more_space(model, queries, tmp_path):
+    """A call that had just enough space can be resumed."""
+    data, output = written(queries, tmp_path, "parquet"), tmp_path / "o.parquet"
+    expected = quiet(model, data, tmp_path)
+    with blocks_of(BLOCK, 5) as patch:
+        patch.setattr(sorted_predictions.MergeRun, "__call__", lambda *_: (_ for _ in ()).throw(Stopped))
+        with pytest.raises(Stopped):
+            model.predict_file(data, output)
+    free = folders._RESERVE + 16 * 2 * N  # for parts and the file: mean and standard deviation of each query
+    with blocks_of(BLOCK, 5) as patch:
+        patch.setattr(folders.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+        model.predict_file(data, output)
     assert output.read_bytes() == expected
 
 
