@@ -109,10 +109,12 @@ class Checkpoint:
         return folders.disk_errors("writing the checkpoint", self.folder)
 
     def close(self) -> None:
-        self.log.close()
-        self._lock.release()
-        if self._remote is not None:
-            self._remote.release()
+        try:
+            self.log.close()
+        finally:  # also after a second Ctrl-C, while the log is uploaded
+            self._lock.release()
+            if self._remote is not None:
+                self._remote.release()
 
 
 def open_checkpoint(place: str | os.PathLike[str], identity: dict[str, str], seed: int) -> Checkpoint:

@@ -23,6 +23,7 @@ from gigagp.errors import DamagedFile, DiskFull, FolderInUse, InvalidInput, Inva
 from gigagp.fit import checkpoint_objects
 from gigagp.fit.bucket_runs import ObjectRuns
 from gigagp.fit.bucket_sort import FileBuckets
+from gigagp.fit.checkpoint import open_checkpoint
 from gigagp.fit.checkpoint_objects import LogObjects
 from gigagp.fit.store_objects import StoreObjects
 from gigagp.fit.store_writer import DiskStorage, write_store
@@ -249,6 +250,18 @@ def test_a_log_that_cannot_be_read_does_not_block_the_address(place, monkeypatch
         with pytest.raises(InvalidInput, match="does not answer"):
             checkpoint_objects.CheckpointObjects(place[1], ("manifest.json",))
     checkpoint_objects.CheckpointObjects(place[1], ("manifest.json",)).release()
+
+
+def test_an_interrupted_end_does_not_block_the_address(place, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    opened = open_checkpoint(place[1], {}, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(LogObjects, "push", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            opened.close()
+    open_checkpoint(place[1], {}, 0).close()
 
 
 class Held:
