@@ -20,7 +20,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-from gigagp.data.addresses import is_remote
 from gigagp.errors import DamagedFile, DiskFull, InvalidInput, InvalidParameter
 from gigagp.memory import size_text
 
@@ -131,7 +130,7 @@ def writing(final: Path, replace: bool = True) -> Iterator[Path]:
 
 def output_path(output: str | os.PathLike[str]) -> Path:
     """The path of an output file; InvalidParameter for an address, where such files are not written."""
-    if is_remote(output):
+    if "://" in os.fspath(output):
         raise InvalidParameter(f"{output} is an address, but this output is a file of this machine; give a path")
     return Path(output).expanduser()
 

@@ -20,7 +20,7 @@ from gigagp.data.leases import LEASES
 from gigagp.data.objects import Listing, ObjectFolder, cache_folder
 from gigagp.errors import InvalidInput, InvalidParameter
 from gigagp.model.fingerprint import fingerprint
-from gigagp.model.model_format import FILE_NAMES, MANIFEST
+from gigagp.model.model_format import FILE_NAMES, MANIFEST, folder_path
 
 
 def local_copy(address: str) -> Path:
@@ -128,3 +128,5 @@ def check_fit_folders(store: Any, checkpoint: Any) -> None:
             folder = ObjectFolder(address).below(LEASES)
             with folder.errors("read", InvalidParameter):
                 folder.files()
+        elif address is not None:
+            folder_path(address)

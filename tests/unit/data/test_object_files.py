@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from gigagp.data import leases, object_files, objects
+from gigagp.data.folders import output_path
 from gigagp.data.leases import Lease, TemporaryObjects
 from gigagp.data.mapped_file import MappedFile
 from gigagp.data.mirrors import Mirror
@@ -19,6 +20,7 @@ from gigagp.data.objects import ObjectFolder
 from gigagp.errors import DamagedFile, DiskFull, FolderInUse, InvalidParameter
 from gigagp.model.remote_folders import check_fit_folders, local_copy, uploading
 from gigagp.model.remote_outputs import RemoteOutput
+from gigagp.model.saving import check_destination
 
 
 @pytest.fixture
@@ -61,6 +63,15 @@ def test_an_address_without_a_bucket_is_refused(address):
         check_fit_folders(address, None)
     with pytest.raises(InvalidParameter, match=r"names no bucket; give one such as s3://bucket/folder"):
         RemoteOutput("s3://o.parquet", overwrite=False)
+
+
+def test_addresses_of_this_machine_are_refused():
+    """Otherwise they would be names of folders in the working directory."""
+    for call in (lambda: check_fit_folders("file:///a", None), lambda: check_destination("file:///a")):
+        with pytest.raises(InvalidParameter, match="folder must be a path, without file://; got 'file:///a'"):
+            call()
+    with pytest.raises(InvalidParameter, match=r"file:///a is an address, .* give a path"):
+        output_path("file:///a")
 
 
 def write_model(folder, content):
