@@ -194,17 +194,15 @@ def predict_file(task: Task, data: Any, output: str | os.PathLike[str], overwrit
     _check_ending(str(output).partition("?")[0])
     there = RemoteOutput(str(output), overwrite)
     there.check_apart(data, (file.path for file in getattr(getattr(task.rows.source, "files", None), "files", ())))
-    report = _predicted_before(task, there.local) or _predict_here(task, data, there.local, overwrite=True)
+    identity = task.identity()
+    counts = there.complete(identity)  # of a file that an earlier call could not upload
+    if counts is None:
+        report = _predict_here(task, data, there.local, overwrite=True)
+        there.note(identity, {"rows": report.rows, "dropped": report.dropped})
+    else:
+        report = PredictionReport(there.local, counts["rows"], counts["dropped"], 0.0, counts["rows"])
     there.send()
     return replace(report, output=there.name)
-
-
-def _predicted_before(task: Task, local: Path) -> PredictionReport | None:
-    """The report on a file that an earlier call has completed, but could not upload; None if there is none."""
-    about = Parts(local).published()
-    if about.get("identity") != task.identity():
-        return None
-    return PredictionReport(local, about["rows"], about["dropped"], 0.0, about["rows"])
 
 
 def _predict_here(task: Task, data: Any, output: str | os.PathLike[str], overwrite: bool) -> PredictionReport:

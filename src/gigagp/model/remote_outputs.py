@@ -9,8 +9,11 @@ from typing import Any
 from gigagp.data import folders
 from gigagp.data.addresses import is_remote, without_password
 from gigagp.data.objects import ObjectFolder, cache_folder
-from gigagp.errors import InvalidParameter
+from gigagp.errors import InvalidInput, InvalidParameter
 from gigagp.model.fingerprint import fingerprint
+
+FORMAT = "gigagp-output"
+VERSION = 1
 
 
 class RemoteOutput:
@@ -25,6 +28,7 @@ class RemoteOutput:
         self._folder, self._overwrite = ObjectFolder(parent + mark + query), overwrite
         self.name = f"{self._folder.name}/{self._key}"
         self.local = cache_folder() / "outputs" / fingerprint([self.name]) / self._key
+        self._note = self.local.parent / "complete.json"
         self._check_free()
         folders.make(self.local.parent)
 
@@ -45,6 +49,27 @@ class RemoteOutput:
         inside = is_remote(data) and self.name.startswith(f"{without_password(data.partition('?')[0]).rstrip('/')}/")
         if inside or self._folder.place(self._key) in paths:
             raise InvalidParameter(f"{self.name} would lie among the data that are read; choose another output")
+
+    def note(self, identity: dict[str, str], counts: dict[str, int]) -> None:
+        """Note that the file is complete, and which prediction it is."""
+        content = {"format": FORMAT, "version": VERSION, "identity": identity, "counts": counts, "file": self._state()}
+        with folders.disk_errors("writing the prediction", self.local.parent):
+            folders.write_manifest(self._note, content)
+
+    def complete(self, identity: dict[str, str]) -> dict[str, int] | None:
+        """The counts of the file if it is complete and of this prediction."""
+        try:
+            content = folders.read_manifest(self._note, FORMAT, VERSION)
+            same = content["identity"] == identity and content["file"] == self._state()
+        except (InvalidInput, FileNotFoundError):
+            return None
+        counts: dict[str, int] = content["counts"]
+        return counts if same else None
+
+    def _state(self) -> list[int]:
+        """Size and time of the last change of the file."""
+        status = self.local.stat()
+        return [status.st_size, status.st_mtime_ns]
 
     def send(self) -> None:
         """Upload the file, and remove it here."""
