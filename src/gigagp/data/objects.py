@@ -95,10 +95,11 @@ class ObjectFolder:
                 self.system.create_dir(posixpath.dirname(self.place(name)), recursive=True)
             try:
                 with path.open("rb") as source, self.system.open_output_stream(self.place(name)) as to:
+                    expected = os.fstat(source.fileno()).st_size
                     shutil.copyfileobj(source, to, _CHUNK)
                 size = self.system.get_file_info(self.place(name)).size
-                if size != path.stat().st_size:
-                    raise OSError(f"it has {size} bytes after the upload of {path.stat().st_size}; repeat the call")
+                if size != expected:
+                    raise OSError(f"it has {size} bytes after the upload of {expected}; repeat the call")
             except BaseException:  # what was written until then has been given the name
                 with suppress(GigaGPError):
                     self.remove(name)

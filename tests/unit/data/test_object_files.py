@@ -104,6 +104,20 @@ def test_a_file_whose_upload_fails_is_not_left_in_part(place, tmp_path, monkeypa
     assert place[1].names() == []
 
 
+def test_a_file_that_another_process_removes_after_its_own_upload_is_uploaded(place, tmp_path, monkeypatch):
+    """The same prediction, called a second time during the first upload."""
+    path, copy = tmp_path / "o.csv", objects.shutil.copyfileobj
+    path.write_bytes(b"mean\n1\n")
+
+    def copy_and_remove(*arguments):
+        copy(*arguments)
+        path.unlink()
+
+    monkeypatch.setattr(objects.shutil, "copyfileobj", copy_and_remove)
+    place[1].upload("o.csv", path)
+    assert place[1].get("o.csv") == b"mean\n1\n"
+
+
 @pytest.fixture
 def array(place, tmp_path, monkeypatch):
     """An array of ten rows in a file, in parts of about two rows, and the array at the address."""
