@@ -264,6 +264,13 @@ def test_an_interrupted_end_does_not_block_the_address(place, monkeypatch):
     open_checkpoint(place[1], {}, 0).close()
 
 
+def test_a_damaged_checkpoint_is_named_by_its_address(place):
+    open_checkpoint(place[1], {}, 0).close()
+    (place[0] / "manifest.json").write_text("no manifest")
+    with pytest.raises(DamagedFile, match=r"^fsspec\+file://.*/there/manifest\.json is damaged: it is not JSON"):
+        open_checkpoint(place[1], {}, 0)
+
+
 class Held:
     def check(self):
         pass
