@@ -19,7 +19,9 @@ from typer.testing import CliRunner
 import gigagp
 from gigagp import HGPRegressor, InvalidInput, InvalidParameter
 from gigagp.cli import app
+from gigagp.data import objects
 from gigagp.datasets import robot_arm
+from gigagp.errors import DiskFull
 from gigagp.model import predictor, remote_folders
 from s3_server import BUCKET, empty_bucket, free_port, running_server
 
@@ -230,7 +232,7 @@ def test_a_connection_that_always_breaks_is_an_error_and_leaves_nothing(
 
 
 def test_an_upload_that_is_interrupted_leaves_no_model(s3, server, model, monkeypatch):
-    copied, copy = [], remote_folders.shutil.copyfileobj
+    copied, copy = [], objects.shutil.copyfileobj
 
     def failing(source, target, size):
         copied.append(source)
@@ -238,10 +240,10 @@ def test_an_upload_that_is_interrupted_leaves_no_model(s3, server, model, monkey
             raise OSError("curlCode: 55, Failed sending data to the peer")
         copy(source, target, size)
 
-    monkeypatch.setattr(remote_folders.shutil, "copyfileobj", failing)
-    with pytest.raises(InvalidParameter, match=r"cannot write s3://bucket/m: curlCode: 55.* repeat the call"):
+    monkeypatch.setattr(objects.shutil, "copyfileobj", failing)
+    with pytest.raises(DiskFull, match=r"cannot write s3://bucket/m/\S+: curlCode: 55.* repeat the call"):
         model.save(f"s3://{BUCKET}/m")
-    monkeypatch.setattr(remote_folders.shutil, "copyfileobj", copy)
+    monkeypatch.setattr(objects.shutil, "copyfileobj", copy)
     with pytest.raises(InvalidInput, match=r"m has no manifest\.json"):
         gigagp.load(f"s3://{BUCKET}/m")
     model.save(f"s3://{BUCKET}/m")

@@ -47,9 +47,9 @@ def command(
     The page is one self-contained file; of several targets each has a page, such as report-height.html. Data of any
     size are scored in bounded memory.
     """
-    from gigagp.data.folders import check_output
+    from gigagp.data.folders import check_output, output_path
 
-    fitted, final = loaded(model, engine, jobs, memory), Path(output)
+    fitted, final = loaded(model, engine, jobs, memory), output_path(output)
     targets, truth = getattr(fitted, "target_names_", None), options.target(target)
     pages = {final: fitted} if targets is None else {_page_of(final, name): fitted.target(name) for name in targets}
     truths = truth if isinstance(truth, list) else [truth] * len(pages)

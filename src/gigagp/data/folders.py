@@ -128,9 +128,16 @@ def writing(final: Path, replace: bool = True) -> Iterator[Path]:
         raise
 
 
+def output_path(output: str | os.PathLike[str]) -> Path:
+    """The path of an output file; InvalidParameter for an address, where such files are not written."""
+    if "://" in os.fspath(output):
+        raise InvalidParameter(f"{output} is an address, but this output is a file of this machine; give a path")
+    return Path(output).expanduser()
+
+
 def check_output(output: str | os.PathLike[str], kind: str, endings: tuple[str, ...], overwrite: bool) -> Path:
     """The path of an output file; InvalidParameter, before any work, if it must not be written there."""
-    final = Path(output).expanduser()
+    final = output_path(output)
     if not final.name.lower().endswith(endings):
         raise InvalidParameter(f"the output is written as {kind}, and must end in {' or '.join(endings)}; got {output}")
     if final.is_dir():

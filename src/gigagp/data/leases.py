@@ -66,7 +66,10 @@ class Lease:
         for name, (_, changed) in listed.items():
             if name == self.name or ".partial-" in name:
                 continue
-            owner, _, process = (self._leases.get(name) or b"").decode(errors="replace").partition("\n")
+            note = self._leases.get(name)
+            if note is None:  # released meanwhile
+                continue
+            owner, _, process = note.decode(errors="replace").partition("\n")
             late = own is not None and changed is not None and own - changed > _DEAD_SECONDS * 1e9
             if name in _ours or not (late or _has_ended(process)):
                 live[name] = owner

@@ -38,6 +38,13 @@ def cache_folder() -> Path:
     return folder.absolute()
 
 
+def temporary_parent(place: str | os.PathLike[str] | None) -> Path | None:
+    """Where temporary files of a fit are created: in its folder, or in the cache if that is at an address."""
+    if place is None:
+        return None
+    return cache_folder() if is_remote(place) else Path(place)
+
+
 class ObjectFolder:
     """A folder on another file system: a value that can be sent to other processes, which use their own credentials.
 
@@ -46,9 +53,10 @@ class ObjectFolder:
     """
 
     def __init__(self, address: str, located: tuple[Any, str] | None = None) -> None:
-        assert is_remote(address)
         base, mark, query = address.partition("?")
         self.address, self._base, self._query = address, base.rstrip("/"), mark + query
+        if self._base.endswith(":"):
+            raise InvalidParameter(f"the address {base} names no bucket; give one such as s3://bucket/folder")
         self.name = without_password(self._base)
         with self.errors("open", InvalidParameter):
             self.system, self._root = located or _located(self._base, self._query, _settings())
@@ -84,13 +92,14 @@ class ObjectFolder:
         """Write a file of any size as one object."""
         with self.errors("write", DiskFull, name):
             if self.system.type_name not in _AT_ONCE:
-                self.system.create_dir(self._root, recursive=True)
+                self.system.create_dir(posixpath.dirname(self.place(name)), recursive=True)
             try:
                 with path.open("rb") as source, self.system.open_output_stream(self.place(name)) as to:
+                    expected = os.fstat(source.fileno()).st_size
                     shutil.copyfileobj(source, to, _CHUNK)
                 size = self.system.get_file_info(self.place(name)).size
-                if size != path.stat().st_size:
-                    raise OSError(f"it has {size} bytes after the upload of {path.stat().st_size}; repeat the call")
+                if size != expected:
+                    raise OSError(f"it has {size} bytes after the upload of {expected}; repeat the call")
             except BaseException:  # what was written until then has been given the name
                 with suppress(GigaGPError):
                     self.remove(name)

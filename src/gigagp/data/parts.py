@@ -149,6 +149,10 @@ class Parts:
         """Files of queries, and of predictions, that are not in the order of the queries."""
         return [path for path in self._content() if _SORTED.fullmatch(path.name)]
 
+    def sorted_bytes(self) -> int:
+        """Bytes of the files of sorted queries and predictions that an interrupted call has left."""
+        return sum(path.stat().st_size for path in self._sorted())
+
     def _own_parts(self) -> list[tuple[Path, int, int]]:
         """The parts of this prediction with the rows that they contain, those with the first rows first."""
         matches = ((path, _PART.fullmatch(path.name)) for path in self._parts())

@@ -186,14 +186,16 @@ class DaskEngine(Engine):
         return all(reply is True for reply in self._cluster.ask_workers(dask_tasks.sees, str(folder)).values())
 
     def _leave_folder(self) -> None:
+        objects = None if self._depot is None else self._depot.objects
+        addresses = [] if objects is None else [objects.folder.address]
+        if isinstance(self._store_folder, Mirror):
+            addresses.append(self._store_folder.home.address)
         if self._temporary is not None:
+            # Files that are removed take space as long as a worker maps them.
+            self._cluster.tell_workers(dask_tasks.forget, addresses)
             self._temporary.remove()
-        if self._depot is not None and self._depot.objects is not None:
-            assert isinstance(self._store_folder, Mirror)
-            with suppress(Exception, CancelledError):  # of a scheduler that is gone
-                for address in (self._store_folder.home.address, self._depot.objects.folder.address):
-                    self._cluster.ask_workers(dask_tasks.forget, address)
-            self._depot.objects.remove()
+        if objects is not None:
+            objects.remove()
         self._temporary = self._depot = self._store_folder = None
 
     def _depot_in_use(self) -> Depot:

@@ -19,6 +19,7 @@ _ATTEMPTS = 5  # how often a task is submitted whose workers died more often tha
 _PATIENCE = 60  # seconds without any worker after which we give up
 _NOTICE_SECONDS = 0.5  # seconds in which a client notices that its scheduler is gone
 _LOOK_SECONDS = 2  # seconds of waiting for a result after which we look at the workers
+_TELL_SECONDS = 5  # seconds in which workers should do what they are told
 _IDLE_LOOKS = 2  # consecutive looks at idle workers after which a task counts as forgotten by the scheduler
 _START = "start some, and repeat the call: with fit(..., checkpoint=folder) it continues where it stopped"
 _MEMORY = "give workers more of it, or use more workers or smaller leaves"
@@ -45,6 +46,12 @@ class DaskCluster:
         with self.scheduler_errors():
             replies: dict[str, Any] = self.client.run(function, *arguments, on_error="return")
         return {worker: reply for worker, reply in replies.items() if not isinstance(reply, OSError)}
+
+    def tell_workers(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Call a function on each worker, as far as workers answer within some seconds."""
+        if self.client.status == "running":
+            with suppress(Exception, CancelledError):  # of a scheduler that is gone
+                self.client.sync(_within, _TELL_SECONDS, self.client.run, function, *arguments, on_error="ignore")
 
     @contextmanager
     def scheduler_errors(self) -> Iterator[None]:
@@ -158,7 +165,7 @@ class DaskCluster:
                 if future.status == "error":
                     future.result()  # raises it
             if all(future.done() for future in futures):
-                results: list[Any] | None = self.client.sync(_gathered, self.client, futures, seconds)
+                results: list[Any] | None = self.client.sync(_within, seconds, self.client.gather, futures)
                 if results is not None:  # otherwise the machine is busy, or a lost result is computed again
                     return results
                 last_seen, idle_looks, seconds = time.monotonic(), 0, 2 * seconds
@@ -174,18 +181,17 @@ class DaskCluster:
                 raise ForgottenTask
 
 
-async def _gathered(client: Client, futures: list[Future], seconds: float) -> list[Any] | None:
-    """The results of tasks that are done; None where they do not arrive within some seconds.
+async def _within(seconds: float, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """The value of a method of a client; None where it does not arrive within some seconds.
 
-    The gathering is then left to itself. A cancelled one, as by a timeout of Dask's own functions, would cancel every
-    later one of the client as well: Dask joins requests that wait to be sent.
+    The call is then left to itself. A cancelled one, as by a timeout of Dask's own functions, would cancel every later
+    one of the client as well: Dask joins requests that wait to be sent.
     """
-    gathering = asyncio.ensure_future(client.gather(futures, asynchronous=True))
-    await asyncio.wait([gathering], timeout=seconds)
-    if gathering.done():
-        results: list[Any] = gathering.result()
-        return results
-    gathering.add_done_callback(lambda done: done.cancelled() or done.exception())  # an error is no longer of interest
+    waiting = asyncio.ensure_future(method(*arguments, **options, asynchronous=True))
+    await asyncio.wait([waiting], timeout=seconds)
+    if waiting.done():
+        return waiting.result()
+    waiting.add_done_callback(lambda done: done.cancelled() or done.exception())  # an error is no longer of interest
     return None
 
 

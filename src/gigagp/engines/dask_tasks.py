@@ -16,7 +16,7 @@ from gigagp.engines.base import LeafValue, own_workspace
 from gigagp.engines.blas_threads import one_blas_thread
 from gigagp.engines.shards import Levels, Shard, ShardFiles, sums_below
 from gigagp.engines.threads import ThreadsEngine
-from gigagp.engines.transport import forget_address, unpack, unpack_once
+from gigagp.engines.transport import forget_values, unpack, unpack_once
 from gigagp.errors import GigaGPError
 from gigagp.linalg.workspace import Workspace
 
@@ -120,9 +120,9 @@ def reaches(folder: ObjectFolder, name: str, content: bytes) -> str:
         return str(error)
 
 
-def forget(address: str) -> None:
-    """Remove what this worker has copied from an address."""
-    forget_address(address)
+def forget(addresses: list[str]) -> None:
+    """Give back what this worker has been sent, and remove what it has copied from addresses."""
+    forget_values(*addresses)
 
 
 def version() -> str | None:

@@ -174,11 +174,12 @@ def store_of_rows(files: tuple[File, ...], rows: slice | Array | None) -> Expert
     return ExpertStore(X, y, others[0] if others else None)
 
 
-def forget_address(address: str) -> None:
-    """Remove what this process has copied from an address."""
+def forget_values(*addresses: str) -> None:
+    """Give back what this process has been sent, and remove what it has copied from addresses."""
     for cached in (mapped_store, _mapped_array, _fetch, unpack_once):
         cached.cache_clear()
-    forget_copies(address)
+    for address in addresses:
+        forget_copies(address)
 
 
 def _file_of(array: Array) -> MappedFile | None:

@@ -291,25 +291,32 @@ class HGPClassifier(ClassifierMixin, ClassUpdates):  # type: ignore[misc]
             As in `HGPRegressor.predict_file`.
 
         """
-        from gigagp.model import prediction_files  # noqa: PLC0415 pyarrow takes time to load
+        import pyarrow as pa  # noqa: PLC0415 pyarrow takes time to load
+
+        from gigagp.model import prediction_files  # noqa: PLC0415
 
         classes = self._fitted_classes
         rows = open_rows(data, encoding=self.model_.reading, keep=keep, missing=settings.missing_queries(missing))
         predictor = self.predictor_
         carried = prediction_files.bytes_of_kept(rows) + 32 * (1 + len(classes.labels))
-        near, labels, worker = self._neighbourhood, self.classes_, predictor.on_worker
+        near, labels, worker = self._neighbourhood, pa.array(self.classes_), predictor.on_worker
         with predictor.engine() as engine:
             division = prediction_files.Division.of(
                 rows, engine, predictor.independent, lambda size: predictor.queries_at_once(size, carried),
                 memory.budget(self.memory), sum(predictor.mapped_files.values()),
             )  # fmt: skip
 
-            def columns(X: Array) -> list[Array]:
-                p = np.exp(classes.log_probabilities(near, worker.scaled(X), division.queries))
-                return [labels[p.argmax(axis=1)], *p.T.copy()]
+            probabilities = complete_rows(
+                lambda Z: [np.exp(classes.log_probabilities(near, worker.scaled(Z), division.queries))]
+            )
+
+            def columns(X: Array) -> list[Any]:
+                (p,) = probabilities(X)
+                # The type of the column must not depend on the rows of a block, which may all have missing values.
+                return [labels.take(pa.array(p.argmax(axis=1), mask=np.isnan(p[:, 0]))), *p.T.copy()]
 
             task = prediction_files.Task(
-                rows, complete_rows(columns), ("label", *(f"p_{label}" for label in classes.labels)), {},
+                rows, columns, ("label", *(f"p_{label}" for label in classes.labels)), {},
                 fingerprint([*predictor.state(), json.dumps(describe_classes(classes))]),
                 division.at_once, make_listener(self.verbose, progress), division.blocks,
                 predictor.buckets(division.buckets),

@@ -14,6 +14,7 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.data.addresses import below
+from gigagp.data.objects import temporary_parent
 from gigagp.data.sources import Rows, open_rows
 from gigagp.data.sources.opening import open_source
 from gigagp.data.sources.selection import check_target_columns
@@ -150,7 +151,8 @@ class TargetFits(HGPEstimator):  # type: ignore[misc]
             task.X, task.targets.values[0], features=own["features"], drop=own["drop"], categorical=categories,
             weights=task.sample_weight,
         )  # fmt: skip
-        with parsed_once(rows.source, [*rows.columns_read, *task.targets.names], own["store"]) as source:
+        columns, folder = [*rows.columns_read, *task.targets.names], temporary_parent(own["store"])
+        with parsed_once(rows.source, columns, folder) as source:
             yield replace(task, X=source)
 
     def _shared_fit(self, task: _Task, seed: np.random.SeedSequence) -> tuple[SharedFit | None, tuple[Candidate, ...]]:

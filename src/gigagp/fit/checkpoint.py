@@ -73,7 +73,7 @@ class Checkpoint:
         folder, manifest = self.folder, self.folder / _MANIFEST
         if manifest.exists():
             content = folders.read_manifest(manifest, FORMAT, VERSION)
-            _check_same(str(folder) if self._remote is None else self._remote.name, content.get("identity"), identity)
+            _check_same(str(folder), content.get("identity"), identity)
             self.seed = int(content["seed"])
         else:
             if any(p.name not in (f"{_MANIFEST}.partial", LOCK) for p in folder.iterdir()):
@@ -109,10 +109,12 @@ class Checkpoint:
         return folders.disk_errors("writing the checkpoint", self.folder)
 
     def close(self) -> None:
-        self.log.close()
-        self._lock.release()
-        if self._remote is not None:
-            self._remote.release()
+        try:
+            self.log.close()
+        finally:  # also after a second Ctrl-C, while the log is uploaded
+            self._lock.release()
+            if self._remote is not None:
+                self._remote.release()
 
 
 def open_checkpoint(place: str | os.PathLike[str], identity: dict[str, str], seed: int) -> Checkpoint:
@@ -122,9 +124,11 @@ def open_checkpoint(place: str | os.PathLike[str], identity: dict[str, str], see
     remote = CheckpointObjects(str(place), (_MANIFEST, _SCAN))
     try:
         return Checkpoint(remote.folder, identity, seed, remote)
-    except BaseException:
+    except BaseException as error:
         remote.release()
         remote.mirror.remove()
+        if isinstance(error, InvalidInput):  # of the copy on this machine, which does not concern the user
+            raise type(error)(str(error).replace(str(remote.folder), remote.name)) from None
         raise
 
 

@@ -41,10 +41,10 @@ class CheckpointObjects:
             self.folder.mkdir()
             self.mirror = Mirror(base, base, self.folder, temporary)
             self._pull(files)
+            self.log = LogObjects(base.below(_LOG), self._lease)
         except BaseException:
             self._lease.release()
             raise
-        self.log = LogObjects(base.below(_LOG), self._lease)
 
     def _pull(self, files: tuple[str, ...]) -> None:
         names = [name for name in self._base.names() if name != LEASES and not name.startswith(f"{TEMPORARY}-")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from gigagp.data.addresses import is_remote
 from gigagp.data.copies import CopySearch, CountedRows, DistinctRows, RowSet, combined
 from gigagp.data.folders import TemporaryFolder
 from gigagp.data.mirrors import Mirror
-from gigagp.data.objects import cache_folder
+from gigagp.data.objects import temporary_parent
 from gigagp.data.outliers import NONE, Outliers, find_outliers, without
 from gigagp.data.scaled import ScaledRows, StreamedRows, scaled_targets
 from gigagp.data.scaling import Scaling
@@ -310,7 +309,7 @@ def _scanned(
         nonlocal copies
         result = scanned_rows(rows, search)
         if search is not None and isinstance(rows, Rows):
-            copies = search.copies(rows, cache_folder() if is_remote(store) else None if store is None else Path(store))
+            copies = search.copies(rows, temporary_parent(store))
             if copies is not None:
                 distinct = DistinctRows(rows, result.rows - copies.count, copies)
                 result = replace(scanned_rows(distinct, None), copies=copies.count)

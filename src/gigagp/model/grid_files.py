@@ -77,7 +77,7 @@ def check_memory(grid: Grid, variables: Variables, budget: int) -> None:
 
 def check_output(grid: Grid, variables: Variables, output: str | os.PathLike[str], overwrite: bool) -> Path:
     """The path of the file; InvalidParameter, before any work, if it cannot be written there."""
-    final = Path(output).expanduser()
+    final = folders.output_path(output)
     suffix = final.suffix.lower()
     if suffix not in _ENDINGS:
         raise InvalidParameter(f"the output is written as {_KINDS}; got {output}")

@@ -47,10 +47,10 @@ FILE_NAMES = {MANIFEST, UPDATES, *(f"{name}.npy" for name in ARRAYS)}  # of all 
 
 
 def folder_path(folder: str | os.PathLike[str]) -> Path:
-    """The path of a model's folder; InvalidParameter where the argument is not a path."""
+    """The path of a folder of a model or of a fit; InvalidParameter where the argument is not a path."""
     name = os.fspath(folder) if isinstance(folder, str | os.PathLike) else None
-    if not isinstance(name, str) or not name or "\0" in name:
-        raise InvalidParameter(f"folder must be a path; got {folder!r}")
+    if not isinstance(name, str) or not name or "\0" in name or name.startswith("file://"):
+        raise InvalidParameter(f"folder must be a path, without file://; got {folder!r}")
     return Path(name)
 
 

@@ -193,18 +193,16 @@ def predict_file(task: Task, data: Any, output: str | os.PathLike[str], overwrit
         return _predict_here(task, data, output, overwrite)
     _check_ending(str(output).partition("?")[0])
     there = RemoteOutput(str(output), overwrite)
-    there.check_apart(file.path for file in getattr(getattr(task.rows.source, "files", None), "files", ()))
-    report = _predicted_before(task, there.local) or _predict_here(task, data, there.local, overwrite=True)
+    there.check_apart(data, (file.path for file in getattr(getattr(task.rows.source, "files", None), "files", ())))
+    identity = task.identity()
+    counts = there.complete(identity)  # of a file that an earlier call could not upload
+    if counts is None:
+        report = _predict_here(task, data, there.local, overwrite=True)
+        there.note(identity, {"rows": report.rows, "dropped": report.dropped})
+    else:
+        report = PredictionReport(there.local, counts["rows"], counts["dropped"], 0.0, counts["rows"])
     there.send()
     return replace(report, output=there.name)
-
-
-def _predicted_before(task: Task, local: Path) -> PredictionReport | None:
-    """The report on a file that an earlier call has completed, but could not upload; None if there is none."""
-    about = Parts(local).published()
-    if about.get("identity") != task.identity():
-        return None
-    return PredictionReport(local, about["rows"], about["dropped"], 0.0, about["rows"])
 
 
 def _predict_here(task: Task, data: Any, output: str | os.PathLike[str], overwrite: bool) -> PredictionReport:
@@ -237,8 +235,12 @@ def _predict(task: Task, identity: dict[str, str], parts: Parts, overwrite: bool
     if progress.counts.get("rows") != progress.rows:
         n_rows, sort = rows.source.n_rows, task.buckets is not None and task.engine.sees(parts.folder)
         if n_rows is not None:
-            per_row = 16 * len(task.names) + sort * (8 * len(task.names) + 4 + rows.n_features * rows.dtype.itemsize)
-            folders.check_space(parts.folder, (n_rows - progress.rows) * per_row, "the prediction")
+            left = n_rows - progress.rows
+            size = 16 * len(task.names) * left
+            if sort:
+                per_row = 8 * len(task.names) + 4 + rows.n_features * rows.dtype.itemsize
+                size += max(0, per_row * left - parts.sorted_bytes())
+            folders.check_space(parts.folder, size, "the prediction")
         count = Counter("prediction", n_rows, task.tell)
         with _bad_data(parts):
             if sort:

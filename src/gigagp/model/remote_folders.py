@@ -8,7 +8,6 @@ is no model at its address.
 from __future__ import annotations
 
 import posixpath
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,9 +20,7 @@ from gigagp.data.leases import LEASES
 from gigagp.data.objects import Listing, ObjectFolder, cache_folder
 from gigagp.errors import InvalidInput, InvalidParameter
 from gigagp.model.fingerprint import fingerprint
-from gigagp.model.model_format import FILE_NAMES, MANIFEST
-
-_CHUNK = 1 << 24  # bytes that are copied at a time
+from gigagp.model.model_format import FILE_NAMES, MANIFEST, folder_path
 
 
 def local_copy(address: str) -> Path:
@@ -86,12 +83,7 @@ def _upload(folder: Path, remote: ObjectFolder) -> None:
         if name not in own or posixpath.basename(name) == MANIFEST:
             remote.system.delete_file(remote.place(name))
     for name in sorted(own, key=lambda name: (posixpath.basename(name) == MANIFEST, "/" not in name)):
-        with (folder / name).open("rb") as source, remote.system.open_output_stream(remote.place(name)) as to:
-            shutil.copyfileobj(source, to, _CHUNK)
-    there = remote.files()
-    for name in own:
-        if there.get(name, (None,))[0] != (folder / name).stat().st_size:
-            raise InvalidParameter(f"{remote.name} is not complete after the upload ({name}); save it again")
+        remote.upload(name, folder / name)
 
 
 def check_remote(address: str, overwrite: bool) -> None:
@@ -136,3 +128,5 @@ def check_fit_folders(store: Any, checkpoint: Any) -> None:
             folder = ObjectFolder(address).below(LEASES)
             with folder.errors("read", InvalidParameter):
                 folder.files()
+        elif address is not None:
+            folder_path(address)

@@ -211,8 +211,7 @@ class MergeRun:
         order = self.runs.order(run)
         places = np.empty(len(order), np.int64)
         places[order] = np.arange(len(order))
-        # The queries of a bucket may all have missing values, and then no label tells the type of the column.
-        table = pa.concat_tables(answers, promote_options="default").combine_chunks().take(pa.array(places))
+        table = pa.concat_tables(answers).combine_chunks().take(pa.array(places))
         if self.keep:
             kept = (block or block_of(self.rows, (first, end))).kept
             for at, name in enumerate(self.keep):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+LONGEST_TEXT = 10_000  # characters of a category; bytes, in a body of Arrow
+
 
 @dataclass(frozen=True)
 class Limits:

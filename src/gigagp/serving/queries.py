@@ -6,7 +6,6 @@ of lists. Numbers are numbers, categories are texts, dates and times are ISO 860
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from collections.abc import Sequence
@@ -21,12 +20,11 @@ from gigagp.arrays import Array
 from gigagp.data.sources import open_rows
 from gigagp.data.sources.encoding import Feature
 from gigagp.model.model import Model
-from gigagp.serving.limits import Limits, Problem
+from gigagp.serving.limits import LONGEST_TEXT, Limits, Problem
 
 JSON, ARROW = "application/json", "application/vnd.apache.arrow.stream"
 _BAD, _UNPROCESSABLE, _TOO_LARGE, _UNSUPPORTED = 400, 422, 413, 415
 _TIMES = ("date", "timestamp")
-_LONGEST_TEXT = 10_000  # characters of a category
 _TYPICAL_ROWS = 1000  # rows that typical values are taken from
 
 
@@ -207,7 +205,7 @@ def _number(value: Any, row: int, column: str) -> float:
 
 
 def _text(value: Any, row: int, column: str) -> str:
-    if not isinstance(value, str) or len(value) > _LONGEST_TEXT:
+    if not isinstance(value, str) or len(value) > LONGEST_TEXT:
         raise _wrong(row, column, "a text", value)
     try:
         value.encode()
@@ -226,17 +224,9 @@ def _instant(value: Any, row: int, column: str) -> datetime:
 
 
 def _arrow(body: bytes, model: Model, limits: Limits, target: str | None) -> Any:
-    import pyarrow as pa  # noqa: PLC0415
+    from gigagp.serving.arrow_bodies import read_table  # noqa: PLC0415 pyarrow takes time to load
 
-    try:
-        with pa.ipc.open_stream(io.BytesIO(body)) as stream:
-            table = stream.read_all()
-        table.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError, EOFError) as error:
-        raise Problem(_BAD, "Not Arrow", f"the body is not an Arrow stream: {str(error)[:200]}") from None
-    if not 0 < len(table) <= limits.rows:
-        detail = f"a request may have 1 to {limits.rows} rows; got {len(table)}"
-        raise Problem(_TOO_LARGE, "Wrong number of rows", detail)
+    table = read_table(body, limits)
     names = {feature.column for feature in features_of(model)} | ({target} if target is not None else set())
     if set(table.column_names) != names or len(table.column_names) != len(names):
         raise Problem(_UNPROCESSABLE, "Wrong columns", f"columns must be {', '.join(sorted(names))}")

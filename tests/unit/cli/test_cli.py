@@ -441,6 +441,7 @@ WRONG = {
     "report: no permission": (["report", MODEL, ARM, "-o", "/proc/r.html"], "choose a folder"),
     "report: existing output": (["report", MODEL, ARM, "-o", "../r.html"], "--overwrite"),
     "report: not HTML": (["report", MODEL, ARM, "-o", "r.pdf"], ".html"),
+    "report: at an address": (["report", MODEL, ARM, "-o", "s3://bucket/r.html"], "give a path"),
     "datasets make: existing output": (["datasets", "make", "robot-arm", "-o", ARM], "--overwrite"),
     "datasets make: existing output, a folder": ([*MAKE, "../f.parquet"], "is a folder"),
     "datasets make: no permission": ([*MAKE, "/proc/a.parquet"], "choose a folder"),

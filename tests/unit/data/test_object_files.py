@@ -10,13 +10,17 @@ import sys
 import numpy as np
 import pytest
 
-from gigagp.data import leases, object_files
+from gigagp.data import leases, object_files, objects
+from gigagp.data.folders import output_path
 from gigagp.data.leases import Lease, TemporaryObjects
 from gigagp.data.mapped_file import MappedFile
 from gigagp.data.mirrors import Mirror
 from gigagp.data.object_files import RemoteArray, RemoteFile, forget_copies
 from gigagp.data.objects import ObjectFolder
-from gigagp.errors import DamagedFile, DiskFull, FolderInUse
+from gigagp.errors import DamagedFile, DiskFull, FolderInUse, InvalidParameter
+from gigagp.model.remote_folders import check_fit_folders, local_copy, uploading
+from gigagp.model.remote_outputs import RemoteOutput
+from gigagp.model.saving import check_destination
 
 
 @pytest.fixture
@@ -51,6 +55,67 @@ def test_an_object_that_cannot_be_written_is_a_sentence(place):
     (folder / "file").write_text("not a folder")
     with pytest.raises(DiskFull, match=r"cannot write fsspec\+file://.*/there/file/x: "):
         objects.put("file/x", b"1")
+
+
+@pytest.mark.parametrize("address", ["s3://", "s3://?scheme=http", "s3:///"])
+def test_an_address_without_a_bucket_is_refused(address):
+    with pytest.raises(InvalidParameter, match=r"names no bucket; give one such as s3://bucket/folder"):
+        check_fit_folders(address, None)
+    with pytest.raises(InvalidParameter, match=r"names no bucket; give one such as s3://bucket/folder"):
+        RemoteOutput("s3://o.parquet", overwrite=False)
+
+
+def test_addresses_of_this_machine_are_refused():
+    """Otherwise they would be names of folders in the working directory."""
+    for call in (lambda: check_fit_folders("file:///a", None), lambda: check_destination("file:///a")):
+        with pytest.raises(InvalidParameter, match="folder must be a path, without file://; got 'file:///a'"):
+            call()
+    with pytest.raises(InvalidParameter, match=r"file:///a is an address, .* give a path"):
+        output_path("file:///a")
+
+
+def write_model(folder, content):
+    (folder / "0").mkdir(parents=True)
+    for name in ("manifest.json", "0/manifest.json", "0/X.npy"):
+        (folder / name).write_bytes(content)
+
+
+def test_a_model_is_uploaded_with_its_folders(place):
+    address = f"{place[1].address}/deep/model"
+    for content in (b"1", b"22"):
+        with uploading(address, overwrite=True) as folder:
+            write_model(folder, content)
+        assert place[1].below("deep/model").names() == ["0", "manifest.json"]
+        assert [(local_copy(address) / name).read_bytes() for name in ("0/X.npy", "manifest.json")] == [content] * 2
+
+
+def test_a_file_whose_upload_fails_is_not_left_in_part(place, tmp_path, monkeypatch):
+    def failing(source, target, size):
+        target.write(source.read(1))
+        raise OSError("the connection is lost")
+
+    monkeypatch.setattr(objects.shutil, "copyfileobj", failing)
+    saved = uploading(place[1].address, overwrite=False)
+    folder = saved.__enter__()
+    folder.mkdir()
+    (folder / "manifest.json").write_bytes(b"123")
+    with pytest.raises(DiskFull, match="the connection is lost"):
+        saved.__exit__(None, None, None)
+    assert place[1].names() == []
+
+
+def test_a_file_that_another_process_removes_after_its_own_upload_is_uploaded(place, tmp_path, monkeypatch):
+    """The same prediction, called a second time during the first upload."""
+    path, copy = tmp_path / "o.csv", objects.shutil.copyfileobj
+    path.write_bytes(b"mean\n1\n")
+
+    def copy_and_remove(*arguments):
+        copy(*arguments)
+        path.unlink()
+
+    monkeypatch.setattr(objects.shutil, "copyfileobj", copy_and_remove)
+    place[1].upload("o.csv", path)
+    assert place[1].get("o.csv") == b"mean\n1\n"
 
 
 @pytest.fixture
@@ -169,6 +234,17 @@ def test_a_process_of_this_machine_that_has_ended_is_known_at_once(place):
         lease = Lease(objects, "fit")
         assert lease.rival("fit") is not None
         lease.release()
+
+
+def test_a_lease_that_is_released_meanwhile_is_no_rival(place, monkeypatch):
+    first, get = Lease(place[1], "fit"), ObjectFolder.get
+
+    def get_after_release(*arguments):
+        first.release()
+        return get(*arguments)
+
+    monkeypatch.setattr(ObjectFolder, "get", get_after_release)
+    assert Lease(place[1], "fit").rival("fit") is None
 
 
 def test_a_lease_is_renewed(place, monkeypatch):

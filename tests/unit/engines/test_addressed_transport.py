@@ -14,7 +14,7 @@ from gigagp.data.row_lists import IndexLists, Runs
 from gigagp.data.store import ExpertStore
 from gigagp.engines.base import OverLeaves
 from gigagp.engines.shards import ShardFiles
-from gigagp.engines.transport import Depot, forget_address, mapped_store, unpack
+from gigagp.engines.transport import Depot, forget_values, mapped_store, unpack
 from gigagp.tree import Tree
 
 
@@ -48,7 +48,7 @@ def test_values_need_no_file_of_this_machine(depot, tmp_path):
     assert columns.tolist() == by_column.tolist()
     assert columns.flags.f_contiguous
     assert large.content["X"].tobytes() == X.tobytes()
-    forget_address(depot[1].base.address)
+    forget_values(depot[1].base.address)
     assert list((tmp_path / "cache").rglob("*.npy")) == []
     assert unpack(packed.data)[1].tolist() == by_column.tolist()
 

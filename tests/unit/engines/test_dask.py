@@ -718,6 +718,22 @@ def test_no_folder_is_left(client, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def mapped_below(folder):
+    """How many files of a folder this process maps."""
+    return sum(folder in line for line in Path("/proc/self/maps").read_text().splitlines())
+
+
+def test_workers_give_back_files_that_are_removed(client, tmp_path):
+    """Their space is free only when no worker maps them."""
+    np.save(tmp_path / "X.npy", np.ones(20_000))
+    X, Z = np.load(tmp_path / "X.npy", mmap_mode="r"), np.ones(20_000)
+    with DaskEngine(client) as engine:
+        engine.use_folder(tmp_path)
+        assert list(engine.map(lambda row, work: X[row] + Z[row], [0, 1])) == [2.0, 2.0]
+        assert sum(client.run(mapped_below, str(tmp_path)).values()) > 1
+    assert sum(client.run(mapped_below, str(tmp_path)).values()) == 0
+
+
 def test_a_checkpoint_holds_no_more_than_its_own(client, tmp_path):
     model = HGPRegressor(**MODELS["local"], random_state=3, engine=client).fit(*data(), checkpoint=tmp_path / "kept")
     assert answers(model) == expected()

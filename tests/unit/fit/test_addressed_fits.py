@@ -13,13 +13,17 @@ import numpy as np
 import pytest
 
 from gigagp import HGPRegressor
+from gigagp.data.folders import TemporaryFolder
 from gigagp.data.mirrors import Mirror
 from gigagp.data.scaled import ArrayRows
 from gigagp.data.scan import Sample
+from gigagp.data.sources import parsed
 from gigagp.engines import ThreadsEngine
 from gigagp.errors import DamagedFile, DiskFull, FolderInUse, InvalidInput, InvalidParameter
+from gigagp.fit import checkpoint_objects
 from gigagp.fit.bucket_runs import ObjectRuns
 from gigagp.fit.bucket_sort import FileBuckets
+from gigagp.fit.checkpoint import open_checkpoint
 from gigagp.fit.checkpoint_objects import LogObjects
 from gigagp.fit.store_objects import StoreObjects
 from gigagp.fit.store_writer import DiskStorage, write_store
@@ -237,6 +241,36 @@ def test_what_is_no_checkpoint_is_left_alone(rows, small_sizes, place):
     assert left(place[0]) == ["diary.txt"]
 
 
+def test_a_log_that_cannot_be_read_does_not_block_the_address(place, monkeypatch):
+    def unreadable(*_):
+        raise InvalidInput("cannot read: the server does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint_objects, "LogObjects", unreadable)
+        with pytest.raises(InvalidInput, match="does not answer"):
+            checkpoint_objects.CheckpointObjects(place[1], ("manifest.json",))
+    checkpoint_objects.CheckpointObjects(place[1], ("manifest.json",)).release()
+
+
+def test_an_interrupted_end_does_not_block_the_address(place, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    opened = open_checkpoint(place[1], {}, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(LogObjects, "push", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            opened.close()
+    open_checkpoint(place[1], {}, 0).close()
+
+
+def test_a_damaged_checkpoint_is_named_by_its_address(place):
+    open_checkpoint(place[1], {}, 0).close()
+    (place[0] / "manifest.json").write_text("no manifest")
+    with pytest.raises(DamagedFile, match=r"^fsspec\+file://.*/there/manifest\.json is damaged: it is not JSON"):
+        open_checkpoint(place[1], {}, 0)
+
+
 class Held:
     def check(self):
         pass
@@ -259,3 +293,15 @@ def test_the_log_is_in_segments(place, monkeypatch):
     assert LogObjects(folder, Held()).content == content[:30] + b"new"
     (place[0] / folder.address.rpartition("there/")[2] / f"{12:015d}").unlink()
     assert LogObjects(folder, Held()).content == content[:12], "up to the first gap"
+
+
+def test_rows_that_are_parsed_once_are_kept_in_the_cache(rows, place, tmp_path, monkeypatch):
+    """Not in a folder of the working directory that has the address as its name."""
+    folders = []
+    monkeypatch.setattr(parsed, "TemporaryFolder", lambda folder: folders.append(folder) or TemporaryFolder(folder))
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    np.savetxt("t.csv", np.column_stack(rows)[:40], delimiter=",", header="a,b,y,z", comments="")
+    model(targets="separate", memory=None).fit("t.csv", ["y", "z"], store=place[1])
+    assert folders == [tmp_path / "cache"]
+    assert os.listdir() == ["t.csv"]

@@ -207,6 +207,8 @@ def test_an_output_of_the_other_kind_is_refused_before_any_work(tmp_path):
         check_output(grid, variables, tmp_path / "file.zarr", overwrite=True)
     (tmp_path / "empty.zarr").mkdir()
     assert check_output(grid, variables, tmp_path / "empty.zarr", overwrite=True) == tmp_path / "empty.zarr"
+    with pytest.raises(InvalidParameter, match=r"s3://bucket/map\.nc is an address, .* give a path"):
+        check_output(grid, variables, "s3://bucket/map.nc", overwrite=True)
 
 
 def test_a_column_that_is_called_like_a_prediction_is_refused_before_any_work(tmp_path):

@@ -762,6 +762,47 @@ def test_the_output_may_not_lie_among_the_data(named, queries, tmp_path):
     assert os.listdir(tmp_path) == ["q.parquet"]
 
 
+def test_the_output_may_not_lie_among_the_data_at_an_address(named, queries, tmp_path, monkeypatch):
+    monkeypatch.setenv("GIGAGP_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "there").mkdir()
+    pq.write_table(queries, tmp_path / "there" / "q.parquet")
+    address = f"fsspec+file://{tmp_path}"
+    for data, output in (("there", "q"), ("there", "deep/o"), ("there/", "o"), ("there/q.parquet", "q")):
+        with pytest.raises(InvalidParameter, match="would lie among the data"):
+            named.predict_file(f"{address}/{data}", f"{address}/there/{output}.parquet", overwrite=True)
+    assert named.predict_file(f"{address}/there", f"{address}/there.parquet").rows == N
+    assert os.listdir(tmp_path / "there") == ["q.parquet"]
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_a_file_that_could_not_be_uploaded_is_not_predicted_again(named, queries, tmp_path, monkeypatch, form):
+    monkeypatch.setenv("GIGAGP_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "there").mkdir()
+    expected = named.predict_file(queries, tmp_path / f"o.{form}").output.read_bytes()
+    address = f"fsspec+file://{tmp_path}/there/o.{form}"
+
+    def failing(*_):
+        raise OSError("the connection is lost")
+
+    def fail_to_upload(data):
+        with monkeypatch.context() as patch:
+            patch.setattr("gigagp.data.objects.shutil.copyfileobj", failing)
+            with pytest.raises(DiskFull, match="the connection is lost"):
+                named.predict_file(data, address, overwrite=True)
+        assert os.listdir(tmp_path / "there") == []
+
+    fail_to_upload(queries)
+    with monkeypatch.context() as patch:
+        patch.setattr(prediction_files, "_predict_here", None)
+        report = named.predict_file(queries, address)
+    assert (report.rows, report.dropped, report.resumed) == (N, 0, N)
+    assert (tmp_path / "there" / f"o.{form}").read_bytes() == expected
+    fail_to_upload(queries)
+    fail_to_upload(queries.slice(3))
+    named.predict_file(queries, address)
+    assert (tmp_path / "there" / f"o.{form}").read_bytes() == expected
+
+
 def test_data_that_cannot_be_predicted(named, queries, tmp_path):
     output = tmp_path / "o.parquet"
     for data, message in (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pytest
 
 import gigagp
 from gigagp import HGPRegressor, InvalidInput
+from gigagp.data import folders
 from gigagp.data import parts as parts_module
 from gigagp.kernels import SquaredExponential
 from gigagp.model import committee_prediction, prediction_files, predictor, sorted_predictions
@@ -158,6 +160,21 @@ def test_a_merge_goes_on_with_the_blocks_that_are_missing(model, queries, tmp_pa
     assert output.read_bytes() == expected
 
 
+def test_what_is_sorted_already_needs_no_more_space(model, queries, tmp_path):
+    """A call that had just enough space can be resumed."""
+    data, output = written(queries, tmp_path, "parquet"), tmp_path / "o.parquet"
+    expected = quiet(model, data, tmp_path)
+    with blocks_of(BLOCK, 5) as patch:
+        patch.setattr(sorted_predictions.MergeRun, "__call__", lambda *_: (_ for _ in ()).throw(Stopped))
+        with pytest.raises(Stopped):
+            model.predict_file(data, output)
+    free = folders._RESERVE + 16 * 2 * N  # for parts and the file: mean and standard deviation of each query
+    with blocks_of(BLOCK, 5) as patch:
+        patch.setattr(folders.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+        model.predict_file(data, output)
+    assert output.read_bytes() == expected
+
+
 def test_a_call_with_more_memory_or_other_buckets_goes_on(model, queries, tmp_path):
     """What was sorted otherwise is sorted again; parts stay, and one call may sort where another did not."""
     data, output = written(queries, tmp_path, "parquet"), tmp_path / "o.parquet"
@@ -210,14 +227,15 @@ def test_several_targets_and_classes(rows, tmp_path):
     Y = np.column_stack([rows["y"][:300], X[:, 0] ** 2])
     settings = {"random_state": 0, "engine": "serial", "neighbours": 8}
     models = [HGPRegressor(method="neighbourhood", kernel=SquaredExponential(), **settings).fit(X, Y)]
-    models.append(gigagp.HGPClassifier(**settings).fit(X, np.where(X[:, 0] > X[:, 1], "yes", "no")))
+    models.append(gigagp.HGPClassifier(**settings).fit(X, (X[:, 0] > X[:, 1]).astype(np.int8)))
     queries = X[:N].copy()
-    queries[::9, 0] = np.nan
+    queries[::9, 0] = queries[16:48, 0] = np.nan  # blocks without any label have the type of the others
     for number, each in enumerate(models):
         expected = each.predict_file(queries, tmp_path / f"{number}.parquet", missing="drop").output.read_bytes()
-        with blocks_of(16, 5):
-            report = each.predict_file(queries, tmp_path / f"sorted{number}.parquet", missing="drop")
-        assert report.output.read_bytes() == expected
+        for buckets in (0, 5):
+            with blocks_of(16, buckets):
+                report = each.predict_file(queries, tmp_path / f"{number}-{buckets}.parquet", missing="drop")
+            assert report.output.read_bytes() == expected
 
 
 def test_queries_are_sorted_only_where_the_model_exceeds_memory(model, queries, tmp_path, monkeypatch):

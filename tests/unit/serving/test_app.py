@@ -2,6 +2,7 @@
 
 import io
 import json
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -70,6 +71,36 @@ def test_arrow_in_and_out(client, folder):
     assert answer.status_code == 200, answer.text
     got = pa.ipc.open_stream(io.BytesIO(answer.content)).read_all()
     np.testing.assert_allclose(got["mean"].to_numpy(), gigagp.load(folder).predict(frame))
+
+
+def streamed(columns, compression=None):
+    arrow, sink = pa.table(columns), io.BytesIO()
+    with pa.ipc.new_stream(sink, arrow.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_table(arrow)
+    return sink.getvalue()
+
+
+def test_arrow_that_becomes_large_is_refused_before_it_does(client):
+    """Compressed bodies, and one long text as the value of all rows."""
+    post = partial(client.post, "/predict", headers={"content-type": ARROW})
+    few = {"a": np.zeros(40), "kind": ["low"] * 40, "day": np.zeros(40, "datetime64[us]")}
+    for compression in (None, "zstd", "lz4"):
+        coded = few | {"kind": pa.array(few["kind"]).dictionary_encode()}
+        answers = [post(content=streamed(each, compression)).json() for each in (few, coded)]
+        assert answers[0] == answers[1]
+        assert len(answers[0]["mean"]) == 40
+    many = streamed({"a": np.zeros(1_000_000)}, "zstd")
+    levels = streamed({"kind": pa.array(["x" * 100_000]).dictionary_encode()}, "zstd")
+    assert max(len(many), len(levels)) < 2000
+    for body in (many, levels):
+        answer = post(content=body)
+        assert answer.status_code == 413
+        assert answer.json()["detail"] == "a body may have 20,000 bytes after decompression"
+    once = pa.array(["x" * 10_001])
+    for texts in (once, once.cast(pa.large_string()), once.cast(pa.string_view()), once.dictionary_encode()):
+        answer = post(content=streamed({"kind": texts}))
+        assert answer.status_code == 422
+        assert "text of more than 10,000 bytes" in answer.json()["detail"]
 
 
 def test_schema_health_metrics_and_page(client):

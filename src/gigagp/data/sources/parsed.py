@@ -11,7 +11,6 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from os import PathLike
 from pathlib import Path
 
 import pyarrow as pa
@@ -82,7 +81,7 @@ class ParsedSource(Source):
 
 
 @contextmanager
-def parsed_once(source: Source, columns: Sequence[str], folder: str | PathLike[str] | None) -> Iterator[Source]:
+def parsed_once(source: Source, columns: Sequence[str], folder: Path | None) -> Iterator[Source]:
     """The source with these columns in a temporary file, which is removed at the end; unchanged if it is not of files.
 
     folder : where temporary files are created; None for the system's
