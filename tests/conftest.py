@@ -3,6 +3,7 @@
 import os
 import shutil
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from gigagp.fit import (
     kernel_families,
     rough_theta,
     scanning,
+    selection,
     small_tables,
     starts,
     store_writer,
@@ -45,6 +47,7 @@ settings.register_profile("short", deadline=None, max_examples=12)
 settings.register_profile("long", deadline=None, max_examples=80)
 settings.load_profile("short")
 
+HERE = Path(__file__).resolve().parent
 NEEDS = {
     "browser": ("chromium and chromedriver", lambda: all(map(shutil.which, ("chromium", "chromedriver")))),
     "torch": ("torch==2.13.0 and gpytorch", lambda: all(map(find_spec, ("torch", "gpytorch")))),
@@ -52,13 +55,20 @@ NEEDS = {
 
 
 SLOW_CHECKS = ("HGPClassifier(leaf_size=60,random_state=0)-check_classifiers_train",)  # of scikit-learn
+SLOW_CASES = {line for line in (HERE / "slow_cases.txt").read_text().splitlines() if line and not line.startswith("#")}
+
+
+def case_of(item):
+    """A case of a test as slow_cases.txt names it."""
+    return f"{item.path.relative_to(HERE)}::{item.name}"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """A test that needs something special is slow, and is skipped where that is not installed."""
     for item in items:
-        if any(check in item.name for check in SLOW_CHECKS):
+        case = case_of(item)
+        if any(check in case for check in SLOW_CHECKS) or not SLOW_CASES.isdisjoint({case, case.split("[")[0]}):
             item.add_marker(pytest.mark.slow)
     absent = {need for need, (_, installed) in NEEDS.items() if not installed()}
     for item in items:
@@ -94,8 +104,8 @@ def nothing_waits_for_the_disk():
 def brief_choices(request, monkeypatch):
     """Choices are made from few held-out rows unless a test is marked `full_choices`; laws do not depend on it.
 
-    Two families of kernels are tried, optimisers take few steps, and training on groups is one round. Small tables are
-    those of up to 300 rows, and are fitted from one start with two folds.
+    Two families of kernels and two numbers of neighbours are tried, optimisers take few steps, and training on groups
+    is one round. Small tables are those of up to 300 rows, and are fitted from one start with two folds.
     """
     make_choices(monkeypatch, FULL if request.node.get_closest_marker("full_choices") else BRIEF)
 
@@ -128,6 +138,8 @@ BRIEF = {
     (held_out_scores, "_WORK"): 1e8,
     (held_out_scores, "_LEAST_CALIBRATION_ROWS"): 250,
     (committee_scores, "_COMMITTEE_ROWS"): 400,
+    (selection, "NEIGHBOURS"): (32, 64),
+    (selection, "_FEWEST_OUTER"): 64,
     (calibration, "_STUDENT_STEPS"): 10,
     (calibration, "_EM_STEPS"): 50,
     (kernel_families, "_ITERATIONS"): 4,

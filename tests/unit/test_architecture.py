@@ -148,3 +148,9 @@ def test_no_module_reads_private_names_of_another():
 def test_unit_tests_mirror_the_folders():
     folders = {p.name for p in SOURCE.iterdir() if p.is_dir()} | {"benchmarks"}
     assert {p.parent.name for p in (ROOT / "tests" / "unit").glob("*/*.py")} <= folders
+
+
+def test_slow_cases_are_tests_that_exist():
+    lines = (ROOT / "tests" / "slow_cases.txt").read_text().splitlines()
+    for path, name in (line.split("::") for line in lines if not line.startswith("#")):
+        assert f"def {name.split('[')[0]}(" in (ROOT / "tests" / path).read_text(), f"{path} has no test {name}"

@@ -141,5 +141,5 @@ def _boxes(files: ArrayFiles, names: tuple[str, str], shape: tuple[int, int], tr
 
 def _check_distances(path: Path, array: Array) -> None:
     """Raise DamagedFile unless all numbers are finite and their squares are; no copy of the array is made."""
-    if not (array.min() >= -_FARTHEST and array.max() <= _FARTHEST):
+    if not (float(array.min()) >= -_FARTHEST and float(array.max()) <= _FARTHEST):
         raise damaged(path, _NOT_DISTANCES)

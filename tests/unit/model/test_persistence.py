@@ -75,8 +75,8 @@ WAYS = {
     "other settings": {"memory": "1GB", "n_jobs": 1, "training": "progressive", "n_restarts": 1, "verbose": 0},
 }  # fmt: skip
 SOME_WAYS = (
-    "default", "neighbours", "communication", "composed", "one leaf", "other settings", "float32 as a type",
-    "stratified, shared", "npae", "paper's PoE", "settings of NumPy",
+    "default", "neighbours", "communication", "composed", "one leaf", "other settings", "float32",
+    "float32 as a type", "stratified, shared", "npae", "paper's PoE", "settings of NumPy",
 )  # fmt: skip
 some_ways = pytest.mark.parametrize(
     "way", [pytest.param(way, marks=() if way in SOME_WAYS else pytest.mark.slow) for way in WAYS]
