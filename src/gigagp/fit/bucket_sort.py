@@ -24,7 +24,7 @@ from gigagp.linalg.workspace import Workspace
 from gigagp.partition.base import Assign, Buckets
 
 _GROUPS = 64  # files that the buckets of a run are divided among: the disk is freed by one group at a time
-_TASKS = 4  # tasks per worker, at least, if the data can be divided into so many
+_TASKS = 16  # tasks per worker, at least, if the data can be divided into so many: small runs are sorted in the cache
 _AHEAD = 3  # parts of the data per worker that are in memory, where the source can only be read from the beginning
 
 ScaledBlock = tuple[int, Array, Targets]
