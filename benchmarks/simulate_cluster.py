@@ -31,6 +31,7 @@ BLOCKS = 64  # leaves of the simulated tree per unit: enough that shares are as 
 HOPS = 8  # messages of a single task: client, scheduler, worker, and back; then the same way to fetch the result
 THREADS = 16  # cores of a machine, all used by one Dask worker
 STEPS = 4  # that are simulated one after the other on a machine whose cores are shared; the last one counts
+_BEGIN, _REST, _COMPLETE = range(3)  # of a task: what its worker does before the result, and after it; its result
 SHARES = tuple(k / 10 for k in range(0, 11, 2))  # of a task's cost that may come before its result is sent
 
 
@@ -221,25 +222,29 @@ def _end_of_step(
 ) -> float:
     hop, half = costs.hop + network.latency, costs.here[1] / 2
     number, missing = {task: i for i, task in enumerate(tasks)}, [len(task.below) for task in tasks]
-    events: list[tuple[float, int, bool]] = []  # time, task, and whether it is complete or about to begin
+    events: list[tuple[float, int, int]] = []  # time, task, and what happens: they are handled in the order of time
 
     def send(task: _Task, now: float) -> None:
         elsewhere = sum(other.worker != task.worker for other in task.below)
         fetched = (2 * hop if elsewhere else 0.0) + elsewhere * (costs.receive + costs.evidence / network.bandwidth)
-        heapq.heappush(events, (now + hop + fetched, number[task], False))
+        heapq.heappush(events, (now + hop + fetched, number[task], _BEGIN))
 
     first, end = [task for task in tasks if not task.below], begin
-    now = machine.use(scheduler, begin + hop, costs.here[0] / 2 + half * len(first))
-    for i, task in enumerate(first):
-        send(task, now + (i + 1) * costs.question / network.bandwidth)
+    now = machine.use(scheduler, begin + hop, costs.here[0] / 2)
+    for task in first:
+        now = machine.use(scheduler, now, max(half, costs.question / network.bandwidth))
+        send(task, now)
     while events:
-        now, i, complete = heapq.heappop(events)
+        now, i, what = heapq.heappop(events)
         task = tasks[i]
-        if not complete:
-            early, late = task.seconds
+        early, late = task.seconds
+        if what == _BEGIN:
             sent = machine.use(task.worker, now, early)
-            machine.use(task.worker, sent, late)
-            heapq.heappush(events, (sent + hop, i, True))
+            heapq.heappush(events, (sent, i, _REST))
+            heapq.heappush(events, (sent + hop, i, _COMPLETE))
+            continue
+        if what == _REST:
+            machine.use(task.worker, now, late)
             continue
         end = machine.use(scheduler, now, half)
         for above in task.above:
