@@ -258,6 +258,7 @@ def test_categories_dropped_columns_and_missing_rows(here):
     assert "--missing drop" in run("fit", "t.csv", *words).stderr
     said = json.loads(done("fit", "t.csv", *words, "--missing", "drop", "--json").stdout)
     assert (said["rows"], said["dropped"]) == (79, 1)
+    assert "missing=drop" in done("inspect", "m").stdout
     assert json.loads(done("evaluate", "m", "t.csv", "--missing", "drop", "--json").stdout)["dropped"] == 1
     done("predict", "m", "t.csv", "-o", "p.parquet", "--missing", "drop", "--keep", "id,colour")
     assert pq.read_table("p.parquet").column_names == ["id", "colour", "mean", "std"]
