@@ -116,6 +116,8 @@ def _fit(
 
     target = options.target(targets) or ""
     check_destination(output, overwrite)
+    if test_fraction is not None and not 0 < test_fraction < 1:
+        raise InvalidParameter(f"--test-fraction must be between 0 and 1, both excluded; got {test_fraction:g}")
     test_rows = None if test_fraction is None else Share(test_fraction, settings["random_state"])
     parsers = {
         "kernel": lambda name: None if name == "auto" else name, "experts_per_query": _experts_per_query,
