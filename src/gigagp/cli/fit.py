@@ -80,9 +80,8 @@ def command(
         "sharing": sharing, "targets": targets, "experts": experts, "kernel": kernel, "method": method, "dtype": dtype,
         "levels": levels, "sphere": sphere, "engine": engine, "n_jobs": jobs, "mean": mean, "leaf": leaf, "warp": warp,
         "leaf_size": leaf_size, "combine": combine, "training": training, "inducing": inducing, "random_state": seed,
-        "experts_per_query": experts_per_query, "exact_neighbours": exact_neighbours, "noise": noise_model,
-        "missing": missing}  # fmt: skip
-    reading = _reading(features, drop, categorical, weight_column, noise_column, learn_noise)
+        "experts_per_query": experts_per_query, "exact_neighbours": exact_neighbours, "noise": noise_model}  # fmt: skip
+    reading = _reading(features, drop, categorical, missing, weight_column, noise_column, learn_noise)
     with _interruptible(checkpoint, context):
         _fit(data, target, output, task, settings, reading, store, checkpoint, test_fraction, overwrite, as_json)
 
@@ -97,13 +96,13 @@ def _interruptible(checkpoint: str | None, context: typer.Context) -> Iterator[N
 
 
 def _reading(
-    features: list[str] | None, drop: list[str] | None, categorical: list[str] | None, weight_column: str | None,
-    noise_column: str | None, learn_noise: bool,
+    features: list[str] | None, drop: list[str] | None, categorical: list[str] | None, missing: str,
+    weight_column: str | None, noise_column: str | None, learn_noise: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """What is read of the data, as `HGPRegressor.fit` takes it."""
     names = {"drop": options.names(drop), "categorical": options.names(categorical)}
     noise = {"sample_weight": weight_column, "noise_std": noise_column, "learn_noise": learn_noise}
-    return {**names, "features": options.names(features) or None, **noise}
+    return {**names, "features": options.names(features) or None, "missing": missing, **noise}
 
 
 def _fit(
@@ -119,6 +118,7 @@ def _fit(
     if test_fraction is not None and not 0 < test_fraction < 1:
         raise InvalidParameter(f"--test-fraction must be between 0 and 1, both excluded; got {test_fraction:g}")
     test_rows = None if test_fraction is None else Share(test_fraction, settings["random_state"])
+    settings["missing"] = reading.pop("missing")  # a setting of the estimator: later updates use it too
     parsers = {
         "kernel": lambda name: None if name == "auto" else name, "experts_per_query": _experts_per_query,
         "neighbours": _neighbours, "noise_bounds": _noise_bounds, "sphere": _sphere,
