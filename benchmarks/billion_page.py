@@ -89,7 +89,7 @@ def memory_table(sizes: list[Result]) -> str:
 
 def curve(axes: Axes, sizes: list[Result]) -> None:
     rows = [r["rows"] for r in sizes]
-    for (key, label), colour in zip((("fit", "wall"), ("fit_cpu", "processors")), COLOURS, strict=False):
+    for (key, label), colour in zip((("fit", "wall time"), ("fit_cpu", "CPU time")), COLOURS, strict=False):
         axes.plot(rows, [1e6 * r[key] / r["rows"] for r in sizes], "o-", color=colour, label=label)
     axes.set_xscale("log")
     axes.set_xlabel("rows")

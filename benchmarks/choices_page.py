@@ -19,17 +19,24 @@ def write_tables(result: Result) -> None:
     tables["machine"] = origin_of(result)
 
     def filled(match: re.Match[str]) -> str:
+        if match[1] not in tables:  # a section that was not measured stays as it is
+            return match[0]
         return f"<!-- choices: {match[1]} -->\n\n{tables[match[1]]}\n\n<!-- /choices -->"
 
     page.write_text(re.sub(r"<!-- choices: ([a-z ]+) -->\n.*?<!-- /choices -->", filled, page.read_text(), flags=re.S))
 
 
 def origin_of(result: Result) -> str:
-    """Data sets, date and machine."""
+    """What an entry of a table is, data sets, date and machine."""
     sizes = {row["data"]: row["rows"] for row in result["rows"]}
     rows = ", ".join(f"{name} ({n:,})" for name, n in sizes.items())
     commits = ", ".join(dict.fromkeys(row["commit"] for row in result["rows"]))
-    text = f"Training rows: {rows}. Measured {result['machine']['date']}, commit {commits}: {origin(result)}."
+    text = (
+        "An entry of a table consists of RMSE, NLPD (both in units of the target's standard deviation; smaller is "
+        "better), the coverage of 95% intervals and, if the machine did no other work, the times of fit and "
+        "prediction. A section without a table was not measured. "
+    )
+    text += f"Training rows: {rows}. Measured {result['machine']['date']}, commit {commits}: {origin(result)}."
     if result["load"] > QUIET_LOAD:
         text += f" The machine was busy with other work (load {result['load']:.1f}), so no times are shown."
     return text

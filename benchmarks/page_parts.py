@@ -60,4 +60,5 @@ def time_of(seconds: float) -> str:
 
 def origin(result: Result) -> str:
     m = result["machine"]
-    return f"{m['cpu']}, {m['cores']} cores, {m['memory_gb']:g} GB; Python {m['python']}, NumPy {m['numpy']}"
+    cores = "1 core" if m["cores"] == 1 else f"{m['cores']} cores"
+    return f"{m['cpu']}, {cores}, {m['memory_gb']:g} GB; Python {m['python']}, NumPy {m['numpy']}"

@@ -35,7 +35,8 @@ def command(
     """Score a model on a file that contains the target.
 
     Prints RMSE, NLPD, CRPS and the coverage of 50%, 80% and 95% intervals, in the units of the target; for classes log
-    loss, accuracy, Brier score and calibration error.
+    loss, accuracy, Brier score and calibration error. Rows that the model was fitted to have better scores than new
+    rows: --held-out scores only rows that the fit did not use.
     """
     from gigagp.cli import descriptions
 

@@ -115,7 +115,10 @@ def _fit(
 
     target = options.target(targets) or ""
     check_destination(output, overwrite)
+    if test_fraction is not None and not 0 < test_fraction < 1:
+        raise InvalidParameter(f"--test-fraction must be between 0 and 1, both excluded; got {test_fraction:g}")
     test_rows = None if test_fraction is None else Share(test_fraction, settings["random_state"])
+    settings["missing"] = reading.pop("missing")  # a setting of the estimator: later updates use it too
     parsers = {
         "kernel": lambda name: None if name == "auto" else name, "experts_per_query": _experts_per_query,
         "neighbours": _neighbours, "noise_bounds": _noise_bounds, "sphere": _sphere,
@@ -132,7 +135,7 @@ def _fit(
         model.save(output, overwrite=overwrite)
         if test_rows is not None:
             try:
-                gaps = "drop" if reading["missing"] == "model" else reading["missing"]  # rows without target
+                gaps = "drop" if settings["missing"] == "model" else settings["missing"]  # rows without target
                 same = {"missing": gaps, **for_numbers(model, noise)}
                 if same.keys() >= noise.keys():
                     same["sample_weight"] = reading["sample_weight"]

@@ -33,6 +33,7 @@ _OPTIONS = (
     (re.compile(r"\b(drop|categorical|keep|features)=\[['\"](.*?)['\"]\]"), r"--\1 '\2'"),
     (re.compile(r"\b(missing|partition|dtype|combine|training|engine)=['\"](\w+)['\"]"), r"--\1 \2"),
     (re.compile(r"\boverwrite=True"), "--overwrite"),
+    (re.compile(r"\bgive a value, values or a range of\b"), "give --at or --range for"),
     (re.compile(r"\bn_jobs\b"), "--jobs"),
     (re.compile(r"\brandom_state\b"), "--seed"),
     (re.compile(r"\bleaf_size\b"), "--leaf-size"),

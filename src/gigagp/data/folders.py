@@ -75,6 +75,8 @@ def is_of_kind(path: Path, kind: str) -> bool:
 
 def _read_json(path: Path, kind: str) -> Any:
     try:
+        if not path.parent.exists():
+            raise InvalidInput(f"the folder {path.parent} does not exist; choose another folder")
         if not path.is_file():  # reading a pipe would block
             raise InvalidInput(f"{path.parent} is not a {kind} folder: it has no {path.name}; choose another folder")
         with path.open("rb") as file:

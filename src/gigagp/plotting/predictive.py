@@ -61,7 +61,7 @@ def predictive_band(
     ax.set_xlim(x[0], x[-1])
     label_axis(model, ax.xaxis, d)
     ax.set_ylabel(style.short(model.units_.target))
-    ax.legend(frameon=False, fontsize="small")
+    style.legend_below(ax, 0.5)
     style.note(ax, *notes)
     return ax
 

@@ -140,7 +140,7 @@ def advice_on_scores(
             Advice(
                 f"Predictions lie {side} the targets, by {abs(whole.bias):.2f} predicted standard deviations on "
                 "average.",
-                "These rows differ from the training rows. If the difference is permanent, fit the model to such rows.",
+                "If these are new rows that differ from the training rows permanently, fit the model to such rows.",
             )
         )
     if far > _RELEVANT_FAR_SHARE * whole.rows:

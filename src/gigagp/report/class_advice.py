@@ -35,8 +35,9 @@ def advice_on_classes(scores: ClassScoreCollector, labels: Sequence[str], droppe
             Advice(
                 f"Probabilities are not calibrated: they differ from frequencies by {scores.bins.error:.1%} on average,"
                 " more than chance explains.",
-                "These rows differ from the training rows, or class_weight or sample_weight changed the shares of the "
-                "classes. If the difference is permanent, fit the model to such rows.",
+                "If these are new rows that differ from the training rows permanently, fit the model to such rows. "
+                "class_weight and sample_weight also change probabilities. Otherwise treat the probabilities as "
+                "approximate: the first figure shows where they are too high or too low.",
             )
         )
     absent = (scores.counts >= _FEW_ROWS) & (scores.confusion.sum(axis=0) == 0)

@@ -258,6 +258,7 @@ def test_categories_dropped_columns_and_missing_rows(here):
     assert "--missing drop" in run("fit", "t.csv", *words).stderr
     said = json.loads(done("fit", "t.csv", *words, "--missing", "drop", "--json").stdout)
     assert (said["rows"], said["dropped"]) == (79, 1)
+    assert "missing=drop" in done("inspect", "m").stdout
     assert json.loads(done("evaluate", "m", "t.csv", "--missing", "drop", "--json").stdout)["dropped"] == 1
     done("predict", "m", "t.csv", "-o", "p.parquet", "--missing", "drop", "--keep", "id,colour")
     assert pq.read_table("p.parquet").column_names == ["id", "colour", "mean", "std"]
@@ -401,7 +402,7 @@ WRONG = {
     "fit: store and checkpoint": ([*FIT, "m", "--store", "s", "--checkpoint", "c"], "not both"),
     "fit: kernel": ([*FIT, "m", "--kernel", "rbf"], "matern52"),
     "fit: engine": ([*FIT, "m", "--engine", "gpu"], "threads"),
-    "fit: fraction": ([*FIT, "m", "--test-fraction", "2"], "between 0 and 1"),
+    "fit: fraction": ([*FIT, "m", "--test-fraction", "2"], "--test-fraction must be between 0 and 1"),
     "fit: memory": ([*FIT, "m", "--memory", "lots"], "2GB"),
     "fit: seed": ([*FIT, "m", "--seed", "-1"], "--seed must be"),
     "fit: not a number": ([*FIT, "m", "--leaf-size", "many"], "gigagp fit --help"),
@@ -415,6 +416,7 @@ WRONG = {
     "fit: restarts": ([*FIT, "m", "--restarts", "-1"], "--restarts must be"),
     "grid: wrong file": (["grid", "no", "-o", "map.nc", "--step", "1"], "choose another folder"),
     "grid: wrong column": (["grid", MODEL, "-o", "map.nc", "--step", "1", "--at", "joint9=0"], "no column 'joint9'"),
+    "grid: missing columns": (["grid", MODEL, "-o", "map.nc", "--step", "1"], "give --at or --range for joint0"),
     "grid: existing output": ([*GRID, "-o", ARM], "NetCDF"),
     "grid: no permission": ([*GRID, "-o", "/proc/map.nc"], "/proc"),
     "predict: wrong file": (["predict", MODEL, "no.parquet", "-o", "p.parquet"], "no.parquet"),

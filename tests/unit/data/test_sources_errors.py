@@ -359,8 +359,12 @@ def test_all_bad_columns_are_named_at_once():
     names = pd.DataFrame({"first": [f"n{i}" for i in range(30)], "last": [f"m{i}" for i in range(30)], "y": range(30)})
     refuses("columns 'first', 'last' of the table have another value in every row", data=names, target="y")
     gaps = pd.DataFrame({"a": [1.0, None], "b": [None, 2.0], "c": [1.0, 2.0], "y": [0.0, 1.0]})
-    refuses("column 'b' of the table has a missing value (null or NaN) at row 0; so have 'a'", data=gaps, target="y")
+    found = "column 'b' of the table has a missing value (null or NaN) at row 0; such values are also in 'a'"
+    cure = 'fit with missing="model" to learn from such rows; missing="drop" leaves such rows out; or fill them in'
+    refuses(f"{found}; {cure}", data=gaps, target="y")
     encoding = open_rows(gaps, "y", missing="drop").encoding
+    cure = 'fit with missing="model" to predict such rows; missing="drop" predicts NaN for such rows; or fill them in'
+    refuses(f"{found}; {cure}", data=gaps, encoding=encoding)
     refuses("has no columns 'a', 'c', which the model reads", data=gaps[["b"]], encoding=encoding)
 
 

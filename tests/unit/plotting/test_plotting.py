@@ -127,6 +127,8 @@ def test_the_band_is_the_models_prediction(model):
     assert outline[:, 1].max() == pytest.approx(high.max())
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("a", "y")
     assert "80%" in ax.get_legend().get_texts()[0].get_text()
+    ax.get_figure(root=True).draw_without_rendering()
+    assert ax.get_legend().get_window_extent().y1 < ax.get_window_extent().y0  # it must not cover the band
 
 
 @pytest.mark.parametrize("show", ["mean", "std"])

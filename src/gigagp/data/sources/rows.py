@@ -320,17 +320,17 @@ class Rows:
             who = f"the target, column {self.target.column!r} of {piece.file}," if beside is piece else beside.file
             where = beside
         what = "a missing value (null or NaN)" if missing else "infinity"
-        cure = 'missing="drop" leaves such rows out, or without a prediction; or fill them in'
-        if missing and self.encoding.gaps is not None and column < len(owners):
-            cure = f"the training data had no gaps in this column, so that the model cannot answer them; {cure}"
-        elif missing and column == len(owners):
-            cure = 'missing="drop" leaves such rows out; or fill them in'
-        elif missing and self.encoding.gaps is None:
-            cure += '; fit with missing="model" to have gaps answered'
-        elif not missing:
+        dropped = "predicts NaN for such rows" if self.target is None else "leaves such rows out"
+        cure = f'missing="drop" {dropped}; or fill them in'
+        if not missing:
             cure = "take such rows out, or clip it"
+        elif column < len(owners) and self.encoding.gaps is not None:
+            cure = f"the training data had no gaps in this column, so that the model cannot answer them; {cure}"
+        elif column < len(owners):
+            use = "predict" if self.target is None else "learn from"
+            cure = f'fit with missing="model" to {use} such rows; {cure}'
         names = dict.fromkeys(owners[other] for other in others if other < len(owners))
-        also = f"; so have {listed(names)}" if names else ""
+        also = f"; such values are also in {listed(names)}" if names else ""
         return InvalidInput(f"{who} has {what} at row {where.first_row + row}{also}; {cure}")
 
 
