@@ -93,15 +93,15 @@ def elevation_map(data: Any) -> dict[str, Any]:
 def page() -> None:
     """Write the last results into the page."""
     accuracy, mapped = (json.loads((RESULTS / f"{name}.json").read_text()) for name in ("spatial", "spatial_map"))
-    head = ("data", "training rows", "geometry", "RMSE / deviation", "bar", "95% intervals cover", "fit")
+    head = ("data", "split", "training rows", "geometry", "RMSE / deviation", "bar", "95% intervals cover", "fit")
     body = [
         (
-            row["set"].removeprefix("geo_"), f"{row['rows']:,}", row["geometry"], f"{row['rmse']:.4f}",
-            f"{SETS[row['set']][1]:.3f}", f"{100 * row['coverage']['0.95']:.1f}%", time_of(row["fit_seconds"]),
+            row["set"].removeprefix("geo_"), str(row["split"]), f"{row['rows']:,}", row["geometry"],
+            f"{row['rmse']:.4f}", f"{SETS[row['set']][1]:.3f}", f"{100 * row['coverage']['0.95']:.1f}%", time_of(row["fit_seconds"]),
         )
         for row in accuracy["rows"]
     ]  # fmt: skip
-    splits = ", ".join(str(split) for split in sorted({row["split"] for row in accuracy["rows"]}))
+    splits = ",".join(str(split) for split in sorted({row["split"] for row in accuracy["rows"]}))
     globe = mapped["map"]
     seams = [row["seam"] for row in accuracy["rows"] if "seam" in row]
     words = (
