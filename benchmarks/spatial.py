@@ -97,7 +97,8 @@ def page() -> None:
     body = [
         (
             row["set"].removeprefix("geo_"), str(row["split"]), f"{row['rows']:,}", row["geometry"],
-            f"{row['rmse']:.4f}", f"{SETS[row['set']][1]:.3f}", f"{100 * row['coverage']['0.95']:.1f}%", time_of(row["fit_seconds"]),
+            f"{row['rmse']:.4f}", f"{SETS[row['set']][1]:.3f}", f"{100 * row['coverage']['0.95']:.1f}%",
+            time_of(row["fit_seconds"]),
         )
         for row in accuracy["rows"]
     ]  # fmt: skip
