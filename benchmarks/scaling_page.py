@@ -311,7 +311,7 @@ def page(result: Result, disk: Result | None, shuffled: Result | None, prices: P
         + (
             "."
             if worst_error(lines) <= ALLOWED
-            else f", more than the {ALLOWED:.0%} that we aim at: costs vary while other programs run."
+            else f", more than the {ALLOWED:.0%} that we aim at: a task costs more where processes outnumber the cores."
         ),
         quietness(result),
         "## Inputs of the simulation",
