@@ -311,7 +311,7 @@ def page(result: Result, disk: Result | None, shuffled: Result | None, prices: P
         + (
             "."
             if worst_error(lines) <= ALLOWED
-            else f", more than the {ALLOWED:.0%} that we aim at: a task costs more where processes outnumber the cores."
+            else f", more than the {ALLOWED:.0%} that we aim at. The cause is not known for certain."
         ),
         quietness(result),
         "## Inputs of the simulation",
