@@ -20,6 +20,7 @@ from gigagp.fit import (
     held_out_scores,
     kernel_averages,
     kernel_families,
+    planning,
     rough_theta,
     scanning,
     selection,
@@ -153,6 +154,7 @@ BRIEF = {
     (starts, "_ITERATIONS"): 6,
     (training, "_FIRST_GROUPS"): 8,
     (training, "_MOST_GROUPS"): 8,
+    (planning, "most_rows"): lambda budget: 0,  # no exact GPs on all rows
     (small_tables, "_EVALUATION_WORK"): 300.0**3,
     (small_tables, "_FOLDS"): 2,
     (small_tables, "_MOST_PAIRS"): 1,

@@ -195,7 +195,7 @@ def test_mixture_and_its_held_out_predictions():
     ours = mixture.predict(model, Z, SerialEngine())
     np.testing.assert_allclose(ours.mean, mean, rtol=1e-8)
     np.testing.assert_allclose(ours.variance, std**2, rtol=1e-6)
-    held_out = mixture.predict_held_out(model, SerialEngine())
+    held_out = mixture.predict_held_out(model, np.arange(len(model.store.y)), SerialEngine())
     np.testing.assert_allclose(held_out.noise, variances(NOISE, row_noise))
     for i in (0, 39):
         rest = np.delete(np.arange(40), i)

@@ -136,7 +136,7 @@ def _model(
     return Model(
         committee=replace(result.committee, cache=FactorCache(budget // 4)),
         neighbourhood=result.neighbourhood,
-        mixture=None if mixture is None else replace(mixture, cache=FactorCache(budget // 4)),
+        mixture=None if mixture is None else replace(mixture, cache=mixture.cache.within(budget // 4)),
         cells=result.cells,
         local=fit.local,
         defaults=CommitteeDefaults.of(fit.local),

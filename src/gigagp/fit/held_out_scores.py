@@ -19,6 +19,7 @@ from gigagp.model.calibration import Calibration, Setting
 from gigagp.model.committee import Committee
 from gigagp.model.held_out import with_row_noise
 from gigagp.model.latent import LatentPrediction
+from gigagp.model.mixture import Mixture
 from gigagp.model.neighbourhood import Neighbourhood
 
 NEGLIGIBLE_GAIN = 0.003  # relative gain of a committee below which neighbourhoods predict
@@ -88,6 +89,12 @@ def expected_queries(rows: int) -> float:
     return min(_QUERIES * rows, _MOST_QUERIES)
 
 
+def rows_predicted_quickly(members: int) -> float:
+    """Rows up to which exact GPs on all of them answer the expected queries in some seconds: one query of one model
+    takes as many multiplications as there are pairs of rows."""
+    return float((_PREDICTION_WORK / (_QUERIES * members)) ** (1 / 3))
+
+
 def is_quick(model: Neighbourhood, members: int = 1) -> bool:
     """Whether the expected queries take some seconds; `members` models that cost as much are averaged."""
     return expected_queries(len(model.store.y)) * members * model.work <= _PREDICTION_WORK
@@ -121,7 +128,7 @@ class NumberScoring:
         return self.score_with_noise(rows, y, with_row_noise(prediction, model.noise, model.store, rows), model)
 
     def score_with_noise(
-        self, rows: Array, y: Array, prediction: LatentPrediction, model: Neighbourhood | Committee
+        self, rows: Array, y: Array, prediction: LatentPrediction, model: Neighbourhood | Committee | Mixture
     ) -> HeldOutScore:
         """The score of predictions that have the noise of their rows, where rows differ in it."""
         y = y.astype(float)
@@ -267,6 +274,6 @@ class Scorer:
         return self.scoring.score(rows, y, prediction, model)
 
 
-def setting(model: Neighbourhood | Committee, target: float) -> Setting:
+def setting(model: Neighbourhood | Committee | Mixture, target: float) -> Setting:
     """Variances of noise, prior and target; a kernel that is not stationary has no one prior variance."""
     return Setting(model.noise, model.prior, target)

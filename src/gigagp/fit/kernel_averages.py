@@ -65,7 +65,7 @@ def average_kernels(
     best, candidates = _Average(near, [score.prediction], score), []
     chosen = [trial for trial in trials if trial.candidate.chosen]
     most = next((members for members in range(_MOST_MEMBERS, 1, -1) if is_quick(near, members)), 1)
-    while len(chosen) < most and (rival := _promising(chosen, trials, groups, scorer)) is not None:
+    while len(chosen) < most and (rival := promising(chosen, trials, groups, scorer)) is not None:
         theta = train(rival.kernel, rival.theta)
         metric = groups.model(rival.kernel, theta, near.neighbours).router.metric
         other = replace(near, kernel=rival.kernel, theta=theta, router=near.router.in_metric(metric))
@@ -94,7 +94,7 @@ def _held_out(model: Neighbourhood, scorer: Scorer, rows: Array) -> LatentPredic
     return with_row_noise(prediction, model.noise, model.store, rows)
 
 
-def _promising(chosen: list[Trial], trials: Sequence[Trial], groups: Groups, scorer: Scorer) -> Trial | None:
+def promising(chosen: list[Trial], trials: Sequence[Trial], groups: Groups, scorer: Scorer) -> Trial | None:
     """The trial that gains most if its predictions are averaged with those of the chosen models; None for no trial."""
 
     def together(some: list[Trial]) -> HeldOutScore:

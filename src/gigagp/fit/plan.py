@@ -72,6 +72,7 @@ class Plan:
     method: str = "auto"  # how queries are answered: "neighbourhood", "committee" or whichever predicts better
     neighbours: int | None = None  # None: to be chosen
     exact_search: bool = False
+    exact_rows: int = 0  # rows up to which exact GPs on all of them may answer queries
     target_variance: float = 1.0  # in the units of the model
     noise_unit: float = 1.0  # weight of a typical row: its noise variance is that of a row of weight one, divided by it
     noise: str = "constant"  # "inputs" where it may depend on them, "auto" where held-out rows decide

@@ -7,15 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from gigagp import memory
 from gigagp.combine import CombinationRule, JointRule, rule
 from gigagp.data.scaling import Moments
 from gigagp.data.scan import Scan
 from gigagp.data.store import split_targets
 from gigagp.errors import InvalidParameter, callers_level, choose
 from gigagp.fit import settings
+from gigagp.fit.exact_answers import most_rows
 from gigagp.fit.plan import Plan
 from gigagp.fit.settings import FitSettings
-from gigagp.fit.small_tables import is_small
+from gigagp.fit.small_tables import is_small, may_be_exact
 from gigagp.fit.training import Precision
 from gigagp.kernels import Kernel, OnColumns, Periodic, SquaredExponential
 from gigagp.kernels.compose import parts
@@ -90,7 +92,7 @@ def make_plan(
         nearest=nearest,
         calibrate=settings.switch("calibrate", options.calibrate),
         families=settings.families(kernel) if own_kernel is None and partitioner.local and inducing is None else (),
-        method="neighbourhood" if noise == "inputs" else method,
+        method=method,
         neighbours=settings.neighbours(options.neighbours),
         exact_search=settings.switch("exact_neighbours", options.exact_neighbours),
         target_variance=variance,
@@ -100,6 +102,10 @@ def make_plan(
         categories=columns.categories,
         gaussian_errors=options.likelihood == "gaussian",
     )
+    if may_be_exact(plan):
+        plan = replace(plan, exact_rows=most_rows(memory.budget(options.memory)))
+    if noise == "inputs":
+        plan = replace(plan, method="neighbourhood")
     return _for_updates(plan, data.rows) if options.updates else plan
 
 
@@ -110,7 +116,7 @@ def _for_updates(plan: Plan, rows: int) -> Plan:
             'updates need predictions from neighbouring rows: partition="local", a kernel with a metric, and none of '
             "the settings of a committee (method, sharing, combine, experts_per_query, leaf); change them, or use fit"
         )
-    return plan if is_small(plan, rows) else replace(plan, method="neighbourhood")
+    return plan if is_small(plan, rows) else replace(plan, method="neighbourhood", exact_rows=0)
 
 
 def circles_of(

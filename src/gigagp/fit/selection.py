@@ -99,6 +99,7 @@ class Choice:
     calibration: Calibration
     candidates: tuple[Candidate, ...] = ()
     held_out: HeldOutScore | None = None  # the predictions that the calibration was learnt from
+    more_rows_help: bool = False  # whether the last doubling of the number of neighbours still gained much
     link: Any = None  # where targets are classes or have a likelihood that is not Gaussian, how f leads to y
 
 
@@ -129,7 +130,8 @@ def choose_answer(
         else:
             near = scorer.calibrate(model)
         if not (committee_allowed and more_rows_help):
-            return _by_neighbours(scorer, model, near, sharing or 1.0, candidates)
+            by_neighbours = _by_neighbours(scorer, model, near, sharing or 1.0, candidates)
+            return replace(by_neighbours, more_rows_help=more_rows_help)
     defaults = CommitteeDefaults.of(local=True)
     rule = rule or RULES[defaults.rule]()
     k = k or defaults.experts_per_query or len(committees.cells)

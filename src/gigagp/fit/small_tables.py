@@ -25,7 +25,8 @@ from gigagp.fit.training import NEAR, Trace
 from gigagp.linalg.workspace import Workspace
 from gigagp.model.calibration import Calibration, Setting
 from gigagp.model.fit_report import Candidate, Stage
-from gigagp.model.mixture import HeldOut, Member, Mixture, held_out, log_losses, mixed
+from gigagp.model.leave_one_out import HeldOut, held_out, log_losses
+from gigagp.model.mixture import Member, Mixture, mixed
 
 _EVALUATION_WORK = 8.1e9  # cube of the rows up to which exact GPs are trained on all of them: some 2,000
 _FEW_ROWS = 512  # rows up to which theta is cross-fitted and sampled; of more, this many train every family first
@@ -56,15 +57,18 @@ class MixtureFit:
 
 
 def is_small(plan: Plan, rows: int) -> bool:
-    """Whether a mixture of exact GPs on all rows is affordable, and no setting of the user excludes it."""
+    """Whether exact GPs can be trained on all rows, and no setting of the user excludes them."""
+    return float(rows) ** 3 <= _EVALUATION_WORK and plan.noise != "inputs" and may_be_exact(plan)
+
+
+def may_be_exact(plan: Plan) -> bool:
+    """Whether no setting of the user excludes that exact GPs on all rows answer queries."""
     shape = plan.shape
     open_shape = all(each is None for each in (shape.levels, shape.branching, shape.leaf_size, shape.sharing))
     open_answer = plan.method == "auto" and plan.rule is None and plan.nearest == "auto"
     open_answer = open_answer and plan.neighbours is None and not plan.exact_search
-    open_training = (
-        plan.train and plan.training == "auto" and plan.student and bool(plan.families) and plan.noise != "inputs"
-    )
-    return float(rows) ** 3 <= _EVALUATION_WORK and open_shape and open_answer and open_training
+    open_training = plan.train and plan.training == "auto" and plan.student and bool(plan.families)
+    return open_shape and open_answer and open_training
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,73 +17,40 @@ from gigagp.engines import Engine
 from gigagp.fit.cell_cutting import CellCutter, store_rows
 from gigagp.fit.committee_assembly import committees, communication_rows
 from gigagp.fit.committee_scores import SHARING, CommitteeScorer
+from gigagp.fit.exact_answers import Theta, choose_exact, is_little_work
 from gigagp.fit.groups import Groups
 from gigagp.fit.held_out_scores import HeldOutScore, Scorer
 from gigagp.fit.input_noise import better_noise, with_input_noise
-from gigagp.fit.kernel_averages import average_kernels
+from gigagp.fit.kernel_averages import average_kernels, promising
 from gigagp.fit.kernel_families import Trial, try_kernels
 from gigagp.fit.latent_scores import choose_prediction, plain_link, scoring_of
 from gigagp.fit.plan import Log, Plan, Seeds
+from gigagp.fit.record import Record
 from gigagp.fit.rough_theta import rough_theta
 from gigagp.fit.selection import DEFAULT_NEIGHBOURS, Choice, can_be_held_out, choose_answer
 from gigagp.fit.small_tables import fit_mixture, is_small
-from gigagp.fit.starts import Start, find_starts
+from gigagp.fit.starts import find_starts
 from gigagp.fit.store_writer import Storage
 from gigagp.fit.theta_search import search_theta
+from gigagp.fit.theta_training import trained_theta
 from gigagp.fit.training import (
-    NEAR,
-    Objective,
     Trace,
-    TrainingResult,
     bound_warnings,
-    maximise,
-    summed_evidence,
-    train_full,
-    train_on_groups,
-    train_progressive,
 )
 from gigagp.fit.unusual_rows import UnusualRows
 from gigagp.kernels.base import Kernel
 from gigagp.linalg.row_noise import ADDED
 from gigagp.model.calibration import Calibration
 from gigagp.model.committee import Committee
-from gigagp.model.fit_report import Candidate, FitReport, Stage
+from gigagp.model.fit_report import FitReport
 from gigagp.model.fit_warnings import FitWarning
 from gigagp.model.input_noise import InputNoise
 from gigagp.model.mixture import Mixture
 from gigagp.model.neighbourhood import Neighbourhood
 from gigagp.partition.base import StoredPartition
-from gigagp.progress import Event, Listener
+from gigagp.progress import Listener
 
-_FULL_WORK = 5e9  # flops of one evaluation up to which "auto" trains on every expert every time
-_RESTART_EXPERTS = 16  # experts or groups that restarts are compared on
 _ENOUGH_TO_CHOOSE = 100  # rows from which the kernel family and the prediction method are chosen
-_JUDGING_NEIGHBOURS = 32  # neighbours of the held-out predictions that judge theta
-_RESTART_SPREAD = 1.5  # standard deviation of restarts around the start, in log-parameters
-
-
-@dataclass
-class _Record:
-    """What happens during a fit: seconds per stage, optimisations, evaluations, choices."""
-
-    tell: Listener
-    trace: Trace
-    seconds: dict[str, float] = field(default_factory=dict)
-    stages: list[Stage] = field(default_factory=list)
-    choices: list[Candidate] = field(default_factory=list)
-
-    def add(self, trials: Sequence[Start] | Sequence[Trial]) -> None:
-        """Record the optimisations and scores of candidates."""
-        self.stages.extend(stage for trial in trials for stage in trial.stages)
-        self.choices.extend(trial.candidate for trial in trials)
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
-        self.trace.begin(name)
-        yield
-        self.seconds[name] = time.perf_counter() - start
-        self.tell(Event(name, 0, None, self.seconds[name], finished=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +76,7 @@ def fit(
 
     dropped : rows with missing values that were left out, for the report
     """
-    record = _Record(tell, Trace(tell=tell))
+    record = Record(tell, Trace(tell=tell))
     theta = plan.start
     small = is_small(plan, data.rows)
     if small:
@@ -164,7 +129,7 @@ def _warnings(trained: _TrainedModel, small: bool) -> list[FitWarning]:
 
 
 def _report(
-    trained: _TrainedModel, committee: Committee, record: _Record, warnings: list[FitWarning], dropped: int
+    trained: _TrainedModel, committee: Committee, record: Record, warnings: list[FitWarning], dropped: int
 ) -> FitReport:
     cells, experts, trace = trained.groups.stored.cells, committee.experts, record.trace
     return FitReport(
@@ -205,7 +170,7 @@ def _is_trainable(plan: Plan) -> bool:
     return bool((plan.bounds[:, 0] < plan.bounds[:, 1]).any())
 
 
-def _fit_few_rows(plan: Plan, groups: Groups, record: _Record, seeds: Seeds) -> _TrainedModel:
+def _fit_few_rows(plan: Plan, groups: Groups, record: Record, seeds: Seeds) -> _TrainedModel:
     """Fit a mixture of exact GPs of several kernel families, each on all rows."""
     with record.stage("training"):
         exact = fit_mixture(plan, groups.stored.store, groups.engine, record.trace, seeds.choice)
@@ -218,7 +183,7 @@ def _fit_few_rows(plan: Plan, groups: Groups, record: _Record, seeds: Seeds) -> 
 
 
 def _fit_many_rows(
-    plan: Plan, groups: Groups, theta: Array, scorer: Scorer, cutter: CellCutter, log: Log, record: _Record
+    plan: Plan, groups: Groups, theta: Array, scorer: Scorer, cutter: CellCutter, log: Log, record: Record
 ) -> _TrainedModel:
     """Choose the start of training and the kernel family, train theta, and choose how queries are answered."""
     rows, seeds = groups.rows, cutter.seeds
@@ -239,7 +204,7 @@ def _fit_many_rows(
         groups = groups.with_plan(plan)
     if plan.train:
         with record.stage("training"):
-            trained = _trained_theta(plan, groups, theta, scorer, log, record, seeds)
+            trained = trained_theta(plan, groups, theta, scorer, log, record, seeds)
             theta, candidates = search_theta(plan, groups, scorer, trained)
             replaced = theta is not trained
             record.choices.extend(candidates)
@@ -250,32 +215,61 @@ def _fit_many_rows(
     committee_with = committees(plan, groups.stored, groups.extents, theta)
     near = partial(groups.model, plan.kernel, theta, plan.neighbours or DEFAULT_NEIGHBOURS)
     choice = _choose(plan, groups.stored, near, committee_with, rows, scorer, record, seeds.choice)
+
+    def train(kernel: Kernel, theta: Array) -> Array:
+        own = replace(plan, kernel=kernel)
+        theta = trained_theta(own, groups.with_plan(own), theta, scorer, log, record, seeds)
+        # Where the theta of the first family was right, that of another one is hardly wrong.
+        return search_theta(own, groups.with_plan(own), scorer, theta)[0] if replaced else theta
+
+    result = _TrainedModel(plan, theta, groups, committee_with, choice)
+    if plan.noise == "constant" and (exact := _exact(result, trials, scorer, train, record)) is not None:
+        return exact
     cost_is_open = plan.neighbours is None  # whoever sets the number of neighbours has decided what a query costs
     if len(trials) > 1 and cost_is_open and plan.latents is None and plan.noise == "constant" and choice.neighbourhood:
         with record.stage("average of kernels"):
-
-            def train(kernel: Kernel, theta: Array) -> Array:
-                own = replace(plan, kernel=kernel)
-                theta = _trained_theta(own, groups.with_plan(own), theta, scorer, log, record, seeds)
-                # Where the theta of the first family was right, that of another one is hardly wrong.
-                return search_theta(own, groups.with_plan(own), scorer, theta)[0] if replaced else theta
-
             averaged, candidates = average_kernels(choice, trials, groups, scorer, train)
             record.choices.extend(candidates)
         choice = averaged if plan.calibrate else replace(averaged, calibration=Calibration.none())
-    return _TrainedModel(plan, theta, groups, committee_with, choice)
+    return replace(result, choice=choice)
+
+
+def _exact(
+    trained: _TrainedModel, trials: list[Trial], scorer: Scorer, train: Callable[[Kernel, Array], Array],
+    record: Record,
+) -> _TrainedModel | None:  # fmt: skip
+    """The model whose queries are answered by exact GPs on all rows, where these predict better than neighbours."""
+    plan, choice, rows = trained.plan, trained.choice, trained.groups.rows
+    near, score = choice.neighbourhood, choice.held_out
+    worth_trying = rows <= plan.exact_rows and (choice.more_rows_help or is_little_work(rows))
+    if not worth_trying or near is None or score is None or not score.calibration.rows:
+        return None
+
+    def another_family() -> Theta | None:
+        chosen = [trial for trial in trials if trial.candidate.chosen]
+        rival = promising(chosen, trials, trained.groups, scorer) if chosen else None
+        return None if rival is None else (rival.kernel, train(rival.kernel, rival.theta))
+
+    with record.stage("exact GPs"):
+        exact, candidates = choose_exact((near.kernel, near.theta), another_family, near.store, score, scorer)
+        record.choices.extend(candidates)
+    if exact is None:
+        return None
+    calibration = exact.held_out.calibration if plan.calibrate else Calibration.none()
+    choice = replace(choice, neighbourhood=None, calibration=calibration, held_out=exact.held_out)
+    return replace(trained, choice=choice, mixture=exact.mixture)
 
 
 def _with_input_noise(
     trained: _TrainedModel, near: Neighbourhood, before: HeldOutScore, scorer: Scorer, seeds: Seeds, log: Log,
-    record: _Record,
+    record: Record,
 ) -> _TrainedModel:  # fmt: skip
     """Let the noise depend on the inputs; with noise="auto" only where held-out rows are then predicted better."""
-    plan, own = trained.plan, _Record(record.tell, Trace(tell=record.tell))
+    plan, own = trained.plan, Record(record.tell, Trace(tell=record.tell))
     with record.stage("noise of the inputs"):
         candidates = with_input_noise(
             near, before, trained.groups, scorer, plan.noise == "auto",
-            lambda groups, theta: _trained_theta(plan, groups, theta, scorer, log, own, seeds), log, own.trace,
+            lambda groups, theta: trained_theta(plan, groups, theta, scorer, log, own, seeds), log, own.trace,
         )  # fmt: skip
         noisy, scores = better_noise(before, candidates, plan.noise == "inputs")
         record.choices += scores
@@ -289,47 +283,13 @@ def _with_input_noise(
     )
     groups, theta = noisy.groups, noisy.neighbourhood.theta
     committee_with = committees(plan, groups.stored, groups.extents, theta)
-    return _TrainedModel(plan, theta, groups, committee_with, choice, None, noisy.noise)
-
-
-def _trained_theta(
-    plan: Plan, groups: Groups, theta: Array, scorer: Scorer, log: Log, record: _Record, seeds: Seeds
-) -> Array:
-    """Theta, trained on groups of neighbouring rows; on cells where the user chose so or groups are impossible."""
-    stored, trace = groups.stored, record.trace
-    sizes = stored.cells.sizes
-    if plan.training == "auto" and groups.possible:
-        start = theta
-        if plan.restarts:
-            evidence = groups.evidence(plan.kernel, theta, _RESTART_EXPERTS, log)
-            few = np.full(_RESTART_EXPERTS, groups.size)
-            best = _restart(plan, evidence, theta, few, trace, seeds.restarts)
-            record.stages.extend(best.stages)
-            start = best.theta
-        result = train_on_groups(
-            lambda theta, count: groups.evidence(plan.kernel, theta, count, log),
-            lambda theta: scorer.score(groups.model(plan.kernel, theta, _JUDGING_NEIGHBOURS)).score,
-            start, plan.bounds, trace, plan.precision,
-        )  # fmt: skip
-        record.stages.extend(result.stages)
-        return result.theta
-    evidence = log.recorded(
-        summed_evidence(
-            plan.kernel, stored.store, stored.cells, stored.tree, groups.engine, plan.dof, plan.inducing, plan.latents
-        )
-    )
-    evidence = plan.with_prior(evidence)
-    if plan.training == "auto":
-        plan = _economical(plan, sizes)
-    best = _restart(plan, evidence, theta, sizes, trace, seeds.restarts)
-    result = _train(plan, evidence, best.theta, sizes, trace, seeds.batches)
-    record.stages.extend((*best.stages, *result.stages))
-    return result.theta
+    result = _TrainedModel(plan, theta, groups, committee_with, choice, None, noisy.noise)
+    return _exact(result, [], scorer, lambda kernel, theta: theta, record) or result
 
 
 def _choose(
     plan: Plan, stored: StoredPartition, model: Callable[[], Neighbourhood],
-    committee_with: Callable[[float], Committee], rows: int, scorer: Scorer, record: _Record, rng: np.random.Generator,
+    committee_with: Callable[[float], Committee], rows: int, scorer: Scorer, record: Record, rng: np.random.Generator,
 ) -> Choice:  # fmt: skip
     """Choose how queries are answered, and learn the distribution of errors."""
     open_choice = Choice(None, plan.shape.sharing or SHARING[1], Calibration.none())
@@ -350,6 +310,7 @@ def _choose(
     with record.stage("choice of prediction"):
         committees = CommitteeScorer.drawn(committee_with, stored.cells, scorer, rng)
         allowed = plan.method != "neighbourhood" and can_be_held_out(plan.rule)
+        allowed = allowed and not (near is not None and rows <= plan.exact_rows)  # an exact GP predicts better
         if near is None and not allowed:
             return open_choice
         choice = choose_answer(
@@ -363,35 +324,3 @@ def _choose(
 def _nearest(plan: Plan, cells: RowLists) -> int | None:
     """How many experts answer a query; None where that is to be chosen."""
     return None if plan.nearest == "auto" else len(cells) if plan.nearest is None else int(plan.nearest)
-
-
-def _economical(plan: Plan, sizes: Array) -> Plan:
-    """What training="auto" means on cells: all experts as long as that is little work; one expert to full precision."""
-    little = float((sizes.astype(float) ** 3).sum()) <= _FULL_WORK
-    precision = plan.precision if len(sizes) == 1 else plan.precision.no_finer(NEAR)
-    return replace(plan, training="full" if little else "progressive", precision=precision)
-
-
-def _train(
-    plan: Plan, evidence: Objective, theta: Array, sizes: Array, trace: Trace, rng: np.random.Generator
-) -> TrainingResult:
-    if plan.training == "full":
-        return train_full(evidence, theta, plan.bounds, trace, plan.precision)
-    return train_progressive(evidence, theta, plan.bounds, trace, plan.precision, sizes, rng)
-
-
-def _restart(
-    plan: Plan, evidence: Objective, theta: Array, sizes: Array, trace: Trace, rng: np.random.Generator
-) -> TrainingResult:
-    """Where training begins: `theta`, or the best optimum reached from it and from `plan.restarts` other starts.
-
-    Full training uses all experts here, progressive training a few.
-    """
-    if plan.restarts == 0:
-        return TrainingResult(theta, ())
-    whole = plan.training == "full" or len(sizes) <= _RESTART_EXPERTS
-    few = None if whole else np.sort(rng.permutation(len(sizes))[:_RESTART_EXPERTS])
-    starts = [theta, *(theta + _RESTART_SPREAD * rng.standard_normal((plan.restarts, len(theta))))]
-    climbs = [maximise("restart", evidence, few, s, plan.bounds, trace, plan.precision) for s in starts]
-    best = max(climbs, key=lambda c: c.stage.evidence_per_point)
-    return TrainingResult(best.theta, tuple(c.stage for c in climbs))

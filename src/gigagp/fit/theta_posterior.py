@@ -19,7 +19,7 @@ from gigagp.fit.theta_prior import ThetaPrior
 from gigagp.fit.training import NEAR, Objective, Precision, Trace, maximise
 from gigagp.linalg.workspace import Workspace
 from gigagp.model.fit_report import Stage
-from gigagp.model.mixture import HeldOut, LeaveOneOut
+from gigagp.model.leave_one_out import HeldOut, LeaveOneOut
 
 _STARTS = ((0.0, 1.0), (-1.2, 1.0), (1.2, 0.2))  # shift of log-length-scales, factor of the noise
 _RESTART_SPREAD = 1.5  # standard deviation of restarts around the first start, in log-parameters

@@ -138,9 +138,9 @@ def inverse(U: Array, D: Array, T: Array, S: Array, p: int, team: Team | None = 
     _follow_together(schedule.inverting(p, D.shape[1]), (U, T, S, D, U), team)
 
 
-def solve_lower(U: Array, D: Array, B: Array, p: int, q: int) -> None:
-    """B[:p, :q] := L^-1 B."""
-    follow(schedule.solving(p, D.shape[1], False), (U, U, U, D, B), q)
+def solve_lower(U: Array, D: Array, B: Array, p: int, q: int, start: int = 0) -> None:
+    """B[:p, :q] := L^-1 B. The rows of B before `start`, a multiple of WIDTH, are zero and are not read."""
+    follow(schedule.solving(p, D.shape[1], False, start), (U, U, U, D, B), q)
 
 
 def solve_lower_transposed(U: Array, D: Array, B: Array, p: int, q: int) -> None:

@@ -247,8 +247,8 @@ def inverting_factor(p: int, width: int) -> Array:
 
 
 @lru_cache(maxsize=512)
-def solving(p: int, width: int, transposed: bool) -> Array:
-    """B := L^-1 B, or L^-T B."""
+def solving(p: int, width: int, transposed: bool, start: int = 0) -> Array:
+    """B := L^-1 B, or L^-T B, with the part of L from row and column `start` on; it begins at a border of tiles."""
     writer = _Writer(width)
-    writer.solve(0, p, transposed)
+    writer.solve(start, p - start, transposed)
     return writer.listed()

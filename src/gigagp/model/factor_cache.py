@@ -25,6 +25,14 @@ class FactorCache:
         self._call, self._bytes = 0, 0
         self._lock = threading.Lock()
 
+    def within(self, budget: int) -> FactorCache:
+        """The same factors in a cache of another budget, if they fit."""
+        other = FactorCache(budget)
+        with self._lock:
+            for leaf, factor in self._factors.items():
+                other.put(leaf, factor)
+        return other
+
     def begin(self) -> None:
         """A new call of predict begins: what only earlier calls used may be evicted."""
         with self._lock:

@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.linalg import lapack
 
 from gigagp import expert
 from gigagp.arrays import Array
@@ -30,14 +29,9 @@ from gigagp.linalg.tiny import tiny_is_zero
 from gigagp.linalg.workspace import Workspace
 from gigagp.model.factor_cache import FactorCache
 from gigagp.model.latent import LatentPrediction
+from gigagp.model.leave_one_out import MOST_INVERTED, PRIOR_ERRORS, HeldOut, LeaveOneOut, closeness
 
-PRIOR_ERRORS = 0.1  # errors of the expected size that every misfit counts besides those of rows: a in the formula
-_LARGEST_ERROR = 30.0  # in predicted deviations: larger errors are limited to it
-_GAUSSIAN_ERROR = (2 / np.pi) ** 0.5  # mean absolute value of a standard Gaussian
 _QUERIES_AT_ONCE = 1 << 14  # queries whose results are in memory together
-_ATTEMPTS = 8  # at inverting a matrix, with ten times the jitter each time
-_FIRST_JITTER = 1e-12  # relative to the prior variance
-_ROWS_AT_ONCE = 256  # held-out rows whose misfit is computed together
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,28 +77,6 @@ class Mixture:
     def row_noise(self) -> Array | None:
         """Factor of the noise and added variance of each row, where rows differ in noise."""
         return None if self.store.row_noise is None else np.ascontiguousarray(self.store.row_noise, float)
-
-
-@dataclass(frozen=True, eq=False)
-class HeldOut:
-    """Predictions of every row by all others: mean and variance of y, misfit, and absolute errors.
-
-    Errors are in predicted deviations, divided by the mean absolute error of a Gaussian.
-    """
-
-    mean: Array
-    variance: Array
-    misfit: Array
-    errors: Array
-
-    def losses(self, y: Array) -> Array:
-        """Negative log density of each target."""
-        return log_losses(y, self.mean, self.variance)
-
-
-def log_losses(y: Array, mean: Array, variance: Array) -> Array:
-    """Negative log density of each target under a Gaussian."""
-    return np.asarray(0.5 * (y - mean) ** 2 / variance + 0.5 * np.log(2 * np.pi * variance))
 
 
 def predict(model: Mixture, Z: Array, engine: Engine, with_variance: bool = True) -> LatentPrediction:
@@ -178,87 +150,6 @@ def _predict_by_member(member: Member, factor: Factor, Z: Array, work: Workspace
     return mean, variance, (PRIOR_ERRORS + near) / (PRIOR_ERRORS + total)
 
 
-def closeness(K: Array, prior: float) -> Array:
-    """The eighth power of correlations, by products alone: they round an element the same wherever it stands."""
-    close = np.ascontiguousarray(K) / prior
-    for _ in range(3):
-        close *= close
-    return close
-
-
-@dataclass(frozen=True, eq=False)
-class LeaveOneOut:
-    """Leave-one-out predictions of all rows, in closed form (Rasmussen & Williams 2006, eq. 5.12).
-
-    With C = (K + noise I)^-1 and alpha = C y, row i has the mean y_i - alpha_i / C_ii and the variance 1 / C_ii.
-    """
-
-    y: Array
-    K: Array  # covariances of f
-    C: Array
-    alpha: Array
-    prior: float  # variance of f far from all data
-
-    @classmethod
-    @tiny_is_zero
-    def of(cls, kernel: Kernel, theta: Array, X: Array, y: Array, row_noise: Array | None = None) -> LeaveOneOut:
-        n = len(y)
-        K = np.tril(np.asarray(kernel.gram(theta[:-1], X))[:n, :n])
-        K += np.tril(K, -1).T
-        noise = float(np.exp(theta[-1]))
-        C = _inverse(K, noise if row_noise is None else variances(noise, row_noise))
-        return cls(y, K, C, C @ y, float(kernel.diagonal(theta[:-1], X[:1])[0]))
-
-    @property
-    def precision(self) -> Array:
-        return np.diag(self.C)
-
-    @property
-    def mean(self) -> Array:
-        return np.asarray(self.y - self.alpha / self.precision)
-
-    @property
-    def variance(self) -> Array:
-        """Variances of y."""
-        return np.asarray(1 / self.precision)
-
-    @property
-    def errors(self) -> Array:
-        """Absolute errors in predicted deviations, divided by the mean absolute error of a Gaussian."""
-        return _sizes(self.alpha, self.precision)
-
-    @property
-    def losses(self) -> Array:
-        """Negative log density of each target."""
-        return log_losses(self.y, self.mean, self.variance)
-
-    def misfit(self, rows: Array) -> Array:
-        """Misfits of some rows, from the errors of the rows near them.
-
-        These are predicted without both themselves and row i, whose misfit it is: row j then has
-        alpha_j - C_ij alpha_i / C_ii in place of alpha_j, and C_jj - C_ij^2 / C_ii in place of C_jj.
-        """
-        misfit = np.empty(len(rows))
-        for start in range(0, len(rows), _ROWS_AT_ONCE):
-            some = rows[start : start + _ROWS_AT_ONCE]
-            close = closeness(self.K[:, some], self.prior)
-            close[some, np.arange(len(some))] = 0.0
-            shares = self.C[:, some] / self.precision[some]
-            alpha = self.alpha[:, None] - shares * self.alpha[some]
-            least = 1e-9 * self.precision[:, None]
-            precision = np.maximum(self.precision[:, None] - shares * self.C[:, some], least)
-            near = np.sum(close * _sizes(alpha, precision), axis=0)
-            misfit[start : start + len(some)] = (PRIOR_ERRORS + near) / (PRIOR_ERRORS + close.sum(axis=0))
-        return misfit
-
-
-@tiny_is_zero
-def held_out(kernel: Kernel, theta: Array, X: Array, y: Array, row_noise: Array | None = None) -> HeldOut:
-    """Every row predicted by all others."""
-    each = LeaveOneOut.of(kernel, theta, X, y, row_noise)
-    return HeldOut(each.mean, each.variance, each.misfit(np.arange(len(y))), each.errors)
-
-
 def mixed(parts: list[HeldOut], weights: Array, noise: float, row_noise: Array | None = None) -> LatentPrediction:
     """Held-out predictions of a mixture, by the law of total variance; the noise is subtracted from the variance of y.
 
@@ -273,29 +164,20 @@ def mixed(parts: list[HeldOut], weights: Array, noise: float, row_noise: Array |
     return LatentPrediction(mean, np.maximum(variance, 0.0), np.sqrt(weights @ misfits**2), of_rows)
 
 
-def predict_held_out(model: Mixture, engine: Engine) -> LatentPrediction:
-    """Every row predicted by all others, theta and weights staying as they are."""
+def leave_one_out(model: Mixture, engine: Engine) -> list[LeaveOneOut]:
+    """Every row predicted by all others, by each member; theta stays as it is."""
     X, y = model.rows()
-    row_noise = model.row_noise
-    parts = engine.local.map(lambda each, work: held_out(each.kernel, each.theta, X, y, row_noise), model.members)
-    return mixed(list(parts), np.array([member.weight for member in model.members]), model.noise, row_noise)
+    if len(y) <= MOST_INVERTED:
+        row_noise = model.row_noise
+        return list(
+            engine.local.map(lambda each, _: LeaveOneOut.of(each.kernel, each.theta, X, y, row_noise), model.members)
+        )
+    factors = zip(model.members, factors_of(model, engine), strict=True)
+    return [LeaveOneOut.from_factor(each.kernel, each.theta, y, factor, engine) for each, factor in factors]
 
 
-def _inverse(K: Array, noise: float | Array) -> Array:
-    """(K + noise I)^-1, with as much jitter as the factorisation needs; `noise` is one number, or one per row."""
-    n, jitter = len(K), 0.0
-    for _ in range(_ATTEMPTS):
-        A = K.copy()
-        A[np.diag_indices(n)] += noise + jitter
-        U, failed = lapack.dpotrf(A, overwrite_a=True)
-        if not failed:
-            C = np.triu(lapack.dpotri(U, overwrite_c=True)[0])
-            C += np.triu(C, 1).T
-            return np.ascontiguousarray(C)
-        jitter = max(10 * jitter, _FIRST_JITTER * float(K[0, 0]))
-    raise FloatingPointError(f"the covariance of {n} rows could not be inverted")
-
-
-def _sizes(alpha: Array, precision: Array) -> Array:
-    """Absolute held-out errors alpha / precision, in deviations precision^(-1/2) and as multiples of a Gaussian's."""
-    return np.asarray(np.minimum(np.abs(alpha) / np.sqrt(precision), _LARGEST_ERROR) / _GAUSSIAN_ERROR)
+def predict_held_out(model: Mixture, rows: Array, engine: Engine) -> LatentPrediction:
+    """Some rows, each predicted by all others, theta and weights staying as they are."""
+    parts = [each.held_out(rows, engine) for each in leave_one_out(model, engine)]
+    row_noise = None if model.row_noise is None else model.row_noise[rows]
+    return mixed(parts, np.array([member.weight for member in model.members]), model.noise, row_noise)

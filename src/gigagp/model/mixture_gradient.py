@@ -15,7 +15,8 @@ from gigagp.linalg.workspace import Workspace
 from gigagp.model import expert_gradient
 from gigagp.model.duals import Dual
 from gigagp.model.latent import LatentPrediction
-from gigagp.model.mixture import PRIOR_ERRORS, Member, Mixture, closeness, factors_of
+from gigagp.model.leave_one_out import PRIOR_ERRORS, closeness
+from gigagp.model.mixture import Member, Mixture, factors_of
 
 _POWER = 8  # of the correlations by which errors near a query count
 

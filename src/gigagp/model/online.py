@@ -16,7 +16,7 @@ from gigagp.engines import Engine
 from gigagp.errors import InvalidParameter
 from gigagp.linalg.row_noise import FACTOR
 from gigagp.model.factor_cache import FactorCache
-from gigagp.model.mixture import Mixture, held_out
+from gigagp.model.mixture import Mixture, leave_one_out
 from gigagp.model.model import Model
 from gigagp.model.neighbourhood import Neighbourhood
 from gigagp.model.row_segments import ArrivingRows, RowSegments, is_among
@@ -88,8 +88,8 @@ def following(model: Model) -> int:
 
 def with_row_noise(model: Model, rows: ArrivingRows) -> ArrivingRows:
     """Rows whose noise depends on their inputs have it as their row noise, as in the fit."""
-    noise, near = model.input_noise, model.neighbourhood
-    if noise is None or near is None or near.store.row_noise is None:
+    noise, answering = model.input_noise, model.neighbourhood or model.mixture
+    if noise is None or answering is None or answering.store.row_noise is None:
         return rows
     factors = noise.factors(rows.X).astype(rows.X.dtype)
     own = rows.noise_of_all.copy()
@@ -156,9 +156,8 @@ def _with_segments(model: Model, state: Online) -> Model:
 
 def _with_mixture(model: Model, mixture: Mixture, rows: ArrivingRows, following: int, engine: Engine) -> Model:
     store = ExpertStore(rows.X, rows.y, rows.row_noise)
-    X, y = np.ascontiguousarray(rows.X, float), np.ascontiguousarray(rows.y, float)
-    noise = None if rows.row_noise is None else np.ascontiguousarray(rows.row_noise, float)
-    errors = engine.local.map(lambda each, work: held_out(each.kernel, each.theta, X, y, noise).errors, mixture.members)
-    members = tuple(replace(each, errors=own) for each, own in zip(mixture.members, errors, strict=True))
-    changed = Mixture(members, store, FactorCache(mixture.cache.budget))
+    changed = Mixture(mixture.members, store, FactorCache(mixture.cache.budget))
+    each = leave_one_out(changed, engine)
+    members = tuple(replace(member, errors=own.errors) for member, own in zip(mixture.members, each, strict=True))
+    changed = replace(changed, members=members)
     return replace(model, mixture=changed, online=Online(None, rows.arrivals, following), arrivals=None)

@@ -204,7 +204,8 @@ class Predictor:
             prediction = neighbourhood.predict(self.neighbourhood, Z, engine, with_variance)
             return self.with_noise(prediction, Z) if with_variance else prediction
         if self.mixture is not None:
-            return mixture.predict(self.mixture, Z, engine, with_variance)
+            prediction = mixture.predict(self.mixture, Z, engine, with_variance)
+            return self.with_noise(prediction, Z) if with_variance else prediction
         experts = self.model.committee
         self.check_communication()
         combined = committee_prediction.predict(experts, Z, self.rule, self.experts_per_query, engine, with_variance)

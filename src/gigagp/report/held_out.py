@@ -24,8 +24,10 @@ def score_held_out_rows(model: HGPRegressor, scores: ScoreCollector, seed: int) 
     near, exact = predictor.neighbourhood, predictor.mixture
     if exact is not None:
         with predictor.engine() as engine:
-            prediction = mixture.predict_held_out(exact, engine)
-        X, y = exact.store.X, exact.store.y
+            total = len(exact.store.y)
+            rows = np.sort(rng.permutation(total)[: max(_MIN_ROWS, int(_WORK_BUDGET / total**2))])
+            prediction = predictor.with_noise(mixture.predict_held_out(exact, rows, engine), exact.store.X[rows])
+        X, y = exact.store.gather(rows)
         _add(model, scores, X, y, *predictor.in_units(prediction), np.zeros(len(y), int))
         return " Each row is predicted from all others. For scores of new rows, pass data that the model has not seen."
     if near is None:

@@ -179,6 +179,7 @@ def _prediction_method(model: HGPRegressor) -> str:
         return f"by {kind} on {nearest_rows}"
     exact = model.predictor_.mixture
     if exact is not None:
-        return f"by {len(exact.members)} exact GPs on all rows, whose predictions are averaged"
+        averaged = f"{len(exact.members)} exact GPs on all rows, whose predictions are averaged"
+        return "by an exact GP on all rows" if len(exact.members) == 1 else f"by {averaged}"
     experts = "all experts" if nearest is None else f"the {min(nearest, model.report_.leaves)} nearest experts"
     return f"by {experts}, combined by {model.predictor_.rule!r}"

@@ -268,7 +268,7 @@ def test_layout_does_not_matter_and_input_is_not_written(data):
     ],
 )
 def test_settings_are_refused_before_any_work(data, settings, message, monkeypatch):
-    monkeypatch.setattr("gigagp.fit.stages.maximise", lambda *a, **k: pytest.fail("work was done first"))
+    monkeypatch.setattr("gigagp.fit.theta_training.maximise", lambda *a, **k: pytest.fail("work was done first"))
     with pytest.raises(ValueError, match=message):
         model(**settings).fit(*data)
 

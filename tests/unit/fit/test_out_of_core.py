@@ -530,7 +530,7 @@ def test_errors_while_training_remove_the_store(unharmed, temporary, monkeypatch
     def fail(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gigagp.fit.stages.train_on_groups", fail)
+    monkeypatch.setattr("gigagp.fit.theta_training.train_on_groups", fail)
     with pytest.raises(KeyboardInterrupt) as kept:
         unharmed.model.fit(unharmed.X, unharmed.y)
     assert left(temporary) == []

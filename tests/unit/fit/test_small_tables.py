@@ -17,7 +17,8 @@ from gigagp.fit.theta_prior import ThetaPrior
 from gigagp.fit.training import Trace
 from gigagp.kernels import Matern52, SquaredExponential
 from gigagp.model import mixture
-from gigagp.model.mixture import Member, Mixture, held_out
+from gigagp.model.leave_one_out import held_out
+from gigagp.model.mixture import Member, Mixture
 
 pytestmark = [
     pytest.mark.full_choices,

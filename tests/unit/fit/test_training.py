@@ -239,7 +239,7 @@ def test_auto_picks_by_the_size_of_the_work(monkeypatch):
     X, y = data(200)
     model = HGPRegressor(leaf_size=10, partition="random", random_state=0)
     assert model.fit(X, y).report_.stages[-1].name == "full"
-    monkeypatch.setattr("gigagp.fit.stages._FULL_WORK", 1)
+    monkeypatch.setattr("gigagp.fit.theta_training._FULL_WORK", 1)
     assert model.fit(X, y).report_.stages[-1].name == "all experts"
 
 

@@ -1,0 +1,38 @@
+"""What happens during a fit, as its report shows it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from gigagp.fit.kernel_families import Trial
+from gigagp.fit.starts import Start
+from gigagp.fit.training import Trace
+from gigagp.model.fit_report import Candidate, Stage
+from gigagp.progress import Event, Listener
+
+
+@dataclass
+class Record:
+    """What happens during a fit: seconds per stage, optimisations, evaluations, choices."""
+
+    tell: Listener
+    trace: Trace
+    seconds: dict[str, float] = field(default_factory=dict)
+    stages: list[Stage] = field(default_factory=list)
+    choices: list[Candidate] = field(default_factory=list)
+
+    def add(self, trials: Sequence[Start] | Sequence[Trial]) -> None:
+        """Record the optimisations and scores of candidates."""
+        self.stages.extend(stage for trial in trials for stage in trial.stages)
+        self.choices.extend(trial.candidate for trial in trials)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        self.trace.begin(name)
+        yield
+        self.seconds[name] = time.perf_counter() - start
+        self.tell(Event(name, 0, None, self.seconds[name], finished=True))
