@@ -153,6 +153,7 @@ BRIEF = {
     (starts, "_ROUNDS"): 1,
     (starts, "_ITERATIONS"): 6,
     (training, "_FIRST_GROUPS"): 8,
+    (training, "_GROUPS_PER_PARAMETER"): 0,
     (training, "_MOST_GROUPS"): 8,
     (planning, "most_rows"): lambda budget: 0,  # no exact GPs on all rows
     (small_tables, "_EVALUATION_WORK"): 300.0**3,

@@ -12,12 +12,12 @@ from gigagp.fit.held_out_scores import Gain, HeldOutScore, Scorer
 from gigagp.fit.plan import Family, Log, Plan
 from gigagp.fit.rough_theta import ROUGH
 from gigagp.fit.selection import DEFAULT_NEIGHBOURS
-from gigagp.fit.training import Trace, maximise
+from gigagp.fit.training import Trace, groups_for, maximise
 from gigagp.kernels.base import Kernel
 from gigagp.model.fit_report import Candidate, Stage
 from gigagp.model.neighbourhood import Neighbourhood
 
-_GROUPS = 16  # of neighbouring rows, to train candidates on
+_GROUPS = 16  # of neighbouring rows, at least, to train candidates on
 _ITERATIONS = 20  # of L-BFGS
 _FEW_ITERATIONS = 6  # of L-BFGS in large tables: the order of the families rarely changes after that
 _FIRST_ROWS = 512  # held-out rows that judge every family
@@ -61,7 +61,8 @@ def try_kernels(
     neighbours = plan.neighbours or DEFAULT_NEIGHBOURS
     brief = groups.rows > LARGE_TABLE or plan.latents is not None  # Laplace's approximation takes several times longer
     iterations = _FEW_ITERATIONS if brief else _ITERATIONS
-    store, cells = groups.around(plan.metric(theta, groups.columns), _GROUPS)
+    count = _GROUPS if brief else groups_for(len(theta), _GROUPS)
+    store, cells = groups.around(plan.metric(theta, groups.columns), count)
 
     models: dict[Kernel, Neighbourhood] = {}  # the boxes of a large table take a while to scale
 

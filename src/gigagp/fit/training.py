@@ -36,7 +36,9 @@ Objective = Callable[[Array, Array | None], Evidence]
 
 NEGLIGIBLE = 1e-3  # evidence per point, in nats, that a batch may expect to lose
 _NEGLIGIBLE_GAIN = 5e-3  # evidence per point, in nats, below which training ends
-_FIRST_GROUPS = 32  # groups in the first round
+_FIRST_GROUPS = 32  # groups in the first round, at least
+_GROUPS_PER_PARAMETER = 2  # fewer groups determine many length-scales badly, and theta fits the groups by chance
+_MANY_GROUPS = 64  # that are enough for any number of parameters, until there are rounds of more
 _MOST_GROUPS = 256  # groups in a round
 _VAIN_ROUNDS = 2  # successive rounds without better held-out predictions, after which training ends
 _GROUP_ITERATIONS = 30  # iterations of L-BFGS on the same groups: more would overfit them
@@ -247,6 +249,11 @@ def train_full(evidence: Objective, start: Array, bounds: Array, trace: Trace, p
     return TrainingResult(best.theta, (best.stage,))
 
 
+def groups_for(parameters: int, least: int) -> int:
+    """How many groups of rows so many parameters are learnt from."""
+    return max(least, min(_GROUPS_PER_PARAMETER * parameters, _MANY_GROUPS))
+
+
 def train_on_groups(
     gather: Callable[[Array, int], Objective], judge: Callable[[Array], float], start: Array, bounds: Array,
     trace: Trace, precision: Precision,
@@ -260,7 +267,8 @@ def train_on_groups(
     makes held-out predictions worse is discarded: the next round starts from the best theta so far. If that round, with
     twice as many groups, is worse as well, then evidence and predictions disagree, and more groups do not help.
     """
-    best, best_score, stages, count, vain = start, judge(start), [], _FIRST_GROUPS, 0
+    first_count = groups_for(len(start), _FIRST_GROUPS)
+    best, best_score, stages, count, vain = start, judge(start), [], first_count, 0
     while True:
         first = len(trace.evidence)
         optimum = maximise(
@@ -272,8 +280,8 @@ def train_on_groups(
         if score <= best_score:
             best, best_score, vain = optimum.theta, score, 0
         gain = optimum.stage.evidence_per_point - trace.evidence[first]
-        settled = count > _FIRST_GROUPS and gain < _NEGLIGIBLE_GAIN
-        if settled or count == _MOST_GROUPS or vain == _VAIN_ROUNDS:
+        settled = count > first_count and gain < _NEGLIGIBLE_GAIN
+        if settled or count >= _MOST_GROUPS or vain == _VAIN_ROUNDS:
             return TrainingResult(best, tuple(stages))
         count *= 2
 

@@ -43,6 +43,31 @@ def taper_reach(squares: Array, size: int, count: int) -> float:
 
 
 @compiled_strict
+def few_rows(squares: Array, inner: int, count: int) -> int:
+    """How many of `count` neighbours, the nearest, predict on their own; 0 for none.
+
+    They are `inner`, and more where these would be an arbitrary choice among rows that are equally far away, such as
+    some of many copies of the query, whose targets may differ: then they are all rows up to this distance.
+    """
+    if not 0 < inner < count:
+        return 0
+    few = inner
+    if taper_reach(squares, count, inner) == np.inf:
+        while few < count and (1 - _EQUAL) * squares[few] <= squares[inner]:
+            few += 1
+    return few if few < count else 0
+
+
+@compiled_strict
+def keep_first(few: int, K: Array, k: Array, targets: Array) -> None:
+    """Make the rows from `few` on independent of everything, with targets of zero, as if they did not exist."""
+    for i in range(few, len(k)):
+        k[i], targets[i] = 0, 0
+        for j in range(i):
+            K[i, j] = 0
+
+
+@compiled_strict
 def taper(squares: Array, size: int, count: int, weights: Array) -> None:
     """Weights of the first `count` rows; `size` is the number of rows with distances.
 

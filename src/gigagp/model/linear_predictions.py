@@ -202,23 +202,28 @@ def _mixed_weights(
     """out := the weights of the neighbours in the mean of the prediction; False where a matrix has no factor."""
     p = len(K)
     alpha, precision = np.empty(p), np.empty(p)
-    many, few, solved_few = np.empty(3), np.empty(3), np.empty(max(inner, 1))
+    many, few, solved_few = np.empty(3), np.empty(3), np.empty(p)
     neighbourhood.taper(squares, size, count, tapered)
     good = neighbourhood.posterior(
         K, k, y, noises, tapered, count, variance, factoring, inverting, A, T, S, D, alpha, precision, many
     )
     neighbourhood.solved_from(T, k, count, out)
-    if good and 0 < inner < count:
-        neighbourhood.taper(squares, count, inner, tapered)
+    nearer = neighbourhood.few_rows(squares, inner, count)
+    if good and nearer > 0:
+        usual = nearer == inner
+        if not usual:
+            neighbourhood.keep_first(nearer, K, k, y)
+        neighbourhood.taper(squares, count, nearer, tapered)
         good = neighbourhood.posterior(
-            K, k, y, noises, tapered[:inner], inner, variance, inner_factoring, inner_inverting, A, T, S, D, alpha,
+            K, k, y, noises, tapered[: inner if usual else p], nearer, variance,
+            inner_factoring if usual else factoring, inner_inverting if usual else inverting, A, T, S, D, alpha,
             precision, few,
         )  # fmt: skip
-        neighbourhood.solved_from(T, k, inner, solved_few)
+        neighbourhood.solved_from(T, k, nearer, solved_few)
         weight = neighbourhood.weight_of_few(few, typical, many)
         for i in range(count):
             out[i] *= 1 - weight
-        for i in range(inner):
+        for i in range(nearer):
             out[i] += weight * solved_few[i]
     return good
 

@@ -123,12 +123,16 @@ def _with_profile(
         neighbourhood.gather(X, y, rows[q], count, scales, x, targets)
         typical[q] = neighbourhood.gather_noise(noise, row_noise, rows[q], count, noises)
         neighbourhood.covariances(kind, variance, shape, limits, x, squares[q], count, K, k)
-        for level in range(2 if 0 < inner < count else 1):
-            size, used = (sizes[q], count) if level == 0 else (count, inner)
+        nearer = neighbourhood.few_rows(squares[q], inner, count)
+        for level in range(2 if nearer > 0 else 1):
+            size, used = (sizes[q], count) if level == 0 else (count, nearer)
+            smaller = level == 1 and nearer == inner
+            if level == 1 and not smaller:
+                neighbourhood.keep_first(nearer, K, k, targets)
             neighbourhood.taper(squares[q], size, used, weights)
             good = passes.derivatives(
-                K, k, targets, noises, weights[: p if level == 0 else inner], used, variance,
-                factoring if level == 0 else inner_factoring, inverting if level == 0 else inner_inverting,
+                K, k, targets, noises, weights[: inner if smaller else p], used, variance,
+                inner_factoring if smaller else factoring, inner_inverting if smaller else inverting,
                 A, T, S, D, vectors, values[q, level], by_k, by_w,
             )  # fmt: skip
             passes.taper_derivatives(squares[q], size, used, weights, by_w, by_square)
@@ -136,7 +140,7 @@ def _with_profile(
             passes.by_query(X, rows[q], used + (size > used), metric, point, by_square, slopes[q, level])
             if not good:
                 values[q, level, 0] = np.nan
-        if inner >= count:
+        if nearer == 0:
             values[q, 1], slopes[q, 1] = values[q, 0], slopes[q, 0]
 
 
@@ -159,8 +163,11 @@ def _with_any_kernel(
         K[:count, :count] = np.asarray(kernel.gram(theta, X))[:count, :count]
         k[:count] = np.asarray(kernel.cross(theta, X, one))[:count, 0]
         prior, inner = float(kernel.diagonal(theta, one)[0]), model.inner_count
-        levels = [(size, count, p)] + ([(count, inner, inner)] if 0 < inner < count else [])
+        nearer = neighbourhood.few_rows(squares[q], inner, count)
+        levels = [(size, count, p)] + ([(count, nearer, inner if nearer == inner else p)] if nearer else [])
         for level, (seen, used, padded) in enumerate(levels):
+            if padded > used:
+                neighbourhood.keep_first(used, K, k, targets)
             neighbourhood.taper(squares[q], seen, used, weights)
             good = passes.derivatives(
                 K, k, targets, noises, weights[:padded], used, prior, *_operations(padded), A, T, S, D, vectors,
@@ -175,5 +182,5 @@ def _with_any_kernel(
             slopes[q, level, neighbourhood.VARIANCE] += kernel.diagonal_gradient(theta, one)[0]
             if not good:
                 values[q, level, 0] = np.nan
-        if inner >= count:
+        if nearer == 0:
             values[q, 1], slopes[q, 1] = values[q, 0], slopes[q, 0]

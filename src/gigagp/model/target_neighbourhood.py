@@ -136,11 +136,17 @@ def _predict_all(
                 K, k, targets, noises, weights, count, variance, factoring, inverting, A, T, S, D, alpha, precision,
                 solved, results[q],
             )  # fmt: skip
-            if good and 0 < inner < count:
-                neighbourhood.taper(squares, count, inner, inner_weights)
+            nearer = neighbourhood.few_rows(squares, inner, count)
+            if good and nearer > 0:
+                usual = nearer == inner
+                if not usual:
+                    for t in range(len(Y)):
+                        neighbourhood.keep_first(nearer, K, k, targets[t])
+                own_weights = inner_weights if usual else weights
+                neighbourhood.taper(squares, count, nearer, own_weights)
                 good = neighbourhood.posteriors(
-                    K, k, targets, noises, inner_weights, inner, variance, inner_factoring, inner_inverting, A, T, S,
-                    D, alpha, precision, solved, few,
+                    K, k, targets, noises, own_weights, nearer, variance, inner_factoring if usual else factoring,
+                    inner_inverting if usual else inverting, A, T, S, D, alpha, precision, solved, few,
                 )  # fmt: skip
                 for t in range(len(Y)):
                     neighbourhood.joined(few[t], typical, results[q, t])

@@ -54,7 +54,7 @@ def test_a_smooth_function_is_predicted_by_exact_gps_on_all_rows(fitted):
 
 
 def test_the_mean_is_that_of_scikit_learn_with_the_same_theta(fitted):
-    model, X, y = fitted
+    model, *_ = fitted
     predictor, answering = model.predictor_, model.model_.mixture
     Z = smooth(50, seed=1)[0]
     rows, targets = answering.rows()

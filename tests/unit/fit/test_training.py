@@ -23,6 +23,7 @@ from gigagp.fit.training import (
     expected_loss,
     maximise,
     train_full,
+    train_on_groups,
     train_progressive,
 )
 from gigagp.kernels import SquaredExponential
@@ -260,6 +261,22 @@ def test_restarts_find_at_least_as_good_evidence(leaf_size):
     once = HGPRegressor(**settings).fit(X, y)
     more = HGPRegressor(**settings, n_restarts=3).fit(X, y)
     assert more.log_marginal_likelihood() >= once.log_marginal_likelihood() - 1e-4 * 200
+
+
+@pytest.mark.full_choices
+@pytest.mark.parametrize(("parameters", "groups"), [(3, 32), (16, 32), (20, 40), (28, 56), (200, 64)])
+def test_many_parameters_are_learnt_from_more_groups(parameters, groups):
+    seen = []
+
+    def gather(theta, count):
+        seen.append(count)
+        return lambda theta, leaves: Evidence.of(-float(theta @ theta), -2 * theta, 10, 0.0)
+
+    bounds = np.tile([-9.0, 9.0], (parameters, 1))
+    start, precision = np.ones(parameters), Precision.of("float64")
+    train_on_groups(gather, lambda theta: float(theta @ theta), start, bounds, Trace(), precision)
+    assert seen[0] == groups
+    assert all(after == 2 * before for before, after in itertools.pairwise(seen))
 
 
 def test_restarts_leave_a_bad_start():

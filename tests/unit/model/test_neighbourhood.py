@@ -27,9 +27,10 @@ THEIRS = {
 }
 
 
-def model(kernel="Matern32", rows=200, neighbours=30, kind=np.float64, seed=0, cells=9):
+def model(kernel="Matern32", rows=200, neighbours=30, kind=np.float64, seed=0, cells=9, copies=1):
     rng = np.random.default_rng(seed)
     X = rng.uniform(-3, 3, (rows, 2))
+    X[:copies] = X[0]
     y = np.sin(2 * X[:, 0]) + 0.3 * X[:, 1] + np.sqrt(NOISE) * rng.standard_normal(rows)
     starts = cell_starts(rows, cells)
     order = kd_order(X, starts)
@@ -135,6 +136,34 @@ def test_all_rows_do_not_answer_twice():
     once, twice = predict(near, Z, SerialEngine()), predict(replace(near, inner=20), Z, SerialEngine())
     np.testing.assert_array_equal(once.mean, twice.mean)
     np.testing.assert_array_equal(once.misfit, twice.misfit)
+
+
+@pytest.mark.parametrize("kernel", ["Matern32", kernels.Matern32(0.7, LENGTHS) + kernels.Matern12(0.5, LENGTHS)])
+def test_all_copies_of_a_query_answer_on_their_own_not_some_of_them(kernel):
+    near = model(kernel, neighbours=40, copies=25)  # their targets differ
+    places, counts = np.unique(near.store.X, axis=0, return_counts=True)
+    Z = places[[counts.argmax()]]
+    few, many, joint, more = (
+        predict(each, Z, SerialEngine())
+        for each in (replace(near, neighbours=25), near, replace(near, inner=10), replace(near, inner=30))
+    )
+    s, t = ((each.variance + NOISE) * each.misfit**2 for each in (few, many))
+    w = (1 / s) / (1 / s + 1 / t)
+    np.testing.assert_allclose(joint.mean, w * few.mean + (1 - w) * many.mean, atol=1e-3)
+    np.testing.assert_allclose(joint.variance, w * few.variance + (1 - w) * many.variance, rtol=1e-3)
+    assert more.mean != joint.mean
+    all_copies = predict(replace(near, neighbours=20, inner=10), Z, SerialEngine())
+    np.testing.assert_array_equal(all_copies.mean, predict(replace(near, neighbours=20), Z, SerialEngine()).mean)
+
+
+@pytest.mark.parametrize("name", ["Matern32", "Matern12"])
+def test_predictions_near_copies_are_continuous(name):
+    near = replace(model(name, neighbours=40, copies=25), inner=10)
+    places, counts = np.unique(near.store.X, axis=0, return_counts=True)
+    Z = places[counts.argmax()] + np.linspace(0, 1e-5, 3)[:, None]
+    prediction = predict(near, Z, SerialEngine())
+    np.testing.assert_allclose(prediction.mean, prediction.mean[0], atol=1e-3)
+    np.testing.assert_allclose(prediction.misfit, prediction.misfit[0], rtol=1e-2)
 
 
 @pytest.mark.parametrize("kernel", ["Matern32", kernels.Matern52(1.0, 1.0) * kernels.Matern12(1.0, 3.0)])
