@@ -2,8 +2,8 @@
 
 They are what neighbourhoods and committees approximate. Where more neighbours still help, or rows are so few that it
 takes little time, an exact GP with the trained theta is compared with the neighbourhood by the same held-out rows. If
-it is chosen, a second family of kernels is trained and both are averaged, if that gains too. The weights of families
-maximise the held-out log density of all rows, as in small tables.
+it predicts clearly better, it answers queries. A second family of kernels is then trained, and both are averaged if
+that gains too; their weights maximise the held-out log density of all rows, as in small tables.
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ from gigagp.arrays import Array
 from gigagp.data.store import ExpertStore
 from gigagp.engines import Engine
 from gigagp.expert import Factor
-from gigagp.fit.held_out_scores import DOUBLING_GAIN, Gain, HeldOutScore, NumberScoring, Scorer, rows_predicted_quickly
+from gigagp.fit.held_out_scores import (
+    DOUBLING_GAIN,
+    NEGLIGIBLE_GAIN,
+    Gain,
+    HeldOutScore,
+    NumberScoring,
+    Scorer,
+    rows_predicted_quickly,
+)
 from gigagp.fit.small_tables import stacking_weights
 from gigagp.kernels.base import Kernel
 from gigagp.model.factor_cache import FactorCache
@@ -66,7 +74,7 @@ def choose_exact(
     """
     own = _Family.of(first, store, scorer.engine)
     alone = _score([own], store, near.rows[:_COMPARED_ROWS], scorer)
-    better = Gain.of(alone, near).value > 0
+    better = Gain.of(alone, near).exceeds(NEGLIGIBLE_GAIN)
     candidates = [Candidate("prediction", "exact GP", alone.score, better)]
     if not better:
         return None, candidates

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gigagp.fit.kernel_families import Trial
 from gigagp.fit.starts import Start
@@ -28,6 +28,12 @@ class Record:
         """Record the optimisations and scores of candidates."""
         self.stages.extend(stage for trial in trials for stage in trial.stages)
         self.choices.extend(trial.candidate for trial in trials)
+
+    def reject(self, what: str, name: str) -> None:
+        """Mark a candidate as not chosen, because a later one has taken its place."""
+        self.choices = [
+            replace(each, chosen=False) if (each.what, each.name) == (what, name) else each for each in self.choices
+        ]
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:

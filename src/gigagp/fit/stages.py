@@ -255,6 +255,7 @@ def _exact(
         record.choices.extend(candidates)
     if exact is None:
         return None
+    record.reject("prediction", near.description)
     calibration = exact.held_out.calibration if plan.calibrate else Calibration.none()
     choice = replace(choice, neighbourhood=None, calibration=calibration, held_out=exact.held_out)
     return replace(trained, choice=choice, mixture=exact.mixture)
