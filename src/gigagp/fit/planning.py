@@ -102,11 +102,16 @@ def make_plan(
         categories=columns.categories,
         gaussian_errors=options.likelihood == "gaussian",
     )
+    return _with_method(plan, options, data.rows)
+
+
+def _with_method(plan: Plan, options: FitSettings, rows: int) -> Plan:
+    """The plan with what its other settings mean for the method of prediction."""
     if may_be_exact(plan):
         plan = replace(plan, exact_rows=most_rows(memory.budget(options.memory)))
-    if noise == "inputs":
+    if plan.noise == "inputs":
         plan = replace(plan, method="neighbourhood")
-    return _for_updates(plan, data.rows) if options.updates else plan
+    return _for_updates(plan, rows) if options.updates else plan
 
 
 def _for_updates(plan: Plan, rows: int) -> Plan:

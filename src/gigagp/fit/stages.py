@@ -21,7 +21,7 @@ from gigagp.fit.exact_answers import Theta, choose_exact, is_little_work
 from gigagp.fit.groups import Groups
 from gigagp.fit.held_out_scores import HeldOutScore, Scorer
 from gigagp.fit.input_noise import better_noise, with_input_noise
-from gigagp.fit.kernel_averages import average_kernels, promising
+from gigagp.fit.kernel_averages import Train, average_kernels, promising
 from gigagp.fit.kernel_families import Trial, try_kernels
 from gigagp.fit.latent_scores import choose_prediction, plain_link, scoring_of
 from gigagp.fit.plan import Log, Plan, Seeds
@@ -210,7 +210,7 @@ def _fit_many_rows(
             record.choices.extend(candidates)
             if groups.possible:
                 groups = cutter.cut(plan, groups, theta)
-                if any(trial.candidate.chosen and trial.smooth for trial in trials):
+                if rows > plan.exact_rows and any(trial.candidate.chosen and trial.smooth for trial in trials):
                     groups = cutter.cut_for_committee(plan, groups, theta)
     committee_with = committees(plan, groups.stored, groups.extents, theta)
     near = partial(groups.model, plan.kernel, theta, plan.neighbours or DEFAULT_NEIGHBOURS)
@@ -223,21 +223,14 @@ def _fit_many_rows(
         return search_theta(own, groups.with_plan(own), scorer, theta)[0] if replaced else theta
 
     result = _TrainedModel(plan, theta, groups, committee_with, choice)
-    if plan.noise == "constant" and (exact := _exact(result, trials, scorer, train, record)) is not None:
-        return exact
-    cost_is_open = plan.neighbours is None  # whoever sets the number of neighbours has decided what a query costs
-    if len(trials) > 1 and cost_is_open and plan.latents is None and plan.noise == "constant" and choice.neighbourhood:
-        with record.stage("average of kernels"):
-            averaged, candidates = average_kernels(choice, trials, groups, scorer, train)
-            record.choices.extend(candidates)
-        choice = averaged if plan.calibrate else replace(averaged, calibration=Calibration.none())
-    return replace(result, choice=choice)
+    if plan.noise != "constant" or plan.latents is not None:
+        return result
+    return _exact(result, trials, scorer, train, record) or _averaged(result, trials, scorer, train, record)
 
 
 def _exact(
-    trained: _TrainedModel, trials: list[Trial], scorer: Scorer, train: Callable[[Kernel, Array], Array],
-    record: Record,
-) -> _TrainedModel | None:  # fmt: skip
+    trained: _TrainedModel, trials: list[Trial], scorer: Scorer, train: Train, record: Record
+) -> _TrainedModel | None:
     """The model whose queries are answered by exact GPs on all rows, where these predict better than neighbours."""
     plan, choice, rows = trained.plan, trained.choice, trained.groups.rows
     near, score = choice.neighbourhood, choice.held_out
@@ -259,6 +252,20 @@ def _exact(
     calibration = exact.held_out.calibration if plan.calibrate else Calibration.none()
     choice = replace(choice, neighbourhood=None, calibration=calibration, held_out=exact.held_out)
     return replace(trained, choice=choice, mixture=exact.mixture)
+
+
+def _averaged(
+    trained: _TrainedModel, trials: list[Trial], scorer: Scorer, train: Train, record: Record
+) -> _TrainedModel:
+    """The model with neighbourhoods of several kernels averaged, where these predict better than one."""
+    plan, choice = trained.plan, trained.choice
+    cost_is_open = plan.neighbours is None  # whoever sets the number of neighbours has decided what a query costs
+    if len(trials) < 2 or not cost_is_open or choice.neighbourhood is None:
+        return trained
+    with record.stage("average of kernels"):
+        averaged, candidates = average_kernels(choice, trials, trained.groups, scorer, train)
+        record.choices.extend(candidates)
+    return replace(trained, choice=averaged if plan.calibrate else replace(averaged, calibration=Calibration.none()))
 
 
 def _with_input_noise(

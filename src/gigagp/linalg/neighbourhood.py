@@ -313,3 +313,31 @@ def joined(inner: Array, noise: float, result: Array) -> None:
     result[MEAN] += weight * difference
     result[VARIANCE] += weight * (inner[VARIANCE] - result[VARIANCE])
     result[MISFIT] = np.sqrt(total / (result[VARIANCE] + noise))
+
+
+@compiled
+def join_few(
+    K: Array, k: Array, y: Array, noises: Array, squares: Array, weights: Array, inner_weights: Array, count: int,
+    prior: float, typical: float, factoring: Array, inverting: Array, inner_factoring: Array, inner_inverting: Array,
+    A: Array, T: Array, S: Array, D: Array, alpha: Array, precision: Array, few: Array, result: Array,
+) -> bool:  # fmt: skip
+    """result := the prediction of all neighbours, which it is, and that of the nearest of them, together.
+
+    As many as `inner_weights` has places predict on their own, or more (`few_rows`). Then the places of the others
+    remain in the matrices, without effect; K, k and y are changed.
+    """
+    inner = len(inner_weights)
+    nearer = few_rows(squares, inner, count)
+    if nearer == 0:
+        return True
+    usual = nearer == inner
+    if not usual:
+        keep_first(nearer, K, k, y)
+    own_weights = inner_weights if usual else weights
+    taper(squares, count, nearer, own_weights)
+    good = posterior(
+        K, k, y, noises, own_weights, nearer, prior, inner_factoring if usual else factoring,
+        inner_inverting if usual else inverting, A, T, S, D, alpha, precision, few,
+    )  # fmt: skip
+    joined(few, typical, result)
+    return good  # type: ignore[no-any-return]

@@ -295,18 +295,11 @@ def _predict_all(
                 K, k, targets, noises, weights, count, variance, factoring, inverting, A, T, S, D, alpha, precision,
                 results[q],
             )  # fmt: skip
-            nearer = neighbourhood.few_rows(squares, inner, count)
-            if good and nearer > 0:
-                usual = nearer == inner  # otherwise the places of the other rows remain, without effect
-                if not usual:
-                    neighbourhood.keep_first(nearer, K, k, targets)
-                own_weights = inner_weights if usual else weights
-                neighbourhood.taper(squares, count, nearer, own_weights)
-                good = neighbourhood.posterior(
-                    K, k, targets, noises, own_weights, nearer, variance, inner_factoring if usual else factoring,
-                    inner_inverting if usual else inverting, A, T, S, D, alpha, precision, few,
+            if good and inner > 0:
+                good = neighbourhood.join_few(
+                    K, k, targets, noises, squares, weights, inner_weights, count, variance, typical, factoring,
+                    inverting, inner_factoring, inner_inverting, A, T, S, D, alpha, precision, few, results[q],
                 )  # fmt: skip
-                neighbourhood.joined(few, typical, results[q])
         else:
             good = neighbourhood.mean_only(K, k, targets, noises, weights, count, factoring, A, T, S, D, results[q])
         if not good:
@@ -388,19 +381,11 @@ def _with_any_kernel(model: Neighbourhood, Z: Array, held_out: Array, with_varia
                 K, k, targets, noises, weights, count, prior, factoring, inverting, A, T, S, D, np.empty(p),
                 np.empty(p), results[q],
             )  # fmt: skip
-            nearer = neighbourhood.few_rows(squares, inner, count)
-            if good and nearer > 0:
-                usual = nearer == inner
-                if not usual:
-                    neighbourhood.keep_first(nearer, K, k, targets)
-                own_weights = inner_weights if usual else weights
-                neighbourhood.taper(squares, count, nearer, own_weights)
-                good = neighbourhood.posterior(
-                    K, k, targets, noises, own_weights, nearer, prior,
-                    *(inner_operations if usual else (factoring, inverting)), A, T, S, D, np.empty(p), np.empty(p),
-                    few,
+            if good and inner > 0:
+                good = neighbourhood.join_few(
+                    K, k, targets, noises, squares, weights, inner_weights, count, prior, typical, factoring,
+                    inverting, *inner_operations, A, T, S, D, np.empty(p), np.empty(p), few, results[q],
                 )  # fmt: skip
-                neighbourhood.joined(few, typical, results[q])
         else:
             good = neighbourhood.mean_only(K, k, targets, noises, weights, count, factoring, A, T, S, D, results[q])
         if not good:

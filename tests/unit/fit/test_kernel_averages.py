@@ -63,7 +63,7 @@ def test_a_model_out_of_core_is_averaged_like_one_in_memory(rows, always, small_
 
 
 def test_an_average_that_gains_little_is_not_taken(rows, monkeypatch):
-    monkeypatch.setattr(kernel_averages, "_promising", lambda chosen, trials, *_: trials[-1])
+    monkeypatch.setattr(kernel_averages, "promising", lambda chosen, trials, *_: trials[-1])
     monkeypatch.setattr(kernel_averages, "_LEAST_GAIN", 0.9)
     model = HGPRegressor(**SETTINGS).fit(*rows)
     assert [choice.chosen for choice in averages(model)] in ([False], [])
