@@ -109,7 +109,10 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
                 identity, entropy = self._identity(rows, seed), int(seed.entropy)  # type: ignore[arg-type]
                 if not learn_noise:
                     identity["learn_noise"] = "False"
-                saved_progress = open_files.enter_context(closing(open_checkpoint(checkpoint, identity, entropy)))
+                budget = memory.budget(self.memory)
+                saved_progress = open_files.enter_context(
+                    closing(open_checkpoint(checkpoint, identity, entropy, budget))
+                )
                 seed = np.random.SeedSequence(saved_progress.seed)
             classes = None if labels is None else self._class_model(rows, labels)
 

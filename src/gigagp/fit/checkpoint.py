@@ -50,12 +50,13 @@ class Checkpoint:
     """The folder of one fit: certain data, settings and versions; locked until `close`.
 
     `identity` describes the fit; the folder of another fit is refused. `seed` is kept, so that a fit without
-    random_state continues with the same random numbers. `remote` is the checkpoint at an address of which the folder is
-    a copy.
+    random_state continues with the same random numbers; so is the memory budget, which decides whether exact GPs on all
+    rows are tried: a fit that is resumed with another budget is the same. `remote` is the checkpoint at an address of
+    which the folder is a copy.
     """
 
     def __init__(
-        self, folder: Path, identity: dict[str, str], seed: int, remote: CheckpointObjects | None = None
+        self, folder: Path, identity: dict[str, str], seed: int, budget: int, remote: CheckpointObjects | None = None
     ) -> None:
         self.folder, self.store_folder = folder, folder / _STORE
         self._remote, self.mirror = remote, None if remote is None else remote.mirror
@@ -64,23 +65,23 @@ class Checkpoint:
         with self._writing():
             self._lock = FolderLock(folder)
         try:
-            self._open(identity, seed)
+            self._open(identity, seed, budget)
         except BaseException:
             self._lock.release()
             raise
 
-    def _open(self, identity: dict[str, str], seed: int) -> None:
+    def _open(self, identity: dict[str, str], seed: int, budget: int) -> None:
         folder, manifest = self.folder, self.folder / _MANIFEST
         if manifest.exists():
             content = folders.read_manifest(manifest, FORMAT, VERSION)
             _check_same(str(folder), content.get("identity"), identity)
-            self.seed = int(content["seed"])
+            self.seed, self.budget = int(content["seed"]), int(content.get("budget", budget))
         else:
             if any(p.name not in (f"{_MANIFEST}.partial", LOCK) for p in folder.iterdir()):
                 raise InvalidInput(f"{folder} is neither empty nor a checkpoint of gigagp; choose another folder")
-            self.seed = seed
+            self.seed, self.budget = seed, budget
             with self._writing():
-                content = {"format": FORMAT, "version": VERSION, "identity": identity, "seed": seed}
+                content = {"format": FORMAT, "version": VERSION, "identity": identity, "seed": seed, "budget": budget}
                 folders.write_manifest(manifest, content)
             self._push(manifest)
         folders.remove_leftovers(self.store_folder)
@@ -117,13 +118,13 @@ class Checkpoint:
                 self._remote.release()
 
 
-def open_checkpoint(place: str | os.PathLike[str], identity: dict[str, str], seed: int) -> Checkpoint:
+def open_checkpoint(place: str | os.PathLike[str], identity: dict[str, str], seed: int, budget: int) -> Checkpoint:
     """The checkpoint in a folder or at an address."""
     if not is_remote(place):
-        return Checkpoint(Path(place), identity, seed)
+        return Checkpoint(Path(place), identity, seed, budget)
     remote = CheckpointObjects(str(place), (_MANIFEST, _SCAN))
     try:
-        return Checkpoint(remote.folder, identity, seed, remote)
+        return Checkpoint(remote.folder, identity, seed, budget, remote)
     except BaseException as error:
         remote.release()
         remote.mirror.remove()

@@ -9,7 +9,7 @@ that gains too; their weights maximise the held-out log density of all rows, as 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import logsumexp
@@ -35,7 +35,7 @@ from gigagp.model.leave_one_out import LeaveOneOut
 from gigagp.model.mixture import Member, Mixture, factors_of, mixed
 
 _LITTLE_WORK = 1.25e11  # cube of the rows up to which an exact GP is always tried: 5,000 rows, some seconds
-_MATRICES = 3  # of all pairs of rows, in memory together
+_MATRICES = 5  # of all pairs of rows, in memory together: two while a family is factored, two factors, and columns
 _MEMORY_SHARE = 0.5  # of the budget that these may take
 _COMPARED_ROWS = 1024  # held-out rows by which candidates are compared
 _HELD_OUT_ROWS = 2048  # held-out rows from which the distribution of errors is learnt
@@ -74,8 +74,10 @@ def choose_exact(
     """
     own = _Family.of(first, store, scorer.engine)
     alone = _score([own], store, near.rows[:_COMPARED_ROWS], scorer)
-    better = Gain.of(alone, near).exceeds(NEGLIGIBLE_GAIN)
-    candidates = [Candidate("prediction", "exact GP", alone.score, better)]
+    gain = Gain.of(alone, near)
+    better = gain.exceeds(NEGLIGIBLE_GAIN)
+    score = near.score * (1 - gain.value)  # that of the neighbourhood is the mean of more rows
+    candidates = [Candidate("prediction", "exact GP", score, better)]
     if not better:
         return None, candidates
     families = [own]
@@ -84,11 +86,12 @@ def choose_exact(
         both = [own, _Family.of(rival, store, scorer.engine)]
         if _log_density(both) - _log_density([own]) > _AVERAGE_GAIN:
             together = _score(both, store, near.rows[:_COMPARED_ROWS], scorer)
-            gains = Gain.of(together, alone).exceeds(DOUBLING_GAIN)
+            gain = Gain.of(together, alone)
+            gains = gain.exceeds(DOUBLING_GAIN)
             names = " and ".join(type(family.kernel).__name__ for family in both)
-            candidates.append(Candidate("average", names, together.score, gains))
+            candidates.append(Candidate("average", names, score * (1 - gain.value), gains))
             families = both if gains else families
-    held_out = _score(families, store, near.rows[:_HELD_OUT_ROWS], scorer)
+    held_out = _with_common_factor(_score(families, store, scorer.order[:_HELD_OUT_ROWS], scorer), families)
     return ExactAnswer(_mixture(families, store), held_out), candidates
 
 
@@ -118,6 +121,25 @@ def _log_density(families: list[_Family]) -> float:
     """The mean log density of all rows under the mixture, each predicted by the others."""
     losses = np.column_stack([family.each.losses for family in families])
     return float(logsumexp(-losses, axis=1, b=_weights(families)).mean())
+
+
+def _with_common_factor(some: HeldOutScore, families: list[_Family]) -> HeldOutScore:
+    """Held-out predictions of some rows, the factor of their variances corrected by the errors of all rows.
+
+    Errors in predicted deviations cost nothing where the misfit is left out, so that all rows have them. The
+    distribution of errors is learnt from some rows; if these happen to have larger errors than all rows, their common
+    factor is too large.
+    """
+    calibration = some.calibration
+    if not calibration.rows:
+        return some
+    weights, each = _weights(families), [family.each for family in families]
+    means, variances = np.array([one.mean for one in each]), np.array([one.variance for one in each])
+    mean = weights @ means
+    sizes = np.abs(each[0].y - mean) / np.sqrt(weights @ (variances + (means - mean) ** 2))
+    shift = 2 * np.log(sizes.mean() / sizes[some.rows].mean())
+    coefficients = calibration.coefficients + np.array([shift, 0.0, 0.0])
+    return replace(some, calibration=replace(calibration, coefficients=coefficients))
 
 
 def _mixture(families: list[_Family], store: ExpertStore) -> Mixture:

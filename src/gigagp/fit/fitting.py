@@ -27,6 +27,7 @@ from gigagp.engines import Engine, one_blas_thread, open_engine
 from gigagp.errors import InvalidInput
 from gigagp.fit import settings, stages
 from gigagp.fit.checkpoint import Checkpoint
+from gigagp.fit.exact_answers import most_rows
 from gigagp.fit.plan import NoLog, Plan, Seeds
 from gigagp.fit.planning import circles_of, make_plan, plan_for_latents
 from gigagp.fit.scanning import scan_rows
@@ -121,6 +122,8 @@ def _prepared(
     columns = _input_columns(rows.encoding, feature_names, inputs, target)
     inputs, columns = _with_circles(options, inputs, columns, data.rows, parts)
     plan = _plan(options, data, parts, columns, learn_noise, classes)
+    if checkpoint is not None and plan.exact_rows:
+        plan = replace(plan, exact_rows=most_rows(checkpoint.budget))
     sample = _scaled_sample(data.sample, inputs, target, dtype)
     streamed = StreamedRows(counted, data.rows, inputs, target, dtype, Counter("store", data.rows, tell), outliers)
     return _Prepared(seeds, data, outliers, inputs, target, plan, sample, streamed, parts.local, exact)

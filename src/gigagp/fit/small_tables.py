@@ -62,7 +62,7 @@ def is_small(plan: Plan, rows: int) -> bool:
 
 
 def may_be_exact(plan: Plan) -> bool:
-    """Whether no setting of the user excludes that exact GPs on all rows answer queries."""
+    """Whether the user's settings allow exact GPs on all rows to answer queries."""
     shape = plan.shape
     open_shape = all(each is None for each in (shape.levels, shape.branching, shape.leaf_size, shape.sharing))
     open_answer = plan.method == "auto" and plan.rule is None and plan.nearest == "auto"

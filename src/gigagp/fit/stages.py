@@ -62,7 +62,7 @@ class FitResult:
     report: FitReport
     cells: RowLists
     unusual: UnusualRows  # held-out rows that look like outliers
-    mixture: Mixture | None = None  # where rows are few, exact GPs that answer together
+    mixture: Mixture | None = None  # exact GPs on all rows, where these answer
     input_noise: InputNoise | None = None  # where the noise depends on the inputs
     link: Any = None  # where targets are classes, or have a likelihood that is not Gaussian
     held_out: HeldOutScore | None = None  # the predictions that the calibration was learnt from
@@ -282,7 +282,7 @@ def _with_input_noise(
         noisy, scores = better_noise(before, candidates, plan.noise == "inputs")
         record.choices += scores
     if noisy is None:
-        return trained
+        return _exact(trained, [], scorer, lambda kernel, theta: theta, record) or trained
     record.stages += [*noisy.stages, *own.stages]
     record.trace.add(own.trace)
     calibration = noisy.held_out.calibration if plan.calibrate else Calibration.none()
@@ -292,6 +292,8 @@ def _with_input_noise(
     groups, theta = noisy.groups, noisy.neighbourhood.theta
     committee_with = committees(plan, groups.stored, groups.extents, theta)
     result = _TrainedModel(plan, theta, groups, committee_with, choice, None, noisy.noise)
+    if noisy.neighbourhood.store.row_noise is None:  # the noise of queries is learnt, but not that of rows
+        return result
     return _exact(result, [], scorer, lambda kernel, theta: theta, record) or result
 
 

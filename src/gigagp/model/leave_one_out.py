@@ -22,7 +22,7 @@ from gigagp.linalg.row_noise import variances
 from gigagp.linalg.tiny import tiny_is_zero
 from gigagp.linalg.workspace import Workspace
 
-PRIOR_ERRORS = 0.1  # errors of the expected size that every misfit counts besides those of rows: a in `mixture`
+PRIOR_ERRORS = 0.1  # weight of the prior, in errors of the expected size: a in the formula of `mixture`
 MOST_INVERTED = 4096  # rows up to which C is formed as a whole
 _LARGEST_ERROR = 30.0  # in predicted deviations: larger errors are limited to it
 _GAUSSIAN_ERROR = (2 / np.pi) ** 0.5  # mean absolute value of a standard Gaussian

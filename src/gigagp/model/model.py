@@ -49,7 +49,7 @@ class Model:
 
     committee: Committee
     neighbourhood: Neighbourhood | None  # an exact GP on the rows nearest to a query
-    mixture: Mixture | None  # several exact GPs on all rows, where these are few
+    mixture: Mixture | None  # exact GPs on all rows, where these answer
     cells: RowLists  # the rows of each leaf, whose evidence training sums
     local: bool  # whether a leaf's rows are neighbours
     defaults: CommitteeDefaults

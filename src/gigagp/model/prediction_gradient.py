@@ -69,7 +69,7 @@ def _latent(predictor: Predictor, Z: Array, engine: Engine) -> LatentPrediction:
     if predictor.neighbourhood is not None:
         return _with_noise(predictor, neighbourhood_gradient.predict(predictor.neighbourhood, Z, engine), Z)
     if predictor.mixture is not None:
-        return mixture_gradient.predict(predictor.mixture, Z, engine)
+        return _with_noise(predictor, mixture_gradient.predict(predictor.mixture, Z, engine), Z)
     experts = predictor.model.committee
     predictor.check_communication()
     combined: Any = committee_gradient.predict(experts, Z, predictor.rule, predictor.experts_per_query, engine)

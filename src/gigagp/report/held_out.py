@@ -28,7 +28,9 @@ def score_held_out_rows(model: HGPRegressor, scores: ScoreCollector, seed: int) 
             rows = np.sort(rng.permutation(total)[: max(_MIN_ROWS, int(_WORK_BUDGET / total**2))])
             prediction = predictor.with_noise(mixture.predict_held_out(exact, rows, engine), exact.store.X[rows])
         X, y = exact.store.gather(rows)
-        _add(model, scores, X, y, *predictor.in_units(prediction), np.zeros(len(y), int))
+        ends = model.model_.cells.sizes.cumsum()
+        leaf = np.searchsorted(ends, rows, side="right") if total == ends[-1] else np.zeros(len(rows), int)
+        _add(model, scores, X, y, *predictor.in_units(prediction), leaf)
         return " Each row is predicted from all others. For scores of new rows, pass data that the model has not seen."
     if near is None:
         return _score_by_own_experts(model, scores, rng)

@@ -256,19 +256,19 @@ def test_an_interrupted_end_does_not_block_the_address(place, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    opened = open_checkpoint(place[1], {}, 0)
+    opened = open_checkpoint(place[1], {}, 0, 1 << 30)
     with monkeypatch.context() as patch:
         patch.setattr(LogObjects, "push", interrupted)
         with pytest.raises(KeyboardInterrupt):
             opened.close()
-    open_checkpoint(place[1], {}, 0).close()
+    open_checkpoint(place[1], {}, 0, 1 << 30).close()
 
 
 def test_a_damaged_checkpoint_is_named_by_its_address(place):
-    open_checkpoint(place[1], {}, 0).close()
+    open_checkpoint(place[1], {}, 0, 1 << 30).close()
     (place[0] / "manifest.json").write_text("no manifest")
     with pytest.raises(DamagedFile, match=r"^fsspec\+file://.*/there/manifest\.json is damaged: it is not JSON"):
-        open_checkpoint(place[1], {}, 0)
+        open_checkpoint(place[1], {}, 0, 1 << 30)
 
 
 class Held:
