@@ -89,7 +89,7 @@ def _with_noise(predictor: Predictor, prediction: LatentPrediction, Z: Array) ->
     if setting is not None:
         assert prediction.variance is not None
         _, rho = setting.remoteness(prediction.variance)
-        noise = noise + rho**2 * (setting.typical - noise)
+        noise = noise + rho**2 * (setting.average - noise)
     return LatentPrediction(prediction.mean, prediction.variance, prediction.misfit, noise)
 
 
