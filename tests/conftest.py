@@ -29,6 +29,7 @@ from gigagp.fit import (
     store_writer,
     theta_posterior,
     theta_search,
+    theta_training,
     training,
 )
 from gigagp.fit import (
@@ -152,7 +153,7 @@ BRIEF = {
     (starts, "_GROUPS"): 4,
     (starts, "_ROUNDS"): 1,
     (starts, "_ITERATIONS"): 6,
-    (training, "_FIRST_GROUPS"): 8,
+    (theta_training, "FIRST_GROUPS"): 8,
     (training, "_GROUPS_PER_PARAMETER"): 0,
     (training, "_MOST_GROUPS"): 8,
     (planning, "most_rows"): lambda budget: 0,  # no exact GPs on all rows

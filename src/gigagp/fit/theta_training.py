@@ -12,10 +12,12 @@ from gigagp.fit.held_out_scores import Scorer
 from gigagp.fit.plan import Log, Plan, Seeds
 from gigagp.fit.record import Record
 from gigagp.fit.training import (
+    FIRST_GROUPS,
     NEAR,
     Objective,
     Trace,
     TrainingResult,
+    groups_for,
     maximise,
     summed_evidence,
     train_full,
@@ -46,7 +48,7 @@ def trained_theta(
         result = train_on_groups(
             lambda theta, count: groups.evidence(plan.kernel, theta, count, log),
             lambda theta: scorer.score(groups.model(plan.kernel, theta, _JUDGING_NEIGHBOURS)).score,
-            start, plan.bounds, trace, plan.precision,
+            start, plan.bounds, trace, plan.precision, first_groups(plan, len(start)),
         )  # fmt: skip
         record.stages.extend(result.stages)
         return result.theta
@@ -62,6 +64,11 @@ def trained_theta(
     result = _train(plan, evidence, best.theta, sizes, trace, seeds.batches)
     record.stages.extend((*best.stages, *result.stages))
     return result.theta
+
+
+def first_groups(plan: Plan, parameters: int) -> int:
+    """Groups in the first round: more for many parameters, unless a prior of theta takes the place of more rows."""
+    return FIRST_GROUPS if plan.latents is not None else groups_for(parameters, FIRST_GROUPS)
 
 
 def _economical(plan: Plan, sizes: Array) -> Plan:

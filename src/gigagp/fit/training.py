@@ -36,7 +36,7 @@ Objective = Callable[[Array, Array | None], Evidence]
 
 NEGLIGIBLE = 1e-3  # evidence per point, in nats, that a batch may expect to lose
 _NEGLIGIBLE_GAIN = 5e-3  # evidence per point, in nats, below which training ends
-_FIRST_GROUPS = 32  # groups in the first round, at least
+FIRST_GROUPS = 32  # groups in the first round, at least
 _GROUPS_PER_PARAMETER = 2  # fewer groups determine many length-scales badly, and theta fits the groups by chance
 _MANY_GROUPS = 64  # that are enough for any number of parameters, until there are rounds of more
 _MOST_GROUPS = 256  # groups in a round
@@ -256,18 +256,18 @@ def groups_for(parameters: int, least: int) -> int:
 
 def train_on_groups(
     gather: Callable[[Array, int], Objective], judge: Callable[[Array], float], start: Array, bounds: Array,
-    trace: Trace, precision: Precision,
+    trace: Trace, precision: Precision, first_count: int,
 ) -> TrainingResult:  # fmt: skip
     """Train on new groups of neighbouring rows, twice as many in each round, until a round gains next to nothing.
 
     gather : the summed evidence of a number of groups, formed in the metric of theta
     judge : the score of held-out predictions at theta; lower is better
+    first_count : the number of groups in the first round
 
     What theta gains on new groups is at least what it had lost by being trained on fewer. The theta of a round that
     makes held-out predictions worse is discarded: the next round starts from the best theta so far. If that round, with
     twice as many groups, is worse as well, then evidence and predictions disagree, and more groups do not help.
     """
-    first_count = groups_for(len(start), _FIRST_GROUPS)
     best, best_score, stages, count, vain = start, judge(start), [], first_count, 0
     while True:
         first = len(trace.evidence)

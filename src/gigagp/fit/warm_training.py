@@ -21,6 +21,7 @@ from gigagp.fit.held_out_scores import NumberScoring, Scorer
 from gigagp.fit.plan import NoLog, Plan
 from gigagp.fit.settings import FitSettings
 from gigagp.fit.settling import settled
+from gigagp.fit.theta_training import first_groups
 from gigagp.fit.training import Precision, Trace, TrainingResult, bound_warnings, train_on_groups
 from gigagp.kernels.base import Kernel
 from gigagp.linalg.row_noise import FACTOR
@@ -108,7 +109,7 @@ def _trained(
     return train_on_groups(
         lambda theta, count: groups.evidence(plan.kernel, theta, count, NoLog()),
         lambda theta: scorer.score(groups.model(plan.kernel, theta, _JUDGING_NEIGHBOURS)).score,
-        theta, plan.bounds, trace, plan.precision,
+        theta, plan.bounds, trace, plan.precision, first_groups(plan, len(theta)),
     )  # fmt: skip
 
 

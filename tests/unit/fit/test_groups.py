@@ -158,7 +158,6 @@ def test_a_variogram_shows_a_short_wave_and_no_noise():
 
 def test_training_returns_the_theta_that_predicts_best(monkeypatch):
     """A round whose evidence misleads is not followed."""
-    monkeypatch.setattr(training, "_FIRST_GROUPS", 8)
     monkeypatch.setattr(training, "_MOST_GROUPS", 64)
     first_thetas = []
 
@@ -177,14 +176,13 @@ def test_training_returns_the_theta_that_predicts_best(monkeypatch):
     def judge(theta):
         return abs(float(theta[0]) - 2.2)
 
-    trained = train_on_groups(gather, judge, np.zeros(1), np.array([[-10.0, 10.0]]), Trace(), Precision())
+    trained = train_on_groups(gather, judge, np.zeros(1), np.array([[-10.0, 10.0]]), Trace(), Precision(), 8)
     assert trained.theta[0] == pytest.approx(2.0, abs=1e-3)
     assert first_thetas == pytest.approx([0.0, 1.0, 1.0, 2.0], abs=1e-3)
 
 
 def test_training_ends_after_two_rounds_that_do_not_improve_predictions(monkeypatch):
     """The evidence gains on every set of groups, but held-out predictions are best where training started."""
-    monkeypatch.setattr(training, "_FIRST_GROUPS", 8)
     monkeypatch.setattr(training, "_MOST_GROUPS", 1024)
     counts = []
 
@@ -200,7 +198,7 @@ def test_training_ends_after_two_rounds_that_do_not_improve_predictions(monkeypa
         )
 
     bounds = np.array([[-10.0, 10.0]])
-    trained = train_on_groups(gather, lambda theta: abs(float(theta[0])), np.zeros(1), bounds, Trace(), Precision())
+    trained = train_on_groups(gather, lambda theta: abs(float(theta[0])), np.zeros(1), bounds, Trace(), Precision(), 8)
     assert trained.theta[0] == 0.0
     assert counts == [8, 16]
 
