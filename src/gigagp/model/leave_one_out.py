@@ -74,7 +74,7 @@ class LeaveOneOut:
     alpha: Array
     precision: Array
     prior: float  # variance of f far from all data
-    columns: Callable[[Array, Workspace | None], tuple[Array, Array]]
+    columns: Callable[[Array], tuple[Array, Array]]
 
     @classmethod
     @tiny_is_zero
@@ -85,7 +85,7 @@ class LeaveOneOut:
         K += np.tril(K, -1).T
         noise = float(np.exp(theta[-1]))
         C = _inverse(K, noise if row_noise is None else variances(noise, row_noise))
-        return cls(y, C @ y, np.diag(C), _prior(kernel, theta, X), lambda some, _: (K[:, some], C[:, some]))
+        return cls(y, C @ y, np.diag(C), _prior(kernel, theta, X), lambda some: (K[:, some], C[:, some]))
 
     @classmethod
     def from_factor(cls, kernel: Kernel, theta: Array, y: Array, factor: Factor, engine: Engine) -> LeaveOneOut:
@@ -102,7 +102,7 @@ class LeaveOneOut:
             return np.asarray(np.einsum("pq,pq->q", V[start:n, :q], V[start:n, :q]))
 
         @tiny_is_zero
-        def columns(some: Array, work: Workspace | None) -> tuple[Array, Array]:
+        def columns(some: Array) -> tuple[Array, Array]:
             K = np.asarray(kernel.cross(theta[:-1], factor.X, np.ascontiguousarray(factor.X[some])))[:n, : len(some)]
             V = np.zeros((n, cholesky.stride(len(some))))
             V[some, np.arange(len(some))] = 1
@@ -145,7 +145,7 @@ class LeaveOneOut:
         The rows near row i are predicted without both themselves and row i, whose misfit it is: row j then has
         alpha_j - C_ij alpha_i / C_ii in place of alpha_j, and C_jj - C_ij^2 / C_ii in place of C_jj.
         """
-        K, C = self.columns(some, work)
+        K, C = self.columns(some)
         close = closeness(K, self.prior)
         close[some, np.arange(len(some))] = 0.0
         shares = C / self.precision[some]
