@@ -51,13 +51,13 @@ def products(n: int, repeats: int) -> dict[str, float]:
 def factorisation(p: int, repeats: int) -> dict[str, float]:
     """Factor and inverse, p^3 flops together: ours, LAPACK's potrf + potri, and GEMM's rate beside them."""
     K = np.exp(-5 * np.abs(np.subtract.outer(*[np.linspace(0, 1, p)] * 2))) + 0.1 * np.eye(p)
-    _, A, T, S, D = leaf.buffers(p, DOUBLE, Workspace())
+    _, A, T, D = leaf.buffers(p, DOUBLE, Workspace())
     G = np.random.default_rng(0).standard_normal((1024, 1024))
 
     def ours() -> None:
         A[:, :p] = K
         cholesky.factor(A, D, p)
-        cholesky.inverse(A, D, T, S, p)
+        cholesky.inverse(A, D, T, p)
 
     def lapack() -> None:
         dpotri(dpotrf(K)[0])

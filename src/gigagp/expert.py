@@ -191,13 +191,13 @@ def evidence(
     if quick is not None:
         return quick
     in_use, jitter = _factor(kernel, theta, X, work, expert, row_noise)
-    K, A, T, S, D = in_use
+    K, A, T, D = in_use
     alpha = y.copy()
     cholesky.solve_vector(A, alpha, p)
     misfit = _misfit(y, alpha)
     value, weight = leaf.student(leaf.log_likelihood(y, alpha, A, p), misfit, p, dof)
     alpha *= alpha.dtype.type(np.sqrt(weight))
-    cholesky.inverse(A, D, T, S, p, work.team)
+    cholesky.inverse(A, D, T, p, work.team)
     trace = leaf.weights(alpha, A, p)
     if row_noise is not None:
         trace = float(np.dot(row_noise[:, FACTOR].astype(float), np.diagonal(A)[:p].astype(float)))
@@ -240,7 +240,7 @@ def factor(
     row_noise: Array | None = None,
 ) -> Factor:  # fmt: skip
     """The Cholesky factor and alpha of one leaf. Unless `keep`, U lives in `work` until the next leaf."""
-    (_, U, _, _, D), jitter = _factor(kernel, theta, X, work, expert, row_noise)
+    (_, U, _, D), jitter = _factor(kernel, theta, X, work, expert, row_noise)
     alpha = y.copy()
     cholesky.solve_vector(U, alpha, len(y))
     if keep:

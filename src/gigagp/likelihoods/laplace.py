@@ -83,7 +83,7 @@ def curvatures(
 
 @compiled
 def newton_step(
-    K: Array, mean: float, factoring: Array, A: Array, T: Array, S: Array, D: Array, f: Array, a: Array, roots: Array,
+    K: Array, mean: float, factoring: Array, A: Array, T: Array, D: Array, f: Array, a: Array, roots: Array,
     v: Array, b: Array,
 ) -> float:  # fmt: skip
     """v := the step of f and b := that of a, from W^1/2 in roots and W (f - m) + d ln p / df in b; A := factor of B.
@@ -92,7 +92,7 @@ def newton_step(
     """
     p = len(f)
     form_b(K, roots, p, A)
-    if follow(factoring, (A, T, S, D, A), p) != 0:
+    if follow(factoring, (A, T, D, A), p) != 0:
         return np.inf
     symmetric_product(K, b, p, v)
     for i in range(p):
@@ -136,7 +136,7 @@ def _step(
 @compiled
 def mode(
     kind: int, d: float, K: Array, y: Array, weights: Array, mean: float, tolerance: float, factoring: Array,
-    A: Array, T: Array, S: Array, D: Array, f: Array, a: Array, roots: Array, v: Array, b: Array,
+    A: Array, T: Array, D: Array, f: Array, a: Array, roots: Array, v: Array, b: Array,
 ) -> bool:  # fmt: skip
     """f := the mode, a := K^-1 (f - m), roots := W^1/2, and A := the factor of B, at the last point but one of Newton.
 
@@ -149,7 +149,7 @@ def mode(
     value = objective(kind, d, y, weights, f, a, mean, p)
     curvatures(kind, d, y, weights, v, mean, p, roots, b)
     for _ in range(_MOST_STEPS):
-        change = newton_step(K, mean, factoring, A, T, S, D, f, a, roots, v, b)
+        change = newton_step(K, mean, factoring, A, T, D, f, a, roots, v, b)
         if not change < np.inf:
             return False
         value = _step(kind, d, y, weights, mean, value, f, a, v, b, p)
@@ -161,7 +161,7 @@ def mode(
 
 def python_mode(
     likelihood: Likelihood, d: float, K: Array, y: Array, weights: Array, mean: float, tolerance: float,
-    factoring: Array, A: Array, T: Array, S: Array, D: Array, f: Array, a: Array, roots: Array, v: Array, b: Array,
+    factoring: Array, A: Array, T: Array, D: Array, f: Array, a: Array, roots: Array, v: Array, b: Array,
 ) -> bool:  # fmt: skip
     """`mode` for a likelihood that is written in Python; all of its calls are for the p rows together."""
     used = weights > 0  # other places stand for no row
@@ -181,7 +181,7 @@ def python_mode(
     before = value()
     linearise(start)
     for _ in range(_MOST_STEPS):
-        change = newton_step(K, mean, factoring, A, T, S, D, f, a, roots, v, b)
+        change = newton_step(K, mean, factoring, A, T, D, f, a, roots, v, b)
         if not change < np.inf:
             return False
         share = 1.0

@@ -107,16 +107,16 @@ def _log_evidence(
     ln q(y) = ln p(y | f) - (f - m)^T K^-1 (f - m) / 2 - ln |B| / 2 at the mode (Rasmussen & Williams 2006, eq. 3.32).
     NaN if the mode is not found, because a covariance is not finite.
     """
-    p, (K, A, T, S, D) = len(y), buffers
+    p, (K, A, T, D) = len(y), buffers
     f, a, roots, v, b, s, u, ratios = np.empty((_VECTORS, p))
-    if not problem.mode(K, y, mean, A, T, S, D, f, a, roots, v, b):
+    if not problem.mode(K, y, mean, A, T, D, f, a, roots, v, b):
         return np.nan, np.nan
     problem.at_mode(y, f, roots, ratios)
     laplace.form_b(K, roots, p, A)
     if cholesky.factor(A, D, p, work.team) != 0:
         return np.nan, np.nan
     value = problem.log_density(y, f) - 0.5 * float(((f - mean) * a).sum()) - 0.5 * cholesky.log_determinant(A, p)
-    cholesky.inverse(A, D, T, S, p, work.team)
+    cholesky.inverse(A, D, T, p, work.team)
     laplace.add_cotangent(K, A, ratios, a, roots, v, s, u, float(times), W)
     if not problem.likelihood.has_dispersion:
         return value, 0.0

@@ -130,22 +130,22 @@ def _follow_together(planned: schedule.Schedule, matrices: tuple[Array, ...], te
 
 def factor(A: Array, D: Array, p: int, team: Team | None = None) -> int:
     """Upper triangle of A := U in place, D := inverses of L's tiles. Returns 0, or 1 + the row that failed."""
-    return _follow_together(schedule.factoring(p, D.shape[1]), (A, A, A, D, A), team)
+    return _follow_together(schedule.factoring(p, D.shape[1]), (A, A, D, A), team)
 
 
-def inverse(U: Array, D: Array, T: Array, S: Array, p: int, team: Team | None = None) -> None:
-    """Lower triangle of U := (U^T U)^-1; the factor is lost. T and S are scratch of U's shape."""
-    _follow_together(schedule.inverting(p, D.shape[1]), (U, T, S, D, U), team)
+def inverse(U: Array, D: Array, T: Array, p: int, team: Team | None = None) -> None:
+    """Lower triangle of U := (U^T U)^-1; the factor is lost. T, of U's shape, becomes L^-1."""
+    _follow_together(schedule.inverting(p, D.shape[1]), (U, T, D, U), team)
 
 
 def solve_lower(U: Array, D: Array, B: Array, p: int, q: int, start: int = 0) -> None:
     """B[:p, :q] := L^-1 B. The rows of B before `start`, a multiple of WIDTH, are zero and are not read."""
-    follow(schedule.solving(p, D.shape[1], False, start), (U, U, U, D, B), q)
+    follow(schedule.solving(p, D.shape[1], False, start), (U, U, D, B), q)
 
 
 def solve_lower_transposed(U: Array, D: Array, B: Array, p: int, q: int) -> None:
     """B[:p, :q] := L^-T B."""
-    follow(schedule.solving(p, D.shape[1], True), (U, U, U, D, B), q)
+    follow(schedule.solving(p, D.shape[1], True), (U, U, D, B), q)
 
 
 @compiled

@@ -45,7 +45,6 @@ class Buffers(NamedTuple):
     K: Array
     A: Array
     T: Array
-    S: Array
     D: Array
 
 
@@ -53,8 +52,8 @@ def buffers(p: int, dtype: np.dtype[Any], work: Workspace) -> Buffers:
     """The worker's buffers for leaves of p points."""
     if work.in_use is None or work.in_use[0] != (p, dtype):
         stride, width = cholesky.stride(p), cholesky.WIDTH
-        K, A, T, S = (work.take(name, p, stride, dtype) for name in "KATS")
-        work.in_use = (p, dtype), Buffers(K, A, T, S, work.take("D", p, width, dtype))
+        K, A, T = (work.take(name, p, stride, dtype) for name in "KAT")
+        work.in_use = (p, dtype), Buffers(K, A, T, work.take("D", p, width, dtype))
     in_use: Buffers = work.in_use[1]
     return in_use
 
@@ -204,7 +203,7 @@ def _end(
 def _evidences(
     kind: int, variance: float, scales: Array, shape: float, limits: Array, owners: Array, shaped: bool,
     noise: float, dof: float, X: Array, y: Array, row_noise: Array, starts: Array, p: int, factoring: Array,
-    inverting: Array, K: Array, A: Array, T: Array, S: Array, D: Array, results: Array,
+    inverting: Array, K: Array, A: Array, T: Array, D: Array, results: Array,
 ) -> None:  # fmt: skip
     """Leaves of p points each: row i of `results` := value and gradient of the leaf that begins at starts[i].
 
@@ -214,11 +213,11 @@ def _evidences(
         first, result = starts[i], results[i]
         own_noise = row_noise[first : first + p]  # without rows where all noise is equal
         x = _begin(kind, variance, scales, shape, limits, noise, X[first : first + p], own_noise, K, A)
-        if follow(factoring, (A, T, S, D, A), p) != 0:
+        if follow(factoring, (A, T, D, A), p) != 0:
             result[0] = np.nan
             continue
         half_log_determinant = 0.5 * log_determinant(A, p)
-        follow(inverting, (A, T, S, D, A), p)
+        follow(inverting, (A, T, D, A), p)
         result[0] = _end(
             kind, variance, shape, limits, owners, shaped, noise, dof, half_log_determinant, x, y[first : first + p],
             own_noise, K, A, T, result[1:],
@@ -229,14 +228,14 @@ def _in_steps(
     profile: Profile, noise: float, dof: float, X: Array, y: Array, row_noise: Array, work: Workspace, result: Array
 ) -> None:
     """`_evidences` for one large leaf, in whose products idle workers may take part."""
-    p, (K, A, T, S, D) = len(y), buffers(len(y), X.dtype, work)
+    p, (K, A, T, D) = len(y), buffers(len(y), X.dtype, work)
     kind, variance, _, shape, limits, owners, shaped = profile
     x = _begin(*profile[:5], noise, X, row_noise, K, A)
     if cholesky.factor(A, D, p, work.team) != 0:
         result[0] = np.nan
         return
     half_log_determinant = 0.5 * log_determinant(A, p)
-    cholesky.inverse(A, D, T, S, p, work.team)
+    cholesky.inverse(A, D, T, p, work.team)
     result[0] = _end(
         kind, variance, shape, limits, owners, shaped, noise, dof, half_log_determinant, x, y, row_noise, K, A, T,
         result[1:],

@@ -144,7 +144,7 @@ def covariances(
 
 @compiled
 def factored(
-    K: Array, noises: Array, weights: Array, count: int, operations: Array, A: Array, T: Array, S: Array, D: Array
+    K: Array, noises: Array, weights: Array, count: int, operations: Array, A: Array, T: Array, D: Array
 ) -> bool:
     """Factor K + diag(noises / weights); jitter is added only after a failure."""
     p, jitter = len(weights), 0.0
@@ -152,7 +152,7 @@ def factored(
         transpose_and_add(K, A, p, jitter * (K[0, 0] + (noises[0] if count > 0 else 0.0)))
         for i in range(count):
             A[i, i] += noises[i] / weights[i]
-        if follow(operations, (A, T, S, D, A), p) == 0:
+        if follow(operations, (A, T, D, A), p) == 0:
             return True
         jitter = max(_FIRST_JITTER, 10 * jitter)
         if jitter > _LARGEST_JITTER:
@@ -162,10 +162,10 @@ def factored(
 @compiled
 def mean_only(
     K: Array, k: Array, y: Array, noises: Array, weights: Array, count: int, factoring: Array,
-    A: Array, T: Array, S: Array, D: Array, result: Array,
+    A: Array, T: Array, D: Array, result: Array,
 ) -> bool:  # fmt: skip
     """The mean k^T (K + N)^-1 y; nothing is computed for the variance. `y` is overwritten."""
-    if not factored(K, noises, weights, count, factoring, A, T, S, D):
+    if not factored(K, noises, weights, count, factoring, A, T, D):
         return False
     solve_vector(A, y, len(weights))
     mean = 0.0
@@ -178,7 +178,7 @@ def mean_only(
 @compiled
 def posterior(
     K: Array, k: Array, y: Array, noises: Array, weights: Array, count: int, prior: float, factoring: Array,
-    inverting: Array, A: Array, T: Array, S: Array, D: Array, alpha: Array, precision: Array, result: Array,
+    inverting: Array, A: Array, T: Array, D: Array, alpha: Array, precision: Array, result: Array,
 ) -> bool:  # fmt: skip
     """Mean and variance of f at the query, and how large the neighbours' own held-out errors are.
 
@@ -186,9 +186,9 @@ def posterior(
     variance 1 / C_ii (Rasmussen & Williams 2006, eq. 5.12). The misfit is the weighted mean absolute error in predicted
     standard deviations, relative to that of a Gaussian: it is one where the model's deviations are right.
     """
-    if not factored(K, noises, weights, count, factoring, A, T, S, D):
+    if not factored(K, noises, weights, count, factoring, A, T, D):
         return False
-    follow(inverting, (A, T, S, D, A), len(weights))
+    follow(inverting, (A, T, D, A), len(weights))
     for i in range(count):
         alpha[i], precision[i] = 0, 0
     mean, reduction = 0.0, 0.0
@@ -237,10 +237,10 @@ def weight_of_few(inner: Array, noise: float, result: Array) -> float:
 @compiled
 def means_only(
     K: Array, k: Array, targets: Array, noises: Array, weights: Array, count: int, factoring: Array,
-    A: Array, T: Array, S: Array, D: Array, results: Array,
+    A: Array, T: Array, D: Array, results: Array,
 ) -> bool:  # fmt: skip
     """`mean_only` for several targets, one row of `targets` each, with one factor. `targets` is overwritten."""
-    if not factored(K, noises, weights, count, factoring, A, T, S, D):
+    if not factored(K, noises, weights, count, factoring, A, T, D):
         return False
     for t in range(len(targets)):
         y = targets[t]
@@ -255,13 +255,13 @@ def means_only(
 @compiled
 def posteriors(
     K: Array, k: Array, targets: Array, noises: Array, weights: Array, count: int, prior: float, factoring: Array,
-    inverting: Array, A: Array, T: Array, S: Array, D: Array, alpha: Array, precision: Array, solved: Array,
+    inverting: Array, A: Array, T: Array, D: Array, alpha: Array, precision: Array, solved: Array,
     results: Array,
 ) -> bool:  # fmt: skip
     """`posterior` for several targets, one row of `targets` each, with one factor and one inverse of it."""
-    if not factored(K, noises, weights, count, factoring, A, T, S, D):
+    if not factored(K, noises, weights, count, factoring, A, T, D):
         return False
-    follow(inverting, (A, T, S, D, A), len(weights))
+    follow(inverting, (A, T, D, A), len(weights))
     for i in range(count):
         precision[i] = 0
     reduction, total = 0.0, 0.0
@@ -319,7 +319,7 @@ def joined(inner: Array, noise: float, result: Array) -> None:
 def join_few(
     K: Array, k: Array, y: Array, noises: Array, squares: Array, weights: Array, inner_weights: Array, count: int,
     prior: float, typical: float, factoring: Array, inverting: Array, inner_factoring: Array, inner_inverting: Array,
-    A: Array, T: Array, S: Array, D: Array, alpha: Array, precision: Array, few: Array, result: Array,
+    A: Array, T: Array, D: Array, alpha: Array, precision: Array, few: Array, result: Array,
 ) -> bool:  # fmt: skip
     """result := the prediction of all neighbours, which it is, and that of the nearest of them, together.
 
@@ -337,7 +337,7 @@ def join_few(
     taper(squares, count, nearer, own_weights)
     good = posterior(
         K, k, y, noises, own_weights, nearer, prior, inner_factoring if usual else factoring,
-        inner_inverting if usual else inverting, A, T, S, D, alpha, precision, few,
+        inner_inverting if usual else inverting, A, T, D, alpha, precision, few,
     )  # fmt: skip
     joined(few, typical, result)
     return good  # type: ignore[no-any-return]

@@ -62,15 +62,15 @@ def _squares_times(C: Array, b: Array, count: int, out: Array) -> None:
 @compiled
 def derivatives(
     K: Array, k: Array, y: Array, noises: Array, weights: Array, count: int, prior: float, factoring: Array,
-    inverting: Array, A: Array, T: Array, S: Array, D: Array, vectors: Array, result: Array, by_k: Array, by_w: Array,
+    inverting: Array, A: Array, T: Array, D: Array, vectors: Array, result: Array, by_k: Array, by_w: Array,
 ) -> bool:  # fmt: skip
     """result := as `neighbourhood.posterior`; by_k, by_w (RESULTS, m) := its derivatives by each k_i and w_i.
 
     vectors : scratch, (6, m)
     """
-    if not factored(K, noises, weights, count, factoring, A, T, S, D):
+    if not factored(K, noises, weights, count, factoring, A, T, D):
         return False
-    follow(inverting, (A, T, S, D, A), len(weights))
+    follow(inverting, (A, T, D, A), len(weights))
     alpha, u, c, e, spread, half = vectors[0], vectors[1], vectors[2], vectors[3], vectors[4], vectors[5]
     _solve(T, y, count, half, alpha)
     _solve(T, k, count, half, u)

@@ -24,8 +24,8 @@ from gigagp.linalg.gemm import FULL, LEFT_LOWER, LEFT_UPPER, LOWER_ONLY, RIGHT_L
 
 # Codes of operations.
 FACTOR_TILE, TILE_INVERSE, MULTIPLY = range(3)
-# Codes of matrices: the leaf's, two of scratch, the inverses of tiles, right-hand sides.
-A, T, S, D, B = range(5)
+# Codes of matrices: the leaf's, the inverse of its factor, the inverses of tiles, right-hand sides.
+A, T, D, B = range(4)
 ALL = -1  # number of columns that is set only when the schedule is followed
 _LARGE = 1 << 24  # multiply-adds from which a product is divided among threads
 _STRIP = 48  # columns or rows of C: products are divided at multiples of it
@@ -122,24 +122,24 @@ class _Writer:
         self.divisible(COLUMNS, self.minus_lower_times, o + h, o, n - h, h)
 
     def times_lower(self, r: int, c: int, m: int, n: int) -> None:
-        """S[r:r+m, c:c+n] := L[r:r+m, c:c+n] T_cc."""
+        """A[r:r+m, c:c+n] := L[r:r+m, c:c+n] T_cc."""
         if n <= SPAN:
-            self.multiply(1, (A, c, r), True, (T, c, c), 0, (S, r, c), m, n, n, RIGHT_LOWER)
+            self.multiply(1, (A, c, r), True, (T, c, c), 0, (A, r, c), m, n, n, RIGHT_LOWER)
             return
         h = self.half(n)
         self.times_lower(r, c, m, h)
-        self.multiply(1, (A, c + h, r), True, (T, c + h, c), 1, (S, r, c), m, h, n - h)
+        self.multiply(1, (A, c + h, r), True, (T, c + h, c), 1, (A, r, c), m, h, n - h)
         self.times_lower(r, c + h, m, n - h)
 
     def minus_lower_times(self, r: int, c: int, m: int, n: int) -> None:
-        """T[r:r+m, c:c+n] := -T_rr S[r:r+m, c:c+n]."""
+        """T[r:r+m, c:c+n] := -T_rr A[r:r+m, c:c+n]."""
         if m <= SPAN:
-            self.multiply(-1, (T, r, r), False, (S, r, c), 0, (T, r, c), m, n, m, LEFT_LOWER)
+            self.multiply(-1, (T, r, r), False, (A, r, c), 0, (T, r, c), m, n, m, LEFT_LOWER)
             return
         h = self.half(m)
         self.minus_lower_times(r, c, h, n)
         self.minus_lower_times(r + h, c, m - h, n)
-        self.multiply(-1, (T, r + h, r), False, (S, r, c), 1, (T, r + h, c), m - h, n, h)
+        self.multiply(-1, (T, r + h, r), False, (A, r, c), 1, (T, r + h, c), m - h, n, h)
 
     def square_lower(self, o: int, n: int) -> None:
         """Lower triangle of A's block at (o, o) := T_oo^T T_oo."""

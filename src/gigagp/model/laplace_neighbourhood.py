@@ -127,7 +127,7 @@ def _with_profile(
 def _predict_all(
     kind: int, variance: float, scales: Array, shape: float, limits: Array, X: Array, tree: tuple[Array, ...],
     metric: Array, y: Array, row_noise: Array, Z: Array, held_out: Array, limit: int, factoring: Array,
-    likelihood: int, dispersion: float, means: Array, class_weights: Array, K: Array, A: Array, T: Array, S: Array,
+    likelihood: int, dispersion: float, means: Array, class_weights: Array, K: Array, A: Array, T: Array,
     D: Array, results: Array,
 ) -> None:  # fmt: skip
     p, columns = len(K), X.shape[1]
@@ -148,7 +148,7 @@ def _predict_all(
         neighbourhood.covariances(kind, variance, shape, limits, x, squares, count, K, k)
         _latents(
             likelihood, dispersion, K, k, codes, weights, count, variance, means, len(class_weights) > 0, factoring,
-            A, T, S, D, labels, vectors, results[q],
+            A, T, D, labels, vectors, results[q],
         )  # fmt: skip
 
 
@@ -179,7 +179,7 @@ def _weigh(codes: Array, rows: Array, count: int, class_weights: Array, row_nois
 @compiled
 def _latents(
     likelihood: int, d: float, K: Array, k: Array, codes: Array, weights: Array, count: int, prior: float,
-    means: Array, of_classes: bool, factoring: Array, A: Array, T: Array, S: Array, D: Array, labels: Array,
+    means: Array, of_classes: bool, factoring: Array, A: Array, T: Array, D: Array, labels: Array,
     vectors: Array, result: Array,
 ) -> None:  # fmt: skip
     """result := mean and variance of each latent function at the query. codes : targets, or numbers of classes"""
@@ -203,7 +203,7 @@ def _latents(
             absent = latent
         mean = means[latent]
         good = laplace.mode(
-            likelihood, d, K, labels, weights, mean, laplace.CLOSE, factoring, A, T, S, D, f, a, roots, v, b
+            likelihood, d, K, labels, weights, mean, laplace.CLOSE, factoring, A, T, D, f, a, roots, v, b
         )  # fmt: skip
         _posterior(k, count, prior, mean, A, a, roots, v, b, result[:, latent])
         if not good:
@@ -245,7 +245,7 @@ def _by_calls(
 ) -> Array:  # fmt: skip
     """For composed kernels, and kernels and likelihoods that users have written: Python calls them for each query."""
     p, theta, own = model.count, model.theta[:-1], latents.likelihood
-    K, A, T, S, D = leaf.buffers(p, np.dtype(float), workspace)
+    K, A, T, D = leaf.buffers(p, np.dtype(float), workspace)
     squares, rows = np.empty(p + 1), np.empty(p + 1, np.int64)
     results = np.empty((len(Z), _RESULTS, latents.latents))
     for q, z in enumerate(Z.astype(float)):
@@ -262,12 +262,12 @@ def _by_calls(
         if own.compiled != pointwise.PYTHON:
             _latents(
                 own.compiled, model.noise, K, k, codes, weights, count, prior, latents.means,
-                len(latents.row_weights) > 0, factoring(p), A, T, S, D, np.empty(p), vectors, results[q],
+                len(latents.row_weights) > 0, factoring(p), A, T, D, np.empty(p), vectors, results[q],
             )  # fmt: skip
             continue
         mean, (f, a, roots, v, b) = float(latents.means[0]), vectors
         good = laplace.python_mode(
-            own, model.noise, K, codes, weights, mean, laplace.CLOSE, factoring(p), A, T, S, D, f, a, roots, v, b
+            own, model.noise, K, codes, weights, mean, laplace.CLOSE, factoring(p), A, T, D, f, a, roots, v, b
         )  # fmt: skip
         _posterior(k, count, prior, mean, A, a, roots, v, b, results[q, :, 0])
         if not good:

@@ -197,7 +197,7 @@ def _operations(p: int) -> tuple[Array, Array]:
 def _mixed_weights(
     K: Array, k: Array, y: Array, noises: Array, squares: Array, size: int, count: int, variance: float, typical: float,
     factoring: Array, inverting: Array, inner: int, inner_factoring: Array, inner_inverting: Array, A: Array, T: Array,
-    S: Array, D: Array, tapered: Array, out: Array,
+    D: Array, tapered: Array, out: Array,
 ) -> bool:  # fmt: skip
     """out := the weights of the neighbours in the mean of the prediction; False where a matrix has no factor."""
     p = len(K)
@@ -205,7 +205,7 @@ def _mixed_weights(
     many, few, solved_few = np.empty(3), np.empty(3), np.empty(p)
     neighbourhood.taper(squares, size, count, tapered)
     good = neighbourhood.posterior(
-        K, k, y, noises, tapered, count, variance, factoring, inverting, A, T, S, D, alpha, precision, many
+        K, k, y, noises, tapered, count, variance, factoring, inverting, A, T, D, alpha, precision, many
     )
     neighbourhood.solved_from(T, k, count, out)
     nearer = neighbourhood.few_rows(squares, inner, count)
@@ -216,7 +216,7 @@ def _mixed_weights(
         neighbourhood.taper(squares, count, nearer, tapered)
         good = neighbourhood.posterior(
             K, k, y, noises, tapered[: inner if usual else p], nearer, variance,
-            inner_factoring if usual else factoring, inner_inverting if usual else inverting, A, T, S, D, alpha,
+            inner_factoring if usual else factoring, inner_inverting if usual else inverting, A, T, D, alpha,
             precision, few,
         )  # fmt: skip
         neighbourhood.solved_from(T, k, nearer, solved_few)
@@ -232,7 +232,7 @@ def _mixed_weights(
 def _weights_with_profile(
     kind: int, variance: float, scales: Array, shape: float, limits: Array, noise: float, X: Array, y: Array,
     row_noise: Array, squares: Array, rows: Array, sizes: Array, factoring: Array, inverting: Array, inner: int,
-    inner_factoring: Array, inner_inverting: Array, K: Array, A: Array, T: Array, S: Array, D: Array, weights: Array,
+    inner_factoring: Array, inner_inverting: Array, K: Array, A: Array, T: Array, D: Array, weights: Array,
 ) -> None:  # fmt: skip
     p, columns = len(K), X.shape[1]
     x, targets, tapered, k, noises = np.empty((columns, p)), np.empty(p), np.ones(p), np.empty(p), np.empty(p)
@@ -243,7 +243,7 @@ def _weights_with_profile(
         neighbourhood.covariances(kind, variance, shape, limits, x, squares[q], count, K, k)
         if not _mixed_weights(
             K, k, targets, noises, squares[q], sizes[q], count, variance, typical, factoring, inverting, inner,
-            inner_factoring, inner_inverting, A, T, S, D, tapered, weights[q],
+            inner_factoring, inner_inverting, A, T, D, tapered, weights[q],
         ):  # fmt: skip
             weights[q, 0] = np.nan
 

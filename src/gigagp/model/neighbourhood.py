@@ -271,7 +271,7 @@ def _predict_all(
     X: Array, tree: tuple[Array, ...], metric: Array, y: Array, row_noise: Array,
     Z: Array, held_out: Array, limit: int, factoring: Array, inverting: Array,
     inner: int, inner_factoring: Array, inner_inverting: Array,
-    K: Array, A: Array, T: Array, S: Array, D: Array, results: Array,
+    K: Array, A: Array, T: Array, D: Array, results: Array,
 ) -> None:  # fmt: skip
     p, columns = len(K), X.shape[1]
     scratch = search_scratch(X.shape[1], len(tree[0]) + len(tree[1]))
@@ -292,16 +292,16 @@ def _predict_all(
         neighbourhood.covariances(kind, variance, shape, limits, x, squares, count, K, k)
         if with_variance or inner > 0:  # the variance decides how much the few nearest rows count
             good = neighbourhood.posterior(
-                K, k, targets, noises, weights, count, variance, factoring, inverting, A, T, S, D, alpha, precision,
+                K, k, targets, noises, weights, count, variance, factoring, inverting, A, T, D, alpha, precision,
                 results[q],
             )  # fmt: skip
             if good and inner > 0:
                 good = neighbourhood.join_few(
                     K, k, targets, noises, squares, weights, inner_weights, count, variance, typical, factoring,
-                    inverting, inner_factoring, inner_inverting, A, T, S, D, alpha, precision, few, results[q],
+                    inverting, inner_factoring, inner_inverting, A, T, D, alpha, precision, few, results[q],
                 )  # fmt: skip
         else:
-            good = neighbourhood.mean_only(K, k, targets, noises, weights, count, factoring, A, T, S, D, results[q])
+            good = neighbourhood.mean_only(K, k, targets, noises, weights, count, factoring, A, T, D, results[q])
         if not good:
             results[q, 0] = np.nan
 
@@ -357,7 +357,7 @@ def _with_any_kernel(model: Neighbourhood, Z: Array, held_out: Array, with_varia
     """For composed kernels and kernels that users have written: Python calls the kernel once per query."""
     p, theta = model.count, model.theta[:-1]
     factoring, inverting = operations(p)
-    K, A, T, S, D = leaf.buffers(p, np.dtype(float), work)
+    K, A, T, D = leaf.buffers(p, np.dtype(float), work)
     squares, rows, weights = np.empty(p + 1), np.empty(p + 1, np.int64), np.ones(p)
     results = np.empty((len(Z), neighbourhood.RESULTS))
     inner, few = model.inner_count, np.empty(neighbourhood.RESULTS)
@@ -378,16 +378,16 @@ def _with_any_kernel(model: Neighbourhood, Z: Array, held_out: Array, with_varia
         if with_variance or inner > 0:
             prior = float(model.kernel.diagonal(theta, z[None, :])[0])
             good = neighbourhood.posterior(
-                K, k, targets, noises, weights, count, prior, factoring, inverting, A, T, S, D, np.empty(p),
+                K, k, targets, noises, weights, count, prior, factoring, inverting, A, T, D, np.empty(p),
                 np.empty(p), results[q],
             )  # fmt: skip
             if good and inner > 0:
                 good = neighbourhood.join_few(
                     K, k, targets, noises, squares, weights, inner_weights, count, prior, typical, factoring,
-                    inverting, *inner_operations, A, T, S, D, np.empty(p), np.empty(p), few, results[q],
+                    inverting, *inner_operations, A, T, D, np.empty(p), np.empty(p), few, results[q],
                 )  # fmt: skip
         else:
-            good = neighbourhood.mean_only(K, k, targets, noises, weights, count, factoring, A, T, S, D, results[q])
+            good = neighbourhood.mean_only(K, k, targets, noises, weights, count, factoring, A, T, D, results[q])
         if not good:
             results[q, 0] = np.nan
     return results

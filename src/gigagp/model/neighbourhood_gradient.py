@@ -110,7 +110,7 @@ def _with_profile(
     kind: int, variance: float, scales: Array, shape: float, limits: Array, noise: float, X: Array, metric: Array,
     y: Array, row_noise: Array, Z: Array, squares: Array, rows: Array, sizes: Array, factoring: Array,
     inverting: Array, inner: int, inner_factoring: Array, inner_inverting: Array, K: Array, A: Array, T: Array,
-    S: Array, D: Array, values: Array, slopes: Array, typical: Array,
+    D: Array, values: Array, slopes: Array, typical: Array,
 ) -> None:  # fmt: skip
     p, columns = len(K), X.shape[1]
     x, targets, point = np.empty((columns, p)), np.empty(p), np.empty(columns)
@@ -133,7 +133,7 @@ def _with_profile(
             good = passes.derivatives(
                 K, k, targets, noises, weights[: inner if smaller else p], used, variance,
                 inner_factoring if smaller else factoring, inner_inverting if smaller else inverting,
-                A, T, S, D, vectors, values[q, level], by_k, by_w,
+                A, T, D, vectors, values[q, level], by_k, by_w,
             )  # fmt: skip
             passes.taper_derivatives(squares[q], size, used, weights, by_w, by_square)
             passes.covariance_derivatives(kind, variance, shape, squares[q], used, by_k, vectors[0], by_square)
@@ -150,7 +150,7 @@ def _with_any_kernel(
 ) -> None:  # fmt: skip
     """For composed kernels and kernels that users have written: Python calls the kernel for each query."""
     p, theta, kernel, metric = model.count, model.theta[:-1], model.kernel, model.router.search_metric
-    K, A, T, S, D = leaf.buffers(p, np.dtype(float), work)
+    K, A, T, D = leaf.buffers(p, np.dtype(float), work)
     weights, noises, vectors, row_noise = np.ones(p), np.empty(p), np.empty((6, p)), row_noise_of(model)
     by_k, by_w, by_square = np.empty((3, p)), np.empty((3, p)), np.empty((3, p + 1))
     for q, z in enumerate(Z):
@@ -170,7 +170,7 @@ def _with_any_kernel(
                 neighbourhood.keep_first(used, K, k, targets)
             neighbourhood.taper(squares[q], seen, used, weights)
             good = passes.derivatives(
-                K, k, targets, noises, weights[:padded], used, prior, *_operations(padded), A, T, S, D, vectors,
+                K, k, targets, noises, weights[:padded], used, prior, *_operations(padded), A, T, D, vectors,
                 values[q, level], by_k, by_w,
             )  # fmt: skip
             passes.taper_derivatives(squares[q], seen, used, weights, by_w, by_square)

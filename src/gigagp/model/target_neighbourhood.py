@@ -110,7 +110,7 @@ def _predict_all(
     X: Array, tree: tuple[Array, ...], metric: Array, Y: Array, row_noise: Array,
     Z: Array, held_out: Array, limit: int, factoring: Array, inverting: Array,
     inner: int, inner_factoring: Array, inner_inverting: Array,
-    K: Array, A: Array, T: Array, S: Array, D: Array, results: Array,
+    K: Array, A: Array, T: Array, D: Array, results: Array,
 ) -> None:  # fmt: skip
     p, columns = len(K), X.shape[1]
     scratch = search_scratch(X.shape[1], len(tree[0]) + len(tree[1]))
@@ -133,7 +133,7 @@ def _predict_all(
         neighbourhood.covariances(kind, variance, shape, limits, x, squares, count, K, k)
         if with_variance or inner > 0:  # the variance decides how much the few nearest rows count
             good = neighbourhood.posteriors(
-                K, k, targets, noises, weights, count, variance, factoring, inverting, A, T, S, D, alpha, precision,
+                K, k, targets, noises, weights, count, variance, factoring, inverting, A, T, D, alpha, precision,
                 solved, results[q],
             )  # fmt: skip
             nearer = neighbourhood.few_rows(squares, inner, count)
@@ -146,13 +146,13 @@ def _predict_all(
                 neighbourhood.taper(squares, count, nearer, own_weights)
                 good = neighbourhood.posteriors(
                     K, k, targets, noises, own_weights, nearer, variance, inner_factoring if usual else factoring,
-                    inner_inverting if usual else inverting, A, T, S, D, alpha, precision, solved, few,
+                    inner_inverting if usual else inverting, A, T, D, alpha, precision, solved, few,
                 )  # fmt: skip
                 for t in range(len(Y)):
                     neighbourhood.joined(few[t], typical, results[q, t])
         else:
             good = neighbourhood.means_only(
-                K, k, targets, noises, weights, count, factoring, A, T, S, D, results[q]
+                K, k, targets, noises, weights, count, factoring, A, T, D, results[q]
             )  # fmt: skip
         if not good:
             results[q, :, 0] = np.nan

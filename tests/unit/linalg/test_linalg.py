@@ -95,8 +95,8 @@ def test_triangular_solves(p, kind, extra):
 @problems
 def test_inverse(p, kind, extra):
     problem = Problem(p, kind, extra).factored()
-    T, S = np.full_like(problem.stored, GARBAGE), np.full_like(problem.stored, GARBAGE)
-    cholesky.inverse(problem.stored, problem.D, T, S, p)
+    T = np.full_like(problem.stored, GARBAGE)
+    cholesky.inverse(problem.stored, problem.D, T, p)
     problem.close(np.tril(problem.stored[:, :p]), np.tril(np.linalg.inv(problem.A)))
     assert untouched(problem.stored[:, p:])
 

@@ -287,10 +287,10 @@ def factor_and_inverse(A, team):
     """U and D, and the inverse."""
     A, p = A.copy(), len(A)
     D = np.full((p, cholesky.WIDTH), np.nan, A.dtype)
-    T, S = np.full_like(A, np.nan), np.full_like(A, np.nan)
+    T = np.full_like(A, np.nan)
     assert cholesky.factor(A, D, p, team) == 0
     U = np.triu(A[:, :p])
-    cholesky.inverse(A, D, T, S, p, team)
+    cholesky.inverse(A, D, T, p, team)
     return U, D, np.tril(A[:, :p])
 
 
