@@ -15,6 +15,7 @@ from gigagp.data import scaled, scaling, scan
 from gigagp.engines import one_blas_thread
 from gigagp.fit import (
     class_scores,
+    column_scaling,
     committee_scores,
     groups,
     held_out_scores,
@@ -129,6 +130,8 @@ BRIEF = {
     (fit_settings, "families"): lambda kernel: FAMILIES(kernel)[:2],
     (fit_settings, "class_families"): lambda kernel: CLASS_FAMILIES(kernel)[:2],
     (theta_search, "_CHECK_ROWS"): 0,  # no search
+    (column_scaling, "_TRAINING_ROWS"): 100,
+    (column_scaling, "_PREDICTED_ROWS"): 200,
     (rough_theta, "_ROWS"): 300,
     (rough_theta, "_LAPLACE_ROWS"): 200,
     (rough_theta, "_ITERATIONS"): 12,

@@ -62,10 +62,15 @@ def pit(y: Array, mean: Array, std: Array, quantile: Callable[[Array], Array] | 
 
 def crps(y: Array, mean: Array, std: Array) -> float:
     """Mean continuous ranked probability score of N(mean, std^2), in y's units (Gneiting & Raftery 2007, eq. 21)."""
+    return float(np.mean(crps_of_rows(y, mean, std)))
+
+
+def crps_of_rows(y: Array, mean: Array, std: Array) -> Array:
+    """The continuous ranked probability score of each row."""
     std = np.asarray(std)
     z = (np.asarray(y) - np.asarray(mean)) / std
     density = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
-    return float(np.mean(std * (z * (2 * ndtr(z) - 1) + 2 * density - 1 / np.sqrt(np.pi))))
+    return np.asarray(std * (z * (2 * ndtr(z) - 1) + 2 * density - 1 / np.sqrt(np.pi)))
 
 
 def kl_divergence(mean: Array, std: Array, other_mean: Array, other_std: Array) -> Array:

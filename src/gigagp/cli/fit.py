@@ -169,8 +169,6 @@ def _estimator(data: str, target: str | list[str], task: str, settings: dict[str
                 "(--task classify)", UserWarning, stacklevel=1,
             )  # fmt: skip
     if task == "regress":
-        if settings.pop("warp") != "auto":
-            raise InvalidParameter("--warp is for classes; --task regress does not have it")
         return HGPRegressor(**settings)
     defaults = HGPRegressor().get_params(deep=False)
     own = HGPClassifier().get_params(deep=False)

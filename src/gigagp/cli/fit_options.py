@@ -99,8 +99,8 @@ Standardize = Annotated[
 Warp = Annotated[
     str,
     typer.Option(
-        help="Classes only: yes to replace skewed or long-tailed columns by their normal scores; no; auto: yes, unless "
-        "--kernel is given."
+        help="yes to replace skewed or long-tailed columns by their normal scores; no; auto: yes for classes; "
+        "for numbers in small tables if held-out rows are predicted better; no if --kernel is given."
     ),
 ]
 Sphere = Annotated[

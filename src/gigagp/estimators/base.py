@@ -95,7 +95,7 @@ class HGPEstimator(FittedAttributes):  # type: ignore[misc]
                 rows = open_rows(
                     X, y, features=features, drop=drop, categorical=categories, missing=gaps,
                     share=share, weights=sample_weight, deviations=noise_std, labels=() if labels == () else None,
-                    conditional=not settings.warp(fit_settings),
+                    conditional=not settings.warp(fit_settings, labels is not None),
                 )  # fmt: skip
                 encoding: Encoding | None = rows.encoding
                 names = tuple(map(str, rows.feature_names)) if rows.source.named else None

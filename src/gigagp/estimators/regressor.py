@@ -96,6 +96,10 @@ class HGPRegressor(RegressorMixin, NumberUpdates):  # type: ignore[misc]
         the machine.
     standardize : bool
         Scale inputs and target to mean 0 and standard deviation 1 internally.
+    warp : "auto" or bool
+        Replace the values of columns that are spread unevenly (skewed, or with long tails) by their normal scores, a
+        monotone map that is learnt from the training rows. "auto": in tables of 50 to 4,096 rows, if held-out rows are
+        then predicted clearly better; not if you choose the kernel, whose length-scales are lengths in your columns.
     sphere : "auto", pair of columns, or None
         The columns of longitude and latitude in degrees, by name or number, such as ("lon", "lat"): they are one place
         on a sphere, with one length-scale, so that distances are great circles, and 180 degrees east is 180 degrees
@@ -167,6 +171,7 @@ class HGPRegressor(RegressorMixin, NumberUpdates):  # type: ignore[misc]
         dtype: str = "float64",
         memory: str | int | None = None,
         standardize: bool = True,
+        warp: bool | str = "auto",
         sphere: Any = "auto",
         mean: Any = "constant",
         noise: str = "constant",
@@ -193,11 +198,10 @@ class HGPRegressor(RegressorMixin, NumberUpdates):  # type: ignore[misc]
         self.exact_neighbours = exact_neighbours
         self.calibrate = calibrate
         self.training = training
-        self.engine = engine
-        self.n_jobs = n_jobs
+        self.engine, self.n_jobs = engine, n_jobs
         self.dtype = dtype
         self.memory = memory
-        self.standardize, self.sphere = standardize, sphere
+        self.standardize, self.warp, self.sphere = standardize, warp, sphere
         self.mean = mean
         self.noise = noise
         self.noise_bounds = noise_bounds

@@ -27,13 +27,16 @@ from gigagp.engines import Engine, one_blas_thread, open_engine
 from gigagp.errors import InvalidInput
 from gigagp.fit import settings, stages
 from gigagp.fit.checkpoint import Checkpoint
+from gigagp.fit.column_scaling import choose_warping, is_open
 from gigagp.fit.exact_answers import most_rows
 from gigagp.fit.plan import NoLog, Plan, Seeds
 from gigagp.fit.planning import circles_of, make_plan, plan_for_latents
+from gigagp.fit.record import Record
 from gigagp.fit.scanning import scan_rows
 from gigagp.fit.settings import FitSettings
 from gigagp.fit.store_objects import StoreObjects
 from gigagp.fit.store_writer import DiskStorage, MemoryStorage, Storage
+from gigagp.fit.training import Trace
 from gigagp.fit.unusual_rows import MOST_ROWS
 from gigagp.kernels.inputs import InputColumns
 from gigagp.likelihoods import Likelihood
@@ -99,6 +102,7 @@ class _Prepared:
     streamed: StreamedRows
     local: bool  # whether the rows of a leaf are neighbours
     exact: bool  # whether targets are numbers with Gaussian errors
+    record: Record  # of what was chosen before the stages
 
 
 def _prepared(
@@ -118,15 +122,17 @@ def _prepared(
     outliers = NONE if not exact or _has_known_noise(rows) else find_outliers(data)
     data = without(data, outliers)
     target = data.target.scaling() if options.standardize and exact else Scaling.identity(1)
-    inputs, data = _input_scaling(data, options, rows, feature_names, classes is not None)
+    inputs, data = _linear_scaling(data, options, rows, feature_names, classes is not None)
     columns = _input_columns(rows.encoding, feature_names, inputs, target)
     inputs, columns = _with_circles(options, inputs, columns, data.rows, parts)
     plan = _plan(options, data, parts, columns, learn_noise, classes)
     if checkpoint is not None and plan.exact_rows:
         plan = replace(plan, exact_rows=most_rows(checkpoint.budget))
+    record = Record(tell, Trace(tell=tell))
+    inputs = _warped(inputs, data, target, options, plan, rows, classes is not None, engine, record)
     sample = _scaled_sample(data.sample, inputs, target, dtype)
     streamed = StreamedRows(counted, data.rows, inputs, target, dtype, Counter("store", data.rows, tell), outliers)
-    return _Prepared(seeds, data, outliers, inputs, target, plan, sample, streamed, parts.local, exact)
+    return _Prepared(seeds, data, outliers, inputs, target, plan, sample, streamed, parts.local, exact, record)
 
 
 def _model(
@@ -147,6 +153,8 @@ def _model(
         target=target,
         report=replace(
             _with_outliers(result.report, fit.outliers, result.unusual.count, unusual),
+            seconds={**fit.record.seconds, **result.report.seconds},
+            choices=(*fit.record.choices, *result.report.choices),
             copies=fit.data.copies,
             looks_like=looks_like(fit.data) if options.likelihood == "auto" and fit.exact else "",
         ),
@@ -228,24 +236,14 @@ def _names(encoding: Encoding, feature_names: tuple[str, ...] | None) -> tuple[s
     return feature_names if of_frame and feature_names is not None else names
 
 
-def _input_scaling(
-    data: Scan, options: FitSettings, rows: Rows, feature_names: tuple[str, ...] | None, two_valued_by_range: bool
-) -> tuple[InputScaling, Scan]:
-    """The scaling of the inputs, with normal scores where they are chosen, and the moments of the model's columns.
-
-    two_valued_by_range : as in `Moments.scaling`
-    """
-    warp = settings.warp(options)
-    inputs, data = _linear_scaling(data, options, rows, feature_names, two_valued_by_range)
-    return (_warped(inputs, data.sample, rows.encoding) if warp else inputs), data
-
-
 def _linear_scaling(
     data: Scan, options: FitSettings, rows: Rows, feature_names: tuple[str, ...] | None, two_valued_by_range: bool
 ) -> tuple[InputScaling, Scan]:
     """The scaling of the inputs, and the scan with the moments of the model's columns.
 
     Longitude and latitude are those that the user names, or with sphere="auto" those that have such names and values.
+
+    two_valued_by_range : as in `Moments.scaling`
     """
     standardize = settings.switch("standardize", options.standardize)
     inputs = data.inputs.scaling(two_valued_by_range) if standardize else Scaling.identity(rows.n_features)
@@ -272,7 +270,25 @@ def _linear_scaling(
     return scaling, replace(data, inputs=moments)
 
 
-def _warped(inputs: InputScaling, sample: Sample, encoding: Encoding) -> InputScaling:
+def _warped(
+    inputs: InputScaling, data: Scan, target: Scaling, options: FitSettings, plan: Plan, rows: Rows, classes: bool,
+    engine: Engine, record: Record,
+) -> InputScaling:  # fmt: skip
+    """The scaling, with normal scores where the user or held-out predictions choose them."""
+    wanted = settings.warp(options, classes)
+    if wanted is None and (rows.others or not is_open(plan, data.rows)):  # several targets have a common scaling
+        wanted = False
+    warped = inputs if wanted is False else _with_normal_scores(inputs, data.sample, rows.encoding)
+    if wanted is not None or not warped.warps:
+        return warped
+    with record.stage("choice of scaling"):
+        plain, scores = (_scaled_sample(data.sample, each, target, np.dtype(float)) for each in (inputs, warped))
+        candidates = choose_warping(plan, plain, scores, engine)
+        record.choices.extend(candidates)
+    return warped if candidates[-1].chosen else inputs
+
+
+def _with_normal_scores(inputs: InputScaling, sample: Sample, encoding: Encoding) -> InputScaling:
     """The scaling with normal scores of all columns of numbers, except places on a sphere."""
     kinds = [feature.kind for feature in encoding.features for _ in feature.names]
     other = {*inputs.together, *encoding.category_places}

@@ -158,10 +158,14 @@ class Gain:
         if not (candidate.calibration.rows and reference.calibration.rows):
             return cls(0.0, np.inf)
         count = min(len(candidate.y), len(reference.y))
-        losses, reference_losses = candidate.losses[:count], reference.losses[:count]
-        unit = reference.unit or max(float(reference_losses.mean()), float(np.finfo(float).tiny))
-        difference = (reference_losses - losses) / unit
-        return cls(float(difference.mean()), float(difference.std() / np.sqrt(count)))
+        return cls.of_losses(candidate.losses[:count], reference.losses[:count], reference.unit)
+
+    @classmethod
+    def of_losses(cls, losses: Array, reference: Array, unit: float | None = None) -> Gain:
+        """The gain from losses of the same rows; in units of the mean loss of the reference where none are given."""
+        unit = unit or max(float(reference.mean()), float(np.finfo(float).tiny))
+        difference = (reference - losses) / unit
+        return cls(float(difference.mean()), float(difference.std() / np.sqrt(len(losses))))
 
     def combined(self, expected: Gain) -> Gain:
         """This gain and an independent estimate of it, weighted by their precisions."""

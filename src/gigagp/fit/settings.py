@@ -55,7 +55,7 @@ class FitSettings:
     random_state: Any
     verbose: Any
     likelihood: Any = "auto"
-    warp: Any = False
+    warp: Any = "auto"
     targets: Any = "auto"
     updates: bool = False  # whether the model is to take updates, which committees do not
 
@@ -141,15 +141,21 @@ def sphere(value: Any) -> tuple[str | int, str | int] | str | None:
     )
 
 
-def warp(options: FitSettings) -> bool:
-    """Whether columns of numbers become normal scores; "auto": where the kernel, whose lengths these are, is chosen."""
+def warp(options: FitSettings, classes: bool) -> bool | None:
+    """Whether columns of numbers become normal scores; None where held-out predictions are to decide.
+
+    "auto": yes for classes, undecided for other targets; no if the user has chosen the kernel, whose length-scales are
+    lengths in the user's columns.
+    """
     value = options.warp
     automatic = isinstance(value, str) and value == "auto"
     if not automatic and not isinstance(value, bool | np.bool_):
         raise InvalidParameter(f'warp must be "auto", True or False; got {value!r}')
     standardize = switch("standardize", options.standardize)
+    if automatic and standardize and kernel(options.kernel) is None:
+        return True if classes else None
     if automatic:
-        return standardize and kernel(options.kernel) is None
+        return False
     if value and not standardize:
         raise InvalidParameter("warp=True needs standardize=True: normal scores are standardised values")
     return bool(value)

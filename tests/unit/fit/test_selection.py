@@ -119,7 +119,7 @@ def test_kernels_without_a_metric_are_answered_by_the_committee(wave):
 @pytest.mark.full_choices
 def test_few_rows_are_not_enough_to_choose(wave):
     X, y = wave
-    model = HGPRegressor(random_state=0, leaf_size=256).fit(X[:60], y[:60])
+    model = HGPRegressor(random_state=0, leaf_size=256).fit(X[:49], y[:49])
     assert type(model.kernel_) is SquaredExponential
     assert model.report_.choices == ()
 

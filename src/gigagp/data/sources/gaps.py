@@ -5,8 +5,9 @@ the model learns what a gap means, with a length-scale of its own. A missing num
 given the numbers that are present, under a Gaussian whose means and covariances come from all pairs of present values.
 A missing level of a category is a level of its own.
 
-If columns become normal scores (`warp`, the default for classes), the mean of the column is used instead: in a column
-most of whose values are equal, normal scores would turn small differences between conditional means into large ones.
+If all skewed columns become normal scores (`warp`, the default for classes), the mean of the column is used instead: in
+a column most of whose values are equal, normal scores would turn small differences between conditional means into large
+ones. Where held-out rows decide whether they do, they see these values as well, and conditional means are used.
 """
 
 from __future__ import annotations
