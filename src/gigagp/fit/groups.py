@@ -4,6 +4,9 @@ A group consists of the rows nearest to a random row in the metric of the curren
 query. The cells of the store are cut once, in the metric of a rough theta, and structure that this metric does not show
 remains hidden in them. Groups are formed again whenever theta has changed, so that in the end theta and the groups that
 it is learnt from agree.
+
+Where inputs repeat, a group has as many distinct inputs as possible. Rows with equal inputs may have noise in common
+(`common_noise`), which looks like structure shorter than the distance to any other row, and theta would follow it.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.data.row_digests import digests
 from gigagp.data.row_lists import Runs
 from gigagp.data.store import ExpertStore
 from gigagp.engines import Engine
@@ -31,6 +35,7 @@ from gigagp.tree import Tree
 
 _EXACT_ROWS = 1 << 24  # rows up to which all may be compared with the centre of a group
 _LARGEST_GROUP = 512  # rows
+_SEARCHED = 8  # times as many rows as a group has are searched for distinct inputs
 _MOST_TIMES = 8  # number of groups that a row may be in, on average
 _PARTS = 4  # of a search for many rows, per worker
 _PROBES = 32  # queries by which the search through the cells is checked
@@ -92,11 +97,26 @@ class Groups:
         store = self.stored.store
         count = min(count, max(1, _MOST_TIMES * self.rows // self.size), self.rows)
         centres = np.sort(self.rng.choice(self.rows, count, replace=False))
-        search = replace(self._model(self.plan.kernel, self.plan.start, metric, self.size), exact=self.exact)
-
-        rows = self._nearest(search, centres, np.full(count, NO_ROW)).ravel()
+        rows = self._around_centres(centres, metric).ravel()
         X, y = store.gather(rows)
         return ExpertStore(X, y, store.noise_of(rows)), Runs(np.arange(len(centres) + 1) * self.size)
+
+    def _around_centres(self, centres: Array, metric: Array) -> Array:
+        """The rows of each group, one line per group; with distinct inputs as far as these are found nearby."""
+
+        def nearest(count: int) -> tuple[Array, Array]:
+            """Rows, and digests of their inputs."""
+            search = replace(self._model(self.plan.kernel, self.plan.start, metric, count), exact=self.exact)
+            rows = self._nearest(search, centres, np.full(len(centres), NO_ROW))
+            X = np.ascontiguousarray(self.stored.store.gather(rows.ravel())[0])
+            return rows, digests(X, np.zeros(len(X)))[0].reshape(rows.shape)
+
+        rows, inputs = nearest(self.size)
+        numbers = self.plan.latents is None
+        if not numbers or not any(len(np.unique(group)) < len(group) for group in inputs):
+            return rows
+        rows, inputs = nearest(min(_SEARCHED * self.size, self.rows))
+        return np.array([_distinct_first(*group)[: self.size] for group in zip(rows, inputs, strict=True)])
 
     def evidence(self, kernel: Kernel, theta: Array, count: int, log: Log) -> Objective:
         """The summed evidence of groups that are formed in the metric of theta."""
@@ -142,11 +162,13 @@ class Groups:
         parts = [slice(i, i + step) for i in range(0, len(rows), step)]
         return np.concatenate(list(self.engine.local.map(search, parts)))
 
-    def missed(self, kernel: Kernel, theta: Array) -> MissedStructure | None:
+    def missed(self, kernel: Kernel, theta: Array, common: float = 0.0) -> MissedStructure | None:
         """A warning where held-out errors exceed the differences between nearest rows, after allowing for their noise.
 
         Where the model is right, a row differs from its nearest one by at least the noise of both, so that the
         differences are about sqrt(2) times the model's errors, or more.
+
+        common : share of the noise that rows with equal inputs have in common
         """
         store = self.stored.store
         rows = np.unique(np.random.default_rng(0).integers(self.rows, size=_COMPARED_ROWS))
@@ -156,7 +178,7 @@ class Groups:
         single = replace(self._model(kernel, theta, 1 / deviations, 1), exact=self.exact)
         nearest = self._nearest(single, rows, rows)[:, 0]
         differences = np.abs(y.astype(float) - store.gather(nearest)[1])
-        model = self.model(kernel, theta, min(_PROBE_NEIGHBOURS, self.rows))
+        model = replace(self.model(kernel, theta, min(_PROBE_NEIGHBOURS, self.rows)), common=common)
         errors = np.abs(y - predict(model, np.ascontiguousarray(X), self.engine, False, held_out=rows).mean)
         ratio = float(errors.mean()) / max(float(differences.mean()) / np.sqrt(2), np.finfo(float).tiny)
         if ratio < _MISSED or errors.mean() < _NEGLIGIBLE_ERROR * np.abs(y - y.mean()).mean():
@@ -173,3 +195,10 @@ class Groups:
         return Neighbourhood(
             kernel, theta, self.stored.store, self.stored.cells, router, neighbours, self.plan.exact_search
         )
+
+
+def _distinct_first(rows: Array, inputs: Array) -> Array:
+    """The rows, sorted so that those whose inputs have occurred before come last; otherwise in their order."""
+    repeats = np.ones(len(rows), bool)
+    repeats[np.unique(inputs, return_index=True)[1]] = False
+    return rows[np.argsort(repeats, kind="stable")]

@@ -13,6 +13,7 @@ import numpy as np
 
 from gigagp.combine import RULES, CombinationRule
 from gigagp.fit.committee_scores import SHARING, CommitteeScorer, choose_sharing
+from gigagp.fit.common_noise import choose_common_noise
 from gigagp.fit.held_out_scores import DOUBLING_GAIN, NEGLIGIBLE_GAIN, Gain, HeldOutScore, Scorer, is_quick
 from gigagp.model.calibration import Calibration
 from gigagp.model.fit_report import Candidate
@@ -122,6 +123,8 @@ def choose_answer(
     # A committee is tried only where still more neighbours would help, since its experts see more rows.
     more_rows_help = True
     if model is not None:
+        model, trials = choose_common_noise(scorer, model)
+        candidates += trials
         if neighbours is None:
             model, near, trials, more_rows_help = choose_neighbours(scorer, model)
             if not more_rows_help:

@@ -123,7 +123,8 @@ def _warnings(trained: _TrainedModel, small: bool) -> list[FitWarning]:
         bounds[-1, 0] = -np.inf  # where known noise explains all of it, none is left to be learnt
     warnings: list[FitWarning] = [*bound_warnings(trained.theta, bounds, plan.names)]
     if not small and plan.latents is None and _is_trainable(plan) and groups.possible:
-        missed = groups.missed(plan.kernel, trained.theta)
+        near = trained.choice.neighbourhood
+        missed = groups.missed(plan.kernel, trained.theta, 0.0 if near is None else near.common)
         warnings = warnings if missed is None else [missed, *warnings]
     return warnings
 

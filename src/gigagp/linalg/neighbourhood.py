@@ -142,6 +142,36 @@ def covariances(
             K[i, j] = 0
 
 
+@compiled_strict
+def _are_equal(first: Array, second: Array) -> bool:
+    """Whether inputs are equal in the precision of the first."""
+    for d in range(len(first)):  # noqa: SIM110 (compiled code has no generators)
+        if first[d] != first.dtype.type(second[d]):
+            return False
+    return True
+
+
+@compiled_strict
+def add_common_noise(
+    common: float, X: Array, rows: Array, z: Array, squares: Array, count: int, K: Array, k: Array
+) -> None:
+    """Add the noise that equal inputs have in common to K, lower triangle, and to k where the query z equals a row.
+
+    Neighbours are sorted by distance, and those with equal inputs are equally far from the query. Rounding leaves the
+    query itself a small distance from rows that it equals, so that inputs are compared and not distances.
+    """
+    for i in range(count):
+        row = X[rows[i]]
+        K[i, i] += common
+        if squares[i] == squares[0] and _are_equal(row, z):
+            k[i] += common
+        j = i - 1
+        while j >= 0 and squares[j] == squares[i]:
+            if _are_equal(row, X[rows[j]]):
+                K[i, j] += common
+            j -= 1
+
+
 @compiled
 def factored(
     K: Array, noises: Array, weights: Array, count: int, operations: Array, A: Array, T: Array, D: Array

@@ -58,17 +58,33 @@ class LinearPart:
     rows: Array  # their numbers in the store
     weights: Any  # (queries, rows), sparse
     share: Array  # per query
+    common_noise: float = 0.0  # variance of the noise that rows with equal inputs have in common
 
     @classmethod
-    def of(cls, kernel: Kernel, theta: Array, store: ExpertStore, weights: Any, share: Array) -> LinearPart:
-        """From a sparse matrix over all rows of the store."""
+    def of(
+        cls, kernel: Kernel, theta: Array, store: ExpertStore, weights: Any, share: Array, common: float = 0.0
+    ) -> LinearPart:
+        """From a sparse matrix over all rows of the store.
+
+        common : share of the noise variance that rows with equal inputs have in common
+        """
         rows = np.unique(weights.indices)
-        X, noise = np.asarray(store.gather(rows)[0], float), float(np.exp(theta[-1]))
+        X, total = np.asarray(store.gather(rows)[0], float), float(np.exp(theta[-1]))
+        noise = (1 - common) * total
         own = store.noise_of(rows)
         noises = np.full(len(rows), noise) if own is None else np.asarray(variances(noise, own), float)
         places = np.searchsorted(rows, weights.indices)
         small = sparse.csr_matrix((weights.data, places, weights.indptr), (weights.shape[0], len(rows)))
-        return cls(kernel, theta, X, noises, rows, small, share)
+        return cls(kernel, theta, X, noises, rows, small, share, common * total)
+
+    def by_inputs(self, Z: Array) -> tuple[Any, Array]:
+        """The errors as sums over distinct inputs of the noise that is common to equal ones: a sparse matrix, with one
+        row per query and one column per distinct input; and these inputs."""
+        inputs, places = np.unique(np.concatenate([Z, self.X]), axis=0, return_inverse=True)
+        places, rows = places.ravel(), np.arange(len(Z))
+        of_queries = sparse.csr_matrix((np.ones(len(Z)), (rows, places[: len(Z)])), (len(Z), len(inputs)))
+        of_rows = (np.ones(len(self.X)), (np.arange(len(self.X)), places[len(Z) :]))
+        return of_queries - self.weights @ sparse.csr_matrix(of_rows, (len(self.X), len(inputs))), inputs
 
     @tiny_is_zero
     def covariance(self, Z: Array, engine: Engine) -> Array:
@@ -90,6 +106,9 @@ class LinearPart:
         for both, single in engine.local.map(add_rows, range(0, len(self.X), _ROWS_AT_ONCE)):
             total += both
             total -= single.T
+        if self.common_noise:
+            errors, _ = self.by_inputs(Z)
+            total += self.common_noise * (errors @ errors.T).toarray()
         root = np.sqrt(self.share)
         return np.asarray(0.5 * (total + total.T) * (root[:, None] * root))
 
@@ -168,8 +187,9 @@ class _WeightsOfChunk:
             _weights_with_any_kernel(model, Z, squares, rows, sizes, buffers, weights)
         else:
             _weights_with_profile(  # type: ignore[call-arg]
-                *profile[:5], model.noise, read_only(model.store.X), model.store.y, row_noise_of(model), squares, rows,
-                sizes, *_operations(p), inner, *_operations(inner or p), *buffers, weights,
+                *profile[:5], model.common_noise, model.noise, read_only(model.store.X), model.store.y,
+                row_noise_of(model), read_only(Z), squares, rows, sizes, *_operations(p), inner,
+                *_operations(inner or p), *buffers, weights,
             )  # fmt: skip
         neighbourhoods.positive_definite(model, weights[:, 0])
         model.store.touched(len(Z) * model.limit)
@@ -186,7 +206,7 @@ def _neighbour_weights(model: Neighbourhood, Z: Array, share: Array, engine: Eng
     present = np.arange(model.count) < sizes[:, None]
     starts = np.concatenate([[0], np.cumsum(sizes)])
     matrix = sparse.csr_matrix((weights[present], rows[present], starts), (len(Z), len(model.store.y)))
-    return LinearPart.of(model.kernel, model.theta, model.store, matrix, share)
+    return LinearPart.of(model.kernel, model.theta, model.store, matrix, share, model.common)
 
 
 def _operations(p: int) -> tuple[Array, Array]:
@@ -195,7 +215,7 @@ def _operations(p: int) -> tuple[Array, Array]:
 
 @compiled
 def _mixed_weights(
-    K: Array, k: Array, y: Array, noises: Array, squares: Array, size: int, count: int, variance: float, typical: float,
+    K: Array, k: Array, y: Array, noises: Array, squares: Array, size: int, count: int, prior: float, typical: float,
     factoring: Array, inverting: Array, inner: int, inner_factoring: Array, inner_inverting: Array, A: Array, T: Array,
     D: Array, tapered: Array, out: Array,
 ) -> bool:  # fmt: skip
@@ -205,7 +225,7 @@ def _mixed_weights(
     many, few, solved_few = np.empty(3), np.empty(3), np.empty(p)
     neighbourhood.taper(squares, size, count, tapered)
     good = neighbourhood.posterior(
-        K, k, y, noises, tapered, count, variance, factoring, inverting, A, T, D, alpha, precision, many
+        K, k, y, noises, tapered, count, prior, factoring, inverting, A, T, D, alpha, precision, many
     )
     neighbourhood.solved_from(T, k, count, out)
     nearer = neighbourhood.few_rows(squares, inner, count)
@@ -215,7 +235,7 @@ def _mixed_weights(
             neighbourhood.keep_first(nearer, K, k, y)
         neighbourhood.taper(squares, count, nearer, tapered)
         good = neighbourhood.posterior(
-            K, k, y, noises, tapered[: inner if usual else p], nearer, variance,
+            K, k, y, noises, tapered[: inner if usual else p], nearer, prior,
             inner_factoring if usual else factoring, inner_inverting if usual else inverting, A, T, D, alpha,
             precision, few,
         )  # fmt: skip
@@ -230,9 +250,10 @@ def _mixed_weights(
 
 @compiled
 def _weights_with_profile(
-    kind: int, variance: float, scales: Array, shape: float, limits: Array, noise: float, X: Array, y: Array,
-    row_noise: Array, squares: Array, rows: Array, sizes: Array, factoring: Array, inverting: Array, inner: int,
-    inner_factoring: Array, inner_inverting: Array, K: Array, A: Array, T: Array, D: Array, weights: Array,
+    kind: int, variance: float, scales: Array, shape: float, limits: Array, common: float, noise: float, X: Array,
+    y: Array, row_noise: Array, Z: Array, squares: Array, rows: Array, sizes: Array, factoring: Array,
+    inverting: Array, inner: int, inner_factoring: Array, inner_inverting: Array, K: Array, A: Array, T: Array,
+    D: Array, weights: Array,
 ) -> None:  # fmt: skip
     p, columns = len(K), X.shape[1]
     x, targets, tapered, k, noises = np.empty((columns, p)), np.empty(p), np.ones(p), np.empty(p), np.empty(p)
@@ -241,8 +262,10 @@ def _weights_with_profile(
         neighbourhood.gather(X, y, rows[q], count, scales, x, targets)
         typical = neighbourhood.gather_noise(noise, row_noise, rows[q], count, noises)
         neighbourhood.covariances(kind, variance, shape, limits, x, squares[q], count, K, k)
+        if common > 0:
+            neighbourhood.add_common_noise(common, X, rows[q], Z[q], squares[q], count, K, k)
         if not _mixed_weights(
-            K, k, targets, noises, squares[q], sizes[q], count, variance, typical, factoring, inverting, inner,
+            K, k, targets, noises, squares[q], sizes[q], count, variance + common, typical, factoring, inverting, inner,
             inner_factoring, inner_inverting, A, T, D, tapered, weights[q],
         ):  # fmt: skip
             weights[q, 0] = np.nan

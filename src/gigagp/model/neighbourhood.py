@@ -55,6 +55,7 @@ class Neighbourhood:
     exact: bool = False  # whether the search must find the nearest rows, however long that takes
     inner: int = 0  # number of nearest neighbours that also answer on their own, weighted by precision; 0 for none
     segments: int = 1  # parts of the rows that were sorted apart from each other, where rows have arrived
+    common: float = 0.0  # share of the noise variance that rows with equal inputs have in common
     others: tuple[Neighbourhood, ...] = ()  # models of the same rows with other kernels, which are averaged with it
 
     @property
@@ -68,17 +69,24 @@ class Neighbourhood:
 
     @property
     def noise(self) -> float:
-        """The noise variance of a row of weight one; where models are averaged, the mean of theirs."""
+        """The noise variance of a row of weight one, without the common noise; the mean of averaged models."""
         if not self.others:
-            return float(np.exp(self.theta[-1]))
+            return (1 - self.common) * float(np.exp(self.theta[-1]))
         return sum(each.noise for each in self.members) / len(self.members)
+
+    @property
+    def common_noise(self) -> float:
+        """The variance of the noise that rows with equal inputs have in common. It counts as a part of f."""
+        return self.common * float(np.exp(self.theta[-1]))
 
     @cached_property
     def prior(self) -> float | None:
         """The variance of f far from all rows, averaged like the noise; None where the kernel is not stationary."""
         if self.others:
             return sum(each.prior or 0.0 for each in self.members) / len(self.members)
-        return float(self.kernel.diagonal(self.theta[:-1], self.store.X[:1])[0]) if self.kernel.stationary else None
+        if not self.kernel.stationary:
+            return None
+        return float(self.kernel.diagonal(self.theta[:-1], self.store.X[:1])[0]) + self.common_noise
 
     @cached_property
     def typical_noise(self) -> float:
@@ -258,8 +266,8 @@ def _with_profile(
     buffers = leaf.buffers(p, np.dtype(float), work)
     results = np.empty((len(Z), neighbourhood.RESULTS))
     _predict_all(  # type: ignore[call-arg]
-        *profile[:5], model.noise, with_variance, *search_arguments(model), model.store.y, row_noise_of(model),
-        read_only(Z), read_only(held_out), model.limit, *operations(p), model.inner_count,
+        *profile[:5], model.common_noise, model.noise, with_variance, *search_arguments(model), model.store.y,
+        row_noise_of(model), read_only(Z), read_only(held_out), model.limit, *operations(p), model.inner_count,
         *operations(model.inner_count or p), *buffers, results,
     )  # fmt: skip
     return results
@@ -267,8 +275,8 @@ def _with_profile(
 
 @compiled
 def _predict_all(
-    kind: int, variance: float, scales: Array, shape: float, limits: Array, noise: float, with_variance: bool,
-    X: Array, tree: tuple[Array, ...], metric: Array, y: Array, row_noise: Array,
+    kind: int, variance: float, scales: Array, shape: float, limits: Array, common: float, noise: float,
+    with_variance: bool, X: Array, tree: tuple[Array, ...], metric: Array, y: Array, row_noise: Array,
     Z: Array, held_out: Array, limit: int, factoring: Array, inverting: Array,
     inner: int, inner_factoring: Array, inner_inverting: Array,
     K: Array, A: Array, T: Array, D: Array, results: Array,
@@ -279,25 +287,26 @@ def _predict_all(
     point, x, targets = np.empty(columns), np.empty((columns, p)), np.empty(p)
     weights, k, alpha, precision, noises = np.ones(p), np.empty(p), np.empty(p), np.empty(p), np.empty(p)
     inner_weights, few = np.ones(inner), np.empty(neighbourhood.RESULTS)
+    prior = variance + common
     for q in range(len(Z)):
         for d in range(columns):
             point[d] = Z[q, d] * metric[0, d]
-        size = nearest(
-            X, tree, metric, point, held_out[q], limit, scratch, squares, rows,
-        )  # fmt: skip
+        size = nearest(X, tree, metric, point, held_out[q], limit, scratch, squares, rows)
         count = min(size, p)
         neighbourhood.taper(squares, size, count, weights)
         neighbourhood.gather(X, y, rows, count, scales, x, targets)
         typical = neighbourhood.gather_noise(noise, row_noise, rows, count, noises)
         neighbourhood.covariances(kind, variance, shape, limits, x, squares, count, K, k)
+        if common > 0:
+            neighbourhood.add_common_noise(common, X, rows, Z[q], squares, count, K, k)
         if with_variance or inner > 0:  # the variance decides how much the few nearest rows count
             good = neighbourhood.posterior(
-                K, k, targets, noises, weights, count, variance, factoring, inverting, A, T, D, alpha, precision,
+                K, k, targets, noises, weights, count, prior, factoring, inverting, A, T, D, alpha, precision,
                 results[q],
             )  # fmt: skip
             if good and inner > 0:
                 good = neighbourhood.join_few(
-                    K, k, targets, noises, squares, weights, inner_weights, count, variance, typical, factoring,
+                    K, k, targets, noises, squares, weights, inner_weights, count, prior, typical, factoring,
                     inverting, inner_factoring, inner_inverting, A, T, D, alpha, precision, few, results[q],
                 )  # fmt: skip
         else:
@@ -329,9 +338,7 @@ def _search(
     held_out: int, limit: int, squares: Array, rows: Array,
 ) -> int:  # fmt: skip
     scratch = search_scratch(X.shape[1], len(tree[0]) + len(tree[1]))
-    return nearest(  # type: ignore[no-any-return]
-        X, tree, metric, point, held_out, limit, scratch, squares, rows
-    )
+    return int(nearest(X, tree, metric, point, held_out, limit, scratch, squares, rows))
 
 
 def search_many(model: Neighbourhood, Z: Array, held_out: Array) -> tuple[Array, Array, Array]:

@@ -14,7 +14,7 @@ from gigagp.data.store import ExpertStore
 from gigagp.kernels import Kernel
 from gigagp.model.calibration_format import floats
 from gigagp.model.neighbourhood import Neighbourhood
-from gigagp.model.plain_values import count, field, require, to_plain
+from gigagp.model.plain_values import count, field, number, require, to_plain
 from gigagp.model.routing import Router
 
 _LARGEST_LOG = 300.0  # of a parameter, above or below zero
@@ -24,7 +24,10 @@ def describe_neighbourhood(model: Neighbourhood | None) -> dict[str, Any] | None
     """What `read_neighbourhood` restores the model from, besides the kernel, theta and rows of the committee."""
     if model is None:
         return None
-    own = {"neighbours": int(model.neighbours), "exact": bool(model.exact), "inner": int(model.inner)}
+    own = {
+        "neighbours": int(model.neighbours), "exact": bool(model.exact), "inner": int(model.inner),
+        **({"common": float(model.common)} if model.common else {}),
+    }  # fmt: skip
     if not model.others:
         return own
     others = [
@@ -61,7 +64,10 @@ def read_neighbourhood(
 
 def _numbers(content: dict[str, Any]) -> dict[str, Any]:
     inner = count(content, "inner", 0) if "inner" in content else 0  # models of version 4 do not have it
-    return {"neighbours": count(content, "neighbours", 1), "exact": field(content, "exact", bool), "inner": inner}
+    common = number(content, "common") if "common" in content else 0.0  # only models of equal inputs have it
+    require(0 <= common < 1, "the share of its noise that equal inputs have in common is not valid")
+    neighbours, exact = count(content, "neighbours", 1), field(content, "exact", bool)
+    return {"neighbours": neighbours, "exact": exact, "inner": inner, "common": common}
 
 
 def _other(content: Any, model: Neighbourhood, read_kernel: Callable[[dict[str, Any]], Kernel]) -> Neighbourhood:

@@ -91,9 +91,10 @@ class _GradientOfChunk:
         else:
             inner, p = model.inner_count, model.count
             _with_profile(
-                *profile[:5], model.noise, read_only(model.store.X), read_only(model.router.search_metric),
-                model.store.y, row_noise_of(model), Z, squares, rows, sizes, *_operations(p), inner,
-                *_operations(inner or p), *leaf.buffers(p, np.dtype(float), work), values, slopes, typical,
+                *profile[:5], model.common_noise, model.noise, read_only(model.store.X),
+                read_only(model.router.search_metric), model.store.y, row_noise_of(model), Z, squares, rows, sizes,
+                *_operations(p), inner, *_operations(inner or p), *leaf.buffers(p, np.dtype(float), work),
+                values, slopes, typical,
             )  # fmt: skip
         positive_definite(model, values[:, 0, neighbourhood.MEAN])
         model.store.touched(len(Z) * model.limit)
@@ -107,8 +108,8 @@ def _operations(p: int) -> tuple[Array, Array]:
 
 @compiled
 def _with_profile(
-    kind: int, variance: float, scales: Array, shape: float, limits: Array, noise: float, X: Array, metric: Array,
-    y: Array, row_noise: Array, Z: Array, squares: Array, rows: Array, sizes: Array, factoring: Array,
+    kind: int, variance: float, scales: Array, shape: float, limits: Array, common: float, noise: float, X: Array,
+    metric: Array, y: Array, row_noise: Array, Z: Array, squares: Array, rows: Array, sizes: Array, factoring: Array,
     inverting: Array, inner: int, inner_factoring: Array, inner_inverting: Array, K: Array, A: Array, T: Array,
     D: Array, values: Array, slopes: Array, typical: Array,
 ) -> None:  # fmt: skip
@@ -123,6 +124,8 @@ def _with_profile(
         neighbourhood.gather(X, y, rows[q], count, scales, x, targets)
         typical[q] = neighbourhood.gather_noise(noise, row_noise, rows[q], count, noises)
         neighbourhood.covariances(kind, variance, shape, limits, x, squares[q], count, K, k)
+        if common > 0:
+            neighbourhood.add_common_noise(common, X, rows[q], Z[q], squares[q], count, K, k)
         nearer = neighbourhood.few_rows(squares[q], inner, count)
         for level in range(2 if nearer > 0 else 1):
             size, used = (sizes[q], count) if level == 0 else (count, nearer)
@@ -131,7 +134,7 @@ def _with_profile(
                 neighbourhood.keep_first(nearer, K, k, targets)
             neighbourhood.taper(squares[q], size, used, weights)
             good = passes.derivatives(
-                K, k, targets, noises, weights[: inner if smaller else p], used, variance,
+                K, k, targets, noises, weights[: inner if smaller else p], used, variance + common,
                 inner_factoring if smaller else factoring, inner_inverting if smaller else inverting,
                 A, T, D, vectors, values[q, level], by_k, by_w,
             )  # fmt: skip

@@ -17,6 +17,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from gigagp.arrays import Array
+from gigagp.data.row_digests import digests
 from gigagp.engines import Engine
 from gigagp.model.linear_predictions import joint_errors
 from gigagp.model.predictor import Predictor
@@ -65,6 +66,13 @@ class Paths:
             noise = np.sqrt(part.noise)[:, None] * normal_of(part.rows, keys)
             total += np.sqrt(part.share)[:, None] * (apart @ weights - L @ noise)
             variance += part.share * ((apart**2).sum(axis=1) + L.multiply(L) @ part.noise)
+            if part.common_noise:
+                by_inputs, inputs = part.by_inputs(Z)
+                common = np.sqrt(part.common_noise) * normal_of(digests(inputs, np.zeros(len(inputs)))[0], ~keys)
+                total += np.sqrt(part.share)[:, None] * (by_inputs @ common)
+                variance += (
+                    part.share * part.common_noise * np.asarray(by_inputs.multiply(by_inputs).sum(axis=1)).ravel()
+                )
         for shift, normal in zip(errors.shifts, self._shifts, strict=False):
             total += shift[:, None] * normal
             variance += shift**2

@@ -95,9 +95,10 @@ class _PredictChunk:
         assert profile is not None
         results = np.empty((len(Z), len(self.targets), neighbourhood.RESULTS))
         _predict_all(  # type: ignore[call-arg]
-            *profile[:5], model.noise, self.with_variance, *search_arguments(model), read_only(self.targets),
-            row_noise_of(model), read_only(Z), read_only(held_out), model.limit, *operations(p), model.inner_count,
-            *operations(model.inner_count or p), *leaf.buffers(p, np.dtype(float), work), results,
+            *profile[:5], model.common_noise, model.noise, self.with_variance, *search_arguments(model),
+            read_only(self.targets), row_noise_of(model), read_only(Z), read_only(held_out), model.limit,
+            *operations(p), model.inner_count, *operations(model.inner_count or p),
+            *leaf.buffers(p, np.dtype(float), work), results,
         )  # fmt: skip
         positive_definite(model, results[:, :, neighbourhood.MEAN])
         model.store.touched(len(Z) * model.limit)
@@ -106,8 +107,8 @@ class _PredictChunk:
 
 @compiled
 def _predict_all(
-    kind: int, variance: float, scales: Array, shape: float, limits: Array, noise: float, with_variance: bool,
-    X: Array, tree: tuple[Array, ...], metric: Array, Y: Array, row_noise: Array,
+    kind: int, variance: float, scales: Array, shape: float, limits: Array, common: float, noise: float,
+    with_variance: bool, X: Array, tree: tuple[Array, ...], metric: Array, Y: Array, row_noise: Array,
     Z: Array, held_out: Array, limit: int, factoring: Array, inverting: Array,
     inner: int, inner_factoring: Array, inner_inverting: Array,
     K: Array, A: Array, T: Array, D: Array, results: Array,
@@ -119,6 +120,7 @@ def _predict_all(
     weights, k, alpha, precision, noises = np.ones(p), np.empty(p), np.empty(p), np.empty(p), np.empty(p)
     first, solved = np.empty(p), np.empty(p)
     inner_weights, few = np.ones(inner), np.empty((len(Y), neighbourhood.RESULTS))
+    prior = variance + common
     for q in range(len(Z)):
         for d in range(columns):
             point[d] = Z[q, d] * metric[0, d]
@@ -131,9 +133,11 @@ def _predict_all(
         neighbourhood.gather_targets(Y, rows, count, targets)
         typical = neighbourhood.gather_noise(noise, row_noise, rows, count, noises)
         neighbourhood.covariances(kind, variance, shape, limits, x, squares, count, K, k)
+        if common > 0:
+            neighbourhood.add_common_noise(common, X, rows, Z[q], squares, count, K, k)
         if with_variance or inner > 0:  # the variance decides how much the few nearest rows count
             good = neighbourhood.posteriors(
-                K, k, targets, noises, weights, count, variance, factoring, inverting, A, T, D, alpha, precision,
+                K, k, targets, noises, weights, count, prior, factoring, inverting, A, T, D, alpha, precision,
                 solved, results[q],
             )  # fmt: skip
             nearer = neighbourhood.few_rows(squares, inner, count)
@@ -145,7 +149,7 @@ def _predict_all(
                 own_weights = inner_weights if usual else weights
                 neighbourhood.taper(squares, count, nearer, own_weights)
                 good = neighbourhood.posteriors(
-                    K, k, targets, noises, own_weights, nearer, variance, inner_factoring if usual else factoring,
+                    K, k, targets, noises, own_weights, nearer, prior, inner_factoring if usual else factoring,
                     inner_inverting if usual else inverting, A, T, D, alpha, precision, solved, few,
                 )  # fmt: skip
                 for t in range(len(Y)):

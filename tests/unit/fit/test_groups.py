@@ -223,3 +223,12 @@ def test_cells_are_cut_again_on_disk_as_in_memory(small_sizes, tmp_path, monkeyp
         np.testing.assert_array_equal(model.predict(X[:50]), memory.predict(X[:50]))
     stores = {path.name for path in (tmp_path / "kept").iterdir() if path.name.startswith("store")}
     assert stores == {"store", "store-again", "store-again-again"}
+
+
+def test_groups_have_distinct_inputs_where_inputs_repeat():
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.standard_normal((150, 2)), 4, axis=0)
+    groups = groups_of(X, rng.standard_normal(600), 100, np.ones(2))
+    store, cells = groups.around(np.ones(2), 5)
+    for cell in cells:
+        assert len(np.unique(store.X[cell], axis=0)) == len(cell)
