@@ -131,7 +131,6 @@ BRIEF = {
     (fit_settings, "class_families"): lambda kernel: CLASS_FAMILIES(kernel)[:2],
     (theta_search, "_CHECK_ROWS"): 0,  # no search
     (column_scaling, "_TRAINING_ROWS"): 100,
-    (column_scaling, "_PREDICTED_ROWS"): 200,
     (rough_theta, "_ROWS"): 300,
     (rough_theta, "_LAPLACE_ROWS"): 200,
     (rough_theta, "_ITERATIONS"): 12,

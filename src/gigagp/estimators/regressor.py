@@ -98,8 +98,9 @@ class HGPRegressor(RegressorMixin, NumberUpdates):  # type: ignore[misc]
         Scale inputs and target to mean 0 and standard deviation 1 internally.
     warp : "auto" or bool
         Replace the values of columns that are spread unevenly (skewed, or with long tails) by their normal scores, a
-        monotone map that is learnt from the training rows. "auto": in tables of 50 to 4,096 rows, if held-out rows are
-        then predicted clearly better; not if you choose the kernel, whose length-scales are lengths in your columns.
+        monotone map that is learnt from the training rows. "auto": in tables of 50 to some 2,000 rows, if held-out rows
+        are then predicted clearly better; not if you choose the kernel, whose length-scales are lengths in your
+        columns.
     sphere : "auto", pair of columns, or None
         The columns of longitude and latitude in degrees, by name or number, such as ("lon", "lat"): they are one place
         on a sphere, with one length-scale, so that distances are great circles, and 180 degrees east is 180 degrees
