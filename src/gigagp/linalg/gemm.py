@@ -18,7 +18,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from gigagp.arrays import Array
-from gigagp.linalg.compiled import compiled, compiled_apart
+from gigagp.linalg.compiled import compiled, compiled_apart_in_place
 from gigagp.linalg.vectors import AVX512, I64, VECTOR_BYTES, VectorCode
 
 # 24 sums of 32 registers with AVX-512, otherwise 12 of 16; the others hold what is read of A and B.
@@ -44,9 +44,8 @@ def _emit(code: VectorCode, vectors: int, numbers: list[Any]) -> None:
         row = code.constant(i)
         row = b.select(b.icmp_signed("<", row, bottom), row, bottom)
         offsets.append(b.mul(row, row_step))
-        if COPIES:
-            for column in (0, vectors * code.lanes - 1):
-                code.prefetch(b.gep(pc, [b.add(b.mul(row, ldc), code.constant(column))]))
+        for column in (0, vectors * code.lanes - 1) if COPIES else range(0, vectors * code.lanes, code.lanes):
+            code.prefetch(b.gep(pc, [b.add(b.mul(row, ldc), code.constant(column))]))
     read_masks = [None] * (vectors - 1) + [None if COPIES else mask]
     a_ahead, b_ahead = (b.mul(step, code.constant(_PREFETCH_STEPS)) for step in (k_step, ldb))
 
@@ -245,7 +244,7 @@ def _needed_range(shape: int, i: int, bottom: int, j: int, right: int, k: int) -
     return low, high, left, right
 
 
-@compiled_apart
+@compiled_apart_in_place
 def multiply(  # noqa: PLR0912 (in functions of their own the branches cost a tenth of the speed of small products)
     alpha: float, A: Array, ai: int, aj: int, transposed: bool, B: Array, bi: int, bj: int,
     beta: float, C: Array, ci: int, cj: int, m: int, n: int, k: int, shape: int,
