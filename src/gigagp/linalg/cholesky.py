@@ -83,7 +83,14 @@ def _factor_block(A: Array, D: Array, s: int, n: int) -> int:
 @compiled_in_place
 def _tile_inverse(D: Array, T: Array, o: int, n: int, p: int) -> None:
     """T's tile at (o, o) := its inverse in D, with zeros to the right, where products look for them."""
-    end = min(o + 2 * D.shape[1], p)
+    if n == WIDTH and o + 2 * WIDTH <= p:  # lengths that are constants: LLVM leaves short loops of others unvectorised
+        for i in range(o, o + WIDTH):
+            for j in range(WIDTH):
+                T[i, o + j] = D[i, j]
+            for j in range(WIDTH):
+                T[i, o + WIDTH + j] = 0
+        return
+    end = min(o + 2 * WIDTH, p)
     for i in range(o, o + n):
         for j in range(n):
             T[i, o + j] = D[i, j]
@@ -127,9 +134,11 @@ def _follow_together(planned: schedule.Schedule, matrices: tuple[Array, ...], te
         if bad > 0:
             return bad
         assert team is not None
-        parts = schedule.split(operations[start:end], axis, 1 + team.spare)
-        team.run([partial(follow, part, matrices, 0) for part in parts])
-        done = end
+        done = start
+        if team.spare > 0:  # otherwise the group is followed with what comes after it: dividing takes time
+            parts = schedule.split(operations[start:end], axis, 1 + team.spare)
+            team.run([partial(follow, part, matrices, 0) for part in parts])
+            done = end
     return int(follow(operations[done:], matrices, 0))
 
 
