@@ -46,12 +46,11 @@ def _emit(code: VectorCode, vectors: int, numbers: list[Any]) -> None:
         offsets.append(b.mul(row, row_step))
         for column in (0, vectors * code.lanes - 1) if COPIES else range(0, vectors * code.lanes, code.lanes):
             code.prefetch(b.gep(pc, [b.add(b.mul(row, ldc), code.constant(column))]))
-    read_masks = [None] * (vectors - 1) + [None if COPIES else mask]
     a_ahead, b_ahead = (b.mul(step, code.constant(_PREFETCH_STEPS)) for step in (k_step, ldb))
 
     def step_along_k(_: Any, carried: list[Any]) -> list[Any]:
         at_a, at_b, *sums = carried  # pointers that move, so that rows need one register each and no more
-        across = [code.load(code.place(at_b, code.constant(v * code.lanes)), read_masks[v]) for v in range(vectors)]
+        across = [code.load(code.place(at_b, code.constant(v * code.lanes)), None) for v in range(vectors)]
         code.prefetch(b.gep(at_a, [a_ahead]))
         if not COPIES:
             for v in range(vectors):
@@ -132,7 +131,7 @@ def _stack_memory(elements: Callable[[int], int]) -> Any:
     def stack_memory(typingctx: Any, A: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             kind = context.get_data_type(A.dtype)
-            count = elements(VECTOR_BYTES * 8 // A.dtype.bitwidth) if COPIES else 1
+            count = elements(VECTOR_BYTES * 8 // A.dtype.bitwidth)
             with builder.goto_entry_block():
                 place = builder.alloca(ir.ArrayType(kind, count))  # cgutils.alloca_once would fill it with zeros
                 place.align = 64
@@ -146,7 +145,7 @@ def _stack_memory(elements: Callable[[int], int]) -> Any:
 _strip_of_b = _stack_memory(
     lambda lanes: (_K_BLOCK + 1) * VECTORS * lanes
 )  # and what a last, shifted vector reads beyond it
-_block_of_a = _stack_memory(lambda lanes: _K_BLOCK * _M_BLOCK)
+_block_of_a = _stack_memory(lambda lanes: _K_BLOCK * _M_BLOCK if COPIES else 1)
 
 
 @intrinsic
@@ -270,8 +269,13 @@ def multiply(  # noqa: PLR0912 (in functions of their own the branches cost a te
                 _pack(_address(A, a + top * row_step + start * k_step), row_step, k_step, height, end - start, block)
             for j in range(0, n, width):
                 across = min(width, n - j)
-                # Whole vectors are read: where they would reach beyond the last column, the strip has room.
-                copied = COPIES and (height > _COPY_ROWS or across % lanes > 0 or shape & UPPER_ONLY > 0)
+                # Whole vectors are read; the strip has room for what reaches beyond the last column. With AVX-512 that may
+                # be other elements of B, whose products are not stored, but nothing beyond the array.
+                partial = across % lanes > 0 or shape & UPPER_ONLY > 0
+                if COPIES:
+                    copied = partial or height > _COPY_ROWS
+                else:
+                    copied = partial and b + (end - 1) * ldb + j + across + lanes > B.size
                 if copied:
                     above = max(top, j // ROWS * ROWS - ROWS) if shape & LOWER_ONLY else top  # rows that are needed
                     low, high, _, _ = _needed_range(shape, above, top + height, j, j + across, k)
