@@ -3,10 +3,10 @@
 A library's GEMM packs both operands and is made for matrices of thousands; at the blocks of small leaves it loses part
 of its rate (benchmarks/products.py), and every call has a price. Here a micro-kernel holds ROWS x VECTORS vectors of C
 in registers and walks along k. A is read element by element, so it may as well be transposed; B is read by rows. With
-AVX-512 nothing is packed. Without it a strip of B is first copied to where it is contiguous, because AVX2 has fewer
-registers and no room for a mask among them; where C has several strips of columns, a block of A is copied too, so that
-the micro-kernel reads one stream of each. Each sum is formed by multiply-adds in the order of k, so its rounding
-depends on nothing but the numbers, and copying changes no bit.
+AVX-512 nothing is packed, and a strip of B is copied only where reading whole vectors would leave the array. Without it
+a strip of B is first copied to where it is contiguous, because AVX2 has fewer registers; where C has several strips of
+columns, a block of A is copied too, so that the micro-kernel reads one stream of each. Each sum is formed by
+multiply-adds in the order of k, so its rounding depends on nothing but the numbers, and copying changes no bit.
 """
 
 from collections.abc import Callable
@@ -269,8 +269,8 @@ def multiply(  # noqa: PLR0912 (in functions of their own the branches cost a te
                 _pack(_address(A, a + top * row_step + start * k_step), row_step, k_step, height, end - start, block)
             for j in range(0, n, width):
                 across = min(width, n - j)
-                # Whole vectors are read; the strip has room for what reaches beyond the last column. With AVX-512 that may
-                # be other elements of B, whose products are not stored, but nothing beyond the array.
+                # Whole vectors are read; the strip has room for what reaches beyond the last column. With AVX-512 that
+                # may be other elements of B, whose products are not stored, but nothing beyond the array.
                 partial = across % lanes > 0 or shape & UPPER_ONLY > 0
                 if COPIES:
                     copied = partial or height > _COPY_ROWS
