@@ -14,7 +14,7 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.linalg import schedule, tile
-from gigagp.linalg.compiled import compiled, compiled_apart, compiled_strict
+from gigagp.linalg.compiled import compiled, compiled_apart, compiled_apart_in_place, compiled_in_place
 from gigagp.linalg.gemm import FULL, multiply
 from gigagp.linalg.team import Team
 from gigagp.linalg.vectors import whole_registers
@@ -28,7 +28,7 @@ def stride(p: int) -> int:
     return rounded + 8 if rounded % 64 == 0 else rounded
 
 
-@compiled_strict  # so that tiles are rounded as they are written
+@compiled_in_place  # which is strict, so that tiles are rounded as they are written
 def _factor_whole_block(A: Array, D: Array, s: int, n: int) -> int:
     """`_factor_block` where WIDTH rows are there, of which n are wanted."""
     lda, ldd = A.shape[1], D.shape[1]
@@ -54,31 +54,43 @@ def _factor_whole_block(A: Array, D: Array, s: int, n: int) -> int:
     return 0
 
 
-@compiled_strict
-def _factor_block(A: Array, D: Array, s: int, n: int) -> int:
-    """Factor the block A[s:s+n, s:s+n], n up to WIDTH; its L^-1 goes to D[s:s+n, :n]. Returns 0, or 1 + the bad row."""
-    whole = n == WIDTH
-    block, inverse, start = (A, D, s) if whole else (np.eye(WIDTH, dtype=A.dtype), np.empty((WIDTH, WIDTH), A.dtype), 0)
-    if not whole:  # the last block is filled up with rows of the identity, which change nothing
-        for i in range(n):
-            for j in range(i, n):
-                block[i, j] = A[s + i, s + j]
-    bad = _factor_whole_block(block, inverse, start, n)
+@compiled_apart
+def _factor_last_block(A: Array, D: Array, s: int, n: int) -> int:
+    """`_factor_block` for n < WIDTH: the block is filled up with rows of the identity, which change nothing."""
+    block, inverse = np.eye(WIDTH, dtype=A.dtype), np.empty((WIDTH, WIDTH), A.dtype)
+    for i in range(n):
+        for j in range(i, n):
+            block[i, j] = A[s + i, s + j]
+    bad = _factor_whole_block(block, inverse, s - s, n)
     if bad > 0:
-        return int(s - start + bad)
-    if not whole:
-        for i in range(n):
-            for j in range(i, n):
-                A[s + i, s + j] = block[i, j]
-            for j in range(D.shape[1]):
-                D[s + i, j] = inverse[i, j]
+        return int(s + bad)
+    for i in range(n):
+        for j in range(i, n):
+            A[s + i, s + j] = block[i, j]
+        for j in range(D.shape[1]):
+            D[s + i, j] = inverse[i, j]
     return 0
 
 
-@compiled
+@compiled_in_place
+def _factor_block(A: Array, D: Array, s: int, n: int) -> int:
+    """Factor the block A[s:s+n, s:s+n], n up to WIDTH; its L^-1 goes to D[s:s+n, :n]. Returns 0, or 1 + the bad row."""
+    if n == WIDTH:
+        return int(_factor_whole_block(A, D, s, n))
+    return int(_factor_last_block(A, D, s, n))
+
+
+@compiled_in_place
 def _tile_inverse(D: Array, T: Array, o: int, n: int, p: int) -> None:
     """T's tile at (o, o) := its inverse in D, with zeros to the right, where products look for them."""
-    end = min(o + 2 * D.shape[1], p)
+    if n == WIDTH and o + 2 * WIDTH <= p:  # lengths that are constants: LLVM leaves short loops of others unvectorised
+        for i in range(o, o + WIDTH):
+            for j in range(WIDTH):
+                T[i, o + j] = D[i, j]
+            for j in range(WIDTH):
+                T[i, o + WIDTH + j] = 0
+        return
+    end = min(o + 2 * WIDTH, p)
     for i in range(o, o + n):
         for j in range(n):
             T[i, o + j] = D[i, j]
@@ -86,7 +98,7 @@ def _tile_inverse(D: Array, T: Array, o: int, n: int, p: int) -> None:
             T[i, j] = 0
 
 
-@compiled_apart
+@compiled_apart_in_place
 def follow(operations: Array, matrices: tuple[Array, ...], q: int) -> int:
     """Carry out a schedule. Returns 0, or 1 + the row at which a factorisation failed.
 
@@ -122,9 +134,11 @@ def _follow_together(planned: schedule.Schedule, matrices: tuple[Array, ...], te
         if bad > 0:
             return bad
         assert team is not None
-        parts = schedule.split(operations[start:end], axis, 1 + team.spare)
-        team.run([partial(follow, part, matrices, 0) for part in parts])
-        done = end
+        done = start
+        if team.spare > 0:  # otherwise the group is followed with what comes after it: dividing takes time
+            parts = schedule.split(operations[start:end], axis, 1 + team.spare)
+            team.run([partial(follow, part, matrices, 0) for part in parts])
+            done = end
     return int(follow(operations[done:], matrices, 0))
 
 

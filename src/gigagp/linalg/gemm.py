@@ -3,10 +3,10 @@
 A library's GEMM packs both operands and is made for matrices of thousands; at the blocks of small leaves it loses part
 of its rate (benchmarks/products.py), and every call has a price. Here a micro-kernel holds ROWS x VECTORS vectors of C
 in registers and walks along k. A is read element by element, so it may as well be transposed; B is read by rows. With
-AVX-512 nothing is packed. Without it a strip of B is first copied to where it is contiguous, because AVX2 has fewer
-registers and no room for a mask among them; where C has several strips of columns, a block of A is copied too, so that
-the micro-kernel reads one stream of each. Each sum is formed by multiply-adds in the order of k, so its rounding
-depends on nothing but the numbers, and copying changes no bit.
+AVX-512 nothing is packed, and a strip of B is copied only where reading whole vectors would leave the array. Without it
+a strip of B is first copied to where it is contiguous, because AVX2 has fewer registers; where C has several strips of
+columns, a block of A is copied too, so that the micro-kernel reads one stream of each. Each sum is formed by
+multiply-adds in the order of k, so its rounding depends on nothing but the numbers, and copying changes no bit.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from gigagp.arrays import Array
-from gigagp.linalg.compiled import compiled, compiled_apart
+from gigagp.linalg.compiled import compiled, compiled_apart_in_place
 from gigagp.linalg.vectors import AVX512, I64, VECTOR_BYTES, VectorCode
 
 # 24 sums of 32 registers with AVX-512, otherwise 12 of 16; the others hold what is read of A and B.
@@ -44,15 +44,13 @@ def _emit(code: VectorCode, vectors: int, numbers: list[Any]) -> None:
         row = code.constant(i)
         row = b.select(b.icmp_signed("<", row, bottom), row, bottom)
         offsets.append(b.mul(row, row_step))
-        if COPIES:
-            for column in (0, vectors * code.lanes - 1):
-                code.prefetch(b.gep(pc, [b.add(b.mul(row, ldc), code.constant(column))]))
-    read_masks = [None] * (vectors - 1) + [None if COPIES else mask]
+        for column in (0, vectors * code.lanes - 1) if COPIES else range(0, vectors * code.lanes, code.lanes):
+            code.prefetch(b.gep(pc, [b.add(b.mul(row, ldc), code.constant(column))]))
     a_ahead, b_ahead = (b.mul(step, code.constant(_PREFETCH_STEPS)) for step in (k_step, ldb))
 
     def step_along_k(_: Any, carried: list[Any]) -> list[Any]:
         at_a, at_b, *sums = carried  # pointers that move, so that rows need one register each and no more
-        across = [code.load(code.place(at_b, code.constant(v * code.lanes)), read_masks[v]) for v in range(vectors)]
+        across = [code.load(code.place(at_b, code.constant(v * code.lanes)), None) for v in range(vectors)]
         code.prefetch(b.gep(at_a, [a_ahead]))
         if not COPIES:
             for v in range(vectors):
@@ -133,7 +131,7 @@ def _stack_memory(elements: Callable[[int], int]) -> Any:
     def stack_memory(typingctx: Any, A: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             kind = context.get_data_type(A.dtype)
-            count = elements(VECTOR_BYTES * 8 // A.dtype.bitwidth) if COPIES else 1
+            count = elements(VECTOR_BYTES * 8 // A.dtype.bitwidth)
             with builder.goto_entry_block():
                 place = builder.alloca(ir.ArrayType(kind, count))  # cgutils.alloca_once would fill it with zeros
                 place.align = 64
@@ -147,7 +145,7 @@ def _stack_memory(elements: Callable[[int], int]) -> Any:
 _strip_of_b = _stack_memory(
     lambda lanes: (_K_BLOCK + 1) * VECTORS * lanes
 )  # and what a last, shifted vector reads beyond it
-_block_of_a = _stack_memory(lambda lanes: _K_BLOCK * _M_BLOCK)
+_block_of_a = _stack_memory(lambda lanes: _K_BLOCK * _M_BLOCK if COPIES else 1)
 
 
 @intrinsic
@@ -245,7 +243,7 @@ def _needed_range(shape: int, i: int, bottom: int, j: int, right: int, k: int) -
     return low, high, left, right
 
 
-@compiled_apart
+@compiled_apart_in_place
 def multiply(  # noqa: PLR0912 (in functions of their own the branches cost a tenth of the speed of small products)
     alpha: float, A: Array, ai: int, aj: int, transposed: bool, B: Array, bi: int, bj: int,
     beta: float, C: Array, ci: int, cj: int, m: int, n: int, k: int, shape: int,
@@ -271,8 +269,13 @@ def multiply(  # noqa: PLR0912 (in functions of their own the branches cost a te
                 _pack(_address(A, a + top * row_step + start * k_step), row_step, k_step, height, end - start, block)
             for j in range(0, n, width):
                 across = min(width, n - j)
-                # Whole vectors are read: where they would reach beyond the last column, the strip has room.
-                copied = COPIES and (height > _COPY_ROWS or across % lanes > 0 or shape & UPPER_ONLY > 0)
+                # Whole vectors are read; the strip has room for what reaches beyond the last column. With AVX-512 that
+                # may be other elements of B, whose products are not stored, but nothing beyond the array.
+                partial = across % lanes > 0 or shape & UPPER_ONLY > 0
+                if COPIES:
+                    copied = partial or height > _COPY_ROWS
+                else:
+                    copied = partial and b + (end - 1) * ldb + j + across + lanes > B.size
                 if copied:
                     above = max(top, j // ROWS * ROWS - ROWS) if shape & LOWER_ONLY else top  # rows that are needed
                     low, high, _, _ = _needed_range(shape, above, top + height, j, j + across, k)

@@ -13,7 +13,7 @@ import numpy as np
 from gigagp.arrays import Array
 from gigagp.linalg import cholesky, schedule, stationary
 from gigagp.linalg.cholesky import follow, log_determinant
-from gigagp.linalg.compiled import compiled, read_only
+from gigagp.linalg.compiled import compiled, compiled_sums_in_place, read_only
 from gigagp.linalg.jitter import transpose_and_add
 from gigagp.linalg.row_noise import add_row_noise, for_compiled, weighted_trace
 from gigagp.linalg.vectors import whole_registers
@@ -72,7 +72,7 @@ def weights(alpha: Array, A: Array, p: int) -> float:
     return trace
 
 
-@compiled
+@compiled_sums_in_place
 def square_and_solve(T: Array, y: Array, alpha: Array, p: int) -> float:
     """alpha += T^T T y and returns |T y|^2, T = L^-1: one pass over T, four rows at a time."""
     whole_registers()
@@ -132,17 +132,17 @@ def student(gaussian: float, misfit: float, p: int, dof: float) -> tuple[float, 
     return value, (dof + p) / (dof - 2 + misfit)
 
 
-@compiled
+@compiled_sums_in_place
 def _pull_weights(
     kind: int, x: Array, variance: float, shape: float, limits: Array, alpha: Array, A: Array, K: Array,
-    gradient: Array,
+    w: Array, row: Array, gradient: Array,
 ) -> float:  # fmt: skip
-    """`weights` and `stationary.pullback` in one pass over A, which is not changed."""
+    """`weights` and `stationary.pullback` in one pass over A, which is not changed. `w` and `row` are scratch."""
     whole_registers()
     p = len(alpha)
     half = A.dtype.type(0.5)
-    w, row = np.empty(p, A.dtype), np.empty(p, A.dtype)
-    gradient[:] = 0
+    for d in range(len(gradient)):
+        gradient[d] = 0
     trace = 0.0
     for i in range(p):
         a, line = alpha[i], A[i]
@@ -185,7 +185,8 @@ def _end(
         for i in range(p):
             alpha[i] *= x.dtype.type(np.sqrt(weight))
     every = np.empty(columns + 2)
-    trace = _pull_weights(kind, x, variance, shape, limits, alpha, A, K, every)
+    w, row = np.empty(p, x.dtype), np.empty(p, x.dtype)
+    trace = _pull_weights(kind, x, variance, shape, limits, alpha, A, K, w, row, every)
     if len(row_noise) > 0:
         trace = weighted_trace(alpha, A, row_noise, p)
     gradient[0] = every[0]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gigagp.arrays import Array
-from gigagp.linalg.compiled import compiled, compiled_strict
+from gigagp.linalg.compiled import compiled, compiled_in_place, compiled_strict, compiled_sums_in_place
 from gigagp.linalg.distances import distances
 from gigagp.linalg.exponential import write_exp
 from gigagp.linalg.logarithm import write_log
@@ -169,7 +169,7 @@ def query_gradient(
             out[j, d] = -total
 
 
-@compiled_strict
+@compiled_in_place
 def gram(kind: int, x: Array, variance: float, shape: float, limits: Array, K: Array) -> None:
     """Lower triangle of K := k(x, x); above it, anything. `limits` : as in `distances`"""
     p = x.shape[1]
@@ -180,7 +180,7 @@ def gram(kind: int, x: Array, variance: float, shape: float, limits: Array, K: A
         row[i] = variance
 
 
-@compiled_strict
+@compiled_in_place
 def cross(kind: int, x: Array, z: Array, variance: float, shape: float, limits: Array, K: Array) -> None:
     """K[:p, :q] := k(x, z)."""
     q = z.shape[1]
@@ -190,7 +190,7 @@ def cross(kind: int, x: Array, z: Array, variance: float, shape: float, limits: 
         profile(kind, row, q, variance, shape)
 
 
-@compiled
+@compiled_sums_in_place
 def pull_lengthscales(x: Array, G: Array, i: int, n: int, total: Array) -> None:
     """total[d] += 2 sum_{j<n} G_j (x_id - x_jd)^2 for one row G of weights."""
     whole_registers()
@@ -221,7 +221,7 @@ def pull_lengthscales(x: Array, G: Array, i: int, n: int, total: Array) -> None:
         d += 1
 
 
-@compiled
+@compiled_sums_in_place
 def _pull_limited(x: Array, G: Array, i: int, n: int, limits: Array, total: Array) -> None:
     """total[d] += 2 sum_{j<n} G_j min((x_id - x_jd)^2, limit_d)."""
     whole_registers()
@@ -247,7 +247,7 @@ def _inverses(row: Array, n: int) -> None:
     _scaled_exp(row, n, row.dtype.type(1))
 
 
-@compiled
+@compiled_sums_in_place
 def _pull_shape(row: Array, w: Array, k: Array, n: int, shape: float) -> float:
     """d / d ln shape of sum_j 2 w_j k_j of the rational quadratic, from r^2 in `row`; then row := w times the slope.
 
@@ -266,7 +266,7 @@ def _pull_shape(row: Array, w: Array, k: Array, n: int, shape: float) -> float:
     return 2 * shape * (rest - logs)
 
 
-@compiled
+@compiled_sums_in_place
 def pull_row(
     kind: int, x: Array, i: int, variance: float, shape: float, limits: Array, w: Array, k: Array, row: Array,
     gradient: Array,

@@ -29,8 +29,8 @@ class _Columns:
         self.rows[j] = self.code.b.fmul(self.code.spread(reciprocal, self.code.scalar), self.rows[j])
 
     def add(self, factor: Any, j: int, i: int) -> None:
-        """Row i += factor * row j."""
-        factors = self.code.spread(factor, self.code.scalar)
+        """Row i += factor * row j; the factor is a number, or a vector that holds it in every lane."""
+        factors = factor if factor.type == self.code.vector else self.code.spread(factor, self.code.scalar)
         self.rows[i] = self.code.multiply_add(factors, self.rows[j], self.rows[i])
 
     def store(self) -> None:
@@ -66,7 +66,8 @@ def _emit(b: Any, kind: Any, vectors: tuple[int, int], numbers: list[Any]) -> An
         for columns in together:
             columns.scale(j, reciprocals[j])
         for i in range(j + 1, ROWS):
-            factors[j, i] = b.fneg(code.lane(lead.rows[j], i))
+            # One instruction with AVX-512, where all vectors have eight lanes; otherwise numbers need fewer registers.
+            factors[j, i] = b.fneg(code.repeat(lead.rows[j], i) if AVX512 else code.lane(lead.rows[j], i))
             for columns in together:
                 columns.add(factors[j, i], j, i)
     for columns in together:

@@ -1,5 +1,9 @@
 """Products of blocks against NumPy: what may hold anything holds NaN, and what is not asked for stays as it was."""
 
+import ctypes
+import mmap
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -190,6 +194,29 @@ def test_a_triangle_may_multiply_in_place(kind, transposed, shape, alpha, beta):
             product.close(product.B[i : i + m, j : j + n], alpha * product.product + beta * product.right)
             product.B[i : i + m, j : j + n] = np.nan
             assert np.isnan(product.B).all(), "written around the block"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="protects a page by mprotect")
+@both_kinds
+@pytest.mark.parametrize("shape", [FULL, UPPER_ONLY], ids=named)
+def test_nothing_beyond_the_array_is_read(kind, shape):
+    """B ends where a page begins that must not be read: a product that does ends the process."""
+    page = mmap.PAGESIZE
+    memory = mmap.mmap(-1, 64 * page)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    libc = ctypes.CDLL(None, use_errno=True)
+    guarded = ctypes.c_void_p(address + 63 * page)
+    assert libc.mprotect(guarded, ctypes.c_size_t(page), 0) == 0
+    try:
+        for n in (1, 7, 9, 23, 25, 41, 100):
+            whole = np.frombuffer(memory, kind, 63 * page // np.dtype(kind).itemsize)
+            B, A = whole[len(whole) - n * n :].reshape(n, n), np.eye(n, dtype=kind)
+            B[:] = np.random.default_rng(0).standard_normal((n, n))
+            C = np.zeros((n, n), kind)
+            multiply(1.0, A, 0, 0, True, B, 0, 0, 0.0, C, 0, 0, n, n, n, shape)
+            np.testing.assert_array_equal(np.triu(C), np.triu(B))
+    finally:
+        assert libc.mprotect(guarded, ctypes.c_size_t(page), mmap.PROT_READ | mmap.PROT_WRITE) == 0
 
 
 @both_kinds
