@@ -58,6 +58,7 @@ class LinearPart:
     rows: Array  # their numbers in the store
     weights: Any  # (queries, rows), sparse
     share: Array  # per query
+    precision: Any  # of the stored inputs
     common_noise: float = 0.0  # variance of the noise that rows with equal inputs have in common
 
     @classmethod
@@ -75,11 +76,12 @@ class LinearPart:
         noises = np.full(len(rows), noise) if own is None else np.asarray(variances(noise, own), float)
         places = np.searchsorted(rows, weights.indices)
         small = sparse.csr_matrix((weights.data, places, weights.indptr), (weights.shape[0], len(rows)))
-        return cls(kernel, theta, X, noises, rows, small, share, common * total)
+        return cls(kernel, theta, X, noises, rows, small, share, store.X.dtype, common * total)
 
     def by_inputs(self, Z: Array) -> tuple[Any, Array]:
         """The errors as sums over distinct inputs of the noise that is common to equal ones: a sparse matrix, with one
         row per query and one column per distinct input; and these inputs."""
+        Z = Z.astype(self.precision).astype(float)
         inputs, places = np.unique(np.concatenate([Z, self.X]), axis=0, return_inverse=True)
         places, rows = places.ravel(), np.arange(len(Z))
         of_queries = sparse.csr_matrix((np.ones(len(Z)), (rows, places[: len(Z)])), (len(Z), len(inputs)))
