@@ -39,7 +39,12 @@ def test_scikit_learn_conventions(estimator, check):
 
 def checks_of_committees(estimator):
     """The same for models that predict by a committee."""
-    return {**unequal_checks(estimator), "check_fit_score_takes_y": "partial_fit: a committee takes no updates"}
+    updates = (
+        "check_fit_score_takes_y",
+        "check_n_features_in_after_fitting",
+        "check_estimators_partial_fit_n_features",
+    )
+    return {**unequal_checks(estimator), **dict.fromkeys(updates, "partial_fit: a committee takes no updates")}
 
 
 @pytest.mark.slow
