@@ -58,7 +58,7 @@ class LinearPart:
     rows: Array  # their numbers in the store
     weights: Any  # (queries, rows), sparse
     share: Array  # per query
-    precision: Any  # of the stored inputs
+    precision: Any  # data type of the stored inputs, in which equal inputs are recognised
     common_noise: float = 0.0  # variance of the noise that rows with equal inputs have in common
 
     @classmethod
@@ -79,8 +79,10 @@ class LinearPart:
         return cls(kernel, theta, X, noises, rows, small, share, store.X.dtype, common * total)
 
     def by_inputs(self, Z: Array) -> tuple[Any, Array]:
-        """The errors as sums over distinct inputs of the noise that is common to equal ones: a sparse matrix, with one
-        row per query and one column per distinct input; and these inputs."""
+        """How the noise that equal inputs have in common enters the errors, and the distinct inputs that it belongs to.
+
+        The errors are B g, where g has one number per distinct input and B, sparse, has one row per query.
+        """
         Z = Z.astype(self.precision).astype(float)
         inputs, places = np.unique(np.concatenate([Z, self.X]), axis=0, return_inverse=True)
         places, rows = places.ravel(), np.arange(len(Z))
