@@ -37,7 +37,7 @@ from gigagp.fit import (
     settings as fit_settings,
 )
 from gigagp.markup import tag
-from gigagp.model import calibration
+from gigagp.model import calibration, shape_learning
 from gigagp.report import figures
 
 # Where tests run side by side on all cores, a fit with the default number of workers is not to use them all again: two
@@ -145,7 +145,7 @@ BRIEF = {
     (selection, "NEIGHBOURS"): (32, 64),
     (selection, "_FEWEST_OUTER"): 64,
     (calibration, "_STUDENT_STEPS"): 10,
-    (calibration, "_EM_STEPS"): 50,
+    (shape_learning, "_EM_STEPS"): 50,
     (kernel_families, "_ITERATIONS"): 4,
     (kernel_families, "_MUCH_BETTER"): np.inf,
     (kernel_families, "_FIRST_ROWS"): 200,

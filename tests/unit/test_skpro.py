@@ -36,7 +36,7 @@ def test_the_distribution_is_that_of_the_regressor():
 
 
 def test_energies_are_those_of_the_density():
-    mixture = ScaleMixture(mu=1.0, sigma=2.0, weights=[0.7, 0.3], widths=[0.5, 1.6])
+    mixture = ScaleMixture(mu=1.0, sigma=2.0, weights=[0.7, 0.3], widths=[0.5, 1.3], centres=[-0.3, 0.7])
 
     def absolute(x):
         return quad(lambda t: abs(t - x) * mixture.pdf(t), -60, 60, limit=200, points=[x, 1.0])[0]

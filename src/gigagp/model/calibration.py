@@ -11,7 +11,8 @@ and a floor, times 1 - rho, is added. The misfit says how large the errors near 
 nearest rows, and the transition is continuous. Where rows differ in noise, s^2 is the row's own in v' + s^2, the mean
 of all rows in t - s^2, and a typical row's elsewhere, so that what rows of one noise teach holds for queries of
 another. The shape of the errors is common to all queries (`distribution`).
-Coefficients are estimated by maximum likelihood under a Student-t, then the shape by expectation maximisation.
+Coefficients are estimated by maximum likelihood under a Student-t, then the shape by expectation maximisation
+(`shape_learning`).
 """
 
 from __future__ import annotations
@@ -22,29 +23,14 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import digamma, gammaln
-from scipy.stats import chi2
 
 from gigagp.arrays import Array
 from gigagp.model.distribution import Shape
 from gigagp.model.latent import LatentPrediction
+from gigagp.model.shape_learning import bounded, learn_shape, learn_symmetric
 
 LEAST_ROWS = 50  # held-out rows from which a calibration is learnt
-# Widths of the mixture's components, in deviations: narrow ones for targets that repeat exactly, and a few very wide
-# ones, so that a row that is unlike all its neighbours is improbable but not impossible.
-_WIDTHS = 2.0 ** np.concatenate([np.arange(-10, -4), np.arange(-4, 7.5, 0.5), np.arange(9, 25, 2)])
-_BINS = 2.0 ** np.arange(-14, 10, 0.1)  # ends of bins of absolute errors in deviations, when the weights are learnt
-_BIN_CENTRES = 2.0 ** (np.append(np.arange(-14, 10, 0.1), 10.0) - 0.05)
-_PRIOR_ROWS = 20.0  # rows that the Student-t counts as when the mixture's weights are learnt
-_LEAST_PRIOR_DOF = 4.0  # of the prior: with heavier tails the prior would make the deviation arbitrary
-_HEAVY_SHARE = 0.01  # of the prior that is a Student-t of so few degrees of freedom, however light the tails seem
-_LEAST_WEIGHT = 1e-40  # components of less are dropped
-_FAR_LEVEL = 0.99  # quantile of absolute errors
-_BEYOND = 10.0  # times that quantile: larger errors are so rare that a few thousand rows do not determine their size
 _STUDENT_STEPS = 60  # of L-BFGS, at most
-_EM_STEPS = 500  # of expectation maximisation, at most
-_START_WEIGHT = 1e-6  # of every component when its weight is learnt, at least
-_WIDEST_COMMON = 2.0**7  # deviations: wider components have the prior's weight alone
-_EM_CHANGE = 1e-4  # of a weight, at which it has converged
 _LEAST_PROGRESS = 1e-6  # of the mean loss by a step of L-BFGS: less cannot be told from chance with any number of rows
 _ROUNDS = 2  # of alternately learning the shape and the common factor
 _LEAST_MISFIT = 0.03  # added to a misfit before its logarithm is taken: nearby errors of zero prove little
@@ -131,20 +117,16 @@ class Calibration:
         base, rho, F = _features(prediction, setting)
         coefficients, floor, dof = _student(errors, base, rho, F, setting, prediction.reliability(setting.typical))
         calibration = cls(coefficients, floor, Shape.gaussian(), setting, len(y))
-        heavy = _student_weights(_LEAST_PRIOR_DOF)
-        prior = (1 - _HEAVY_SHARE) * _student_weights(max(dof, _LEAST_PRIOR_DOF)) + _HEAVY_SHARE * heavy
-        for _ in range(_ROUNDS):  # the variance of a heavy-tailed t is uncertain: begin with that of the errors
-            calibration = calibration._scaled(
-                float(np.mean(_bounded(errors / np.sqrt(calibration.variance(prediction))) ** 2))
-            )
+        for learn in (*[learn_symmetric] * _ROUNDS, learn_shape):
+            # The variance of a heavy-tailed t is uncertain: begin with that of the errors.
+            z = bounded(errors / np.sqrt(calibration.variance(prediction)))
+            calibration = calibration._scaled(float(np.mean(z**2)))
             if gaussian:
                 return replace(calibration, score=float(calibration.losses(prediction, y).mean()))
-            weights = _mixture_weights(_bounded(errors / np.sqrt(calibration.variance(prediction))), prior)
-            calibration = calibration._scaled(
-                float(np.sum(weights * _WIDTHS**2))
-            )  # since the shape is scaled to variance one
-        large = weights > _LEAST_WEIGHT
-        calibration = replace(calibration, shape=Shape.of(weights[large] / weights[large].sum(), _WIDTHS[large]))
+            components = learn(errors / np.sqrt(calibration.variance(prediction)), dof)
+            calibration = calibration._scaled(components.variance)  # since the shape is scaled to variance one
+        used = components.used
+        calibration = replace(calibration, shape=Shape.of(used.weights, used.widths, used.centres))
         return replace(calibration, score=float(calibration.losses(prediction, y).mean()))
 
     def _scaled(self, factor: float) -> Calibration:
@@ -178,7 +160,7 @@ class Calibration:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Calibration):
             return NotImplemented
-        arrays = ((c.coefficients, c.shape.weights, c.shape.widths) for c in (self, other))
+        arrays = ((c.coefficients, *c.shape.arrays) for c in (self, other))
         same = all(np.array_equal(a, b) for a, b in zip(*arrays, strict=True))
         return same and (self.floor, self.setting, self.rows) == (other.floor, other.setting, other.rows)
 
@@ -189,7 +171,8 @@ class Calibration:
         if not self.rows:
             return "none"
         c0, c1, c2 = self.coefficients
-        wide = float(self.shape.quantile(np.array([0.975]))[0]) / 1.96
+        low, high = self.shape.quantile(np.array([0.025, 0.975]))
+        wide = float(high - low) / (2 * 1.96)
         return (
             f"from {self.rows:,} held-out rows, NLPD {self.score:.3f}: variance times {np.exp(c0):.3g} "
             f"misfit^{2 * c1:.2f} (v/noise)^{c2:.2f}, 95% intervals {wide:.3g} times as wide as a Gaussian's"
@@ -256,39 +239,3 @@ def _student(
     options = {"maxiter": _STUDENT_STEPS, "ftol": _LEAST_PROGRESS}
     best = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=_BOUNDS, options=options).x
     return best[:3], float(scale * np.exp(best[3])) + least, float(2 + np.exp(best[4]))
-
-
-def _student_weights(dof: float) -> Array:
-    """The Student-t of variance one as a mixture of Gaussians of these widths: dof / width^2 is chi-squared."""
-    edges = np.sqrt(_WIDTHS[1:] * _WIDTHS[:-1])
-    scaled = (dof - 2) / edges**2
-    above = np.concatenate([[1.0], chi2.cdf(scaled, dof), [0.0]])  # the share of widths beyond each edge
-    return np.maximum(-np.diff(above), 0.0)
-
-
-def _bounded(z: Array) -> Array:
-    """Absolute errors, the largest ones limited: single outliers would otherwise determine the deviation."""
-    z = np.abs(z)
-    return np.asarray(np.minimum(z, _BEYOND * np.quantile(z, _FAR_LEVEL)))
-
-
-def _mixture_weights(z: Array, prior: Array) -> Array:
-    """Weights of the components by expectation maximisation; z are absolute errors, the prior counts as some rows.
-
-    Errors are counted in narrow bins first, so that a step takes no longer for many rows than for few.
-    """
-    counts = np.bincount(np.searchsorted(_BINS, z), minlength=len(_BINS) + 1)
-    middle = _BIN_CENTRES[counts > 0]
-    counts = counts[counts > 0].astype(float)
-    logs = -0.5 * (middle[:, None] / _WIDTHS) ** 2 - np.log(_WIDTHS)
-    densities = np.exp(logs - logs.max(axis=1, keepdims=True))
-    weights = prior + _START_WEIGHT * (_WIDTHS <= _WIDEST_COMMON)
-    weights /= weights.sum()
-    for _ in range(_EM_STEPS):
-        share = counts / (densities @ weights)
-        following = weights * (densities.T @ share) + _PRIOR_ROWS * prior
-        following /= following.sum()
-        if np.abs(following - weights).max() < _EM_CHANGE:
-            return np.asarray(following)
-        weights = following
-    return np.asarray(weights)

@@ -11,6 +11,8 @@ from gigagp.model.calibration import Calibration, Setting
 from gigagp.model.distribution import Shape
 from gigagp.model.plain_values import count, field, number, require, to_number
 
+_LARGEST_MEAN = 1e-6  # of a shape: rounding leaves less
+
 
 def describe_calibration(calibration: Calibration) -> dict[str, Any]:
     """The values that determine a calibration."""
@@ -22,6 +24,7 @@ def describe_calibration(calibration: Calibration) -> dict[str, Any]:
         "coefficients": calibration.coefficients.tolist(),
         "weights": calibration.shape.weights.tolist(),
         "widths": calibration.shape.widths.tolist(),
+        **({"centres": calibration.shape.centres.tolist()} if calibration.shape.centres.any() else {}),
         "setting": None if setting is None else _describe_setting(setting),
     }
 
@@ -47,8 +50,11 @@ def read_calibration(content: dict[str, Any]) -> Calibration:
     require(
         len(coefficients) == len(Calibration.none().coefficients), "its calibration has a wrong number of coefficients"
     )
-    require(len(weights) == len(widths) and 0 <= floor < np.inf, "its calibration is not valid")
+    # Symmetric shapes have no centres.
+    centres = floats(content, "centres") if "centres" in content else np.zeros(len(weights))
+    require(len(weights) == len(widths) == len(centres) and 0 <= floor < np.inf, "its calibration is not valid")
     require(bool((weights > 0).all() and (widths > 0).all()), "its calibration is not valid")
+    require(abs(float(weights @ centres)) < _LARGEST_MEAN, "its calibration is not valid")
     values = content.get("setting")
     setting = None
     if values is not None:
@@ -60,4 +66,4 @@ def read_calibration(content: dict[str, Any]) -> Calibration:
         setting = Setting(float(noise), prior, float(target), *(float(value) for value in row_noise))
     rows = count(content, "rows")
     require((rows == 0) == (setting is None), "its calibration is not valid")
-    return Calibration(coefficients, floor, Shape(weights, widths), setting, rows, number(content, "score"))
+    return Calibration(coefficients, floor, Shape(weights, widths, centres), setting, rows, number(content, "score"))

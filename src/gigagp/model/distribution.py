@@ -1,8 +1,9 @@
 """The predictive distribution of y: one object from which mean, deviation, quantiles, density and samples all come.
 
-Each query has a location and a scale; all share one shape, a mixture of zero-mean Gaussians of different widths. Such
-mixtures include the Gaussian (one width), approximate every Student-t as closely as wanted, and always have a finite
-deviation. The shape has variance one, so the scale of a query is its standard deviation.
+Each query has a location and a scale; all share one shape, a mixture of Gaussians of different widths and centres.
+Such mixtures include the Gaussian (one component), approximate every Student-t and skewed distributions as closely as
+wanted, and always have a finite deviation. The shape has mean zero and variance one, so the location of a query is its
+mean, and its scale is its standard deviation.
 """
 
 from __future__ import annotations
@@ -23,19 +24,41 @@ _BLOCK = 1 << 16  # numbers for which all components are evaluated together
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """A symmetric distribution of variance one: the sum over j of weights[j] N(0, widths[j]^2)."""
+    """A distribution of mean zero and variance one: the sum over j of weights[j] N(centres[j], widths[j]^2)."""
 
     weights: Array
     widths: Array
+    centres: Array
 
     @classmethod
     def gaussian(cls) -> Shape:
-        return cls(np.ones(1), np.ones(1))
+        return cls(np.ones(1), np.ones(1), np.zeros(1))
 
     @classmethod
-    def of(cls, weights: Array, widths: Array) -> Shape:
-        """The mixture, scaled to variance one."""
-        return cls(weights, widths / np.sqrt(np.sum(weights * widths**2)))
+    def of(cls, weights: Array, widths: Array, centres: Array | None = None) -> Shape:
+        """The mixture, moved to mean zero and scaled to variance one; without centres, these are zero."""
+        centres = np.zeros(len(weights)) if centres is None else centres - np.sum(weights * centres)
+        deviation = np.sqrt(np.sum(weights * (widths**2 + centres**2)))
+        return cls(weights, widths / deviation, centres / deviation)
+
+    @property
+    def arrays(self) -> tuple[Array, Array, Array]:
+        """The numbers that determine the shape."""
+        return self.weights, self.widths, self.centres
+
+    @property
+    def mirrored(self) -> Shape:
+        """The distribution of -Z."""
+        return Shape(self.weights, self.widths, -self.centres)
+
+    def size_quantile(self, levels: Array) -> Array:
+        """Quantiles of |Z|: those of the mixture of Z and -Z, from its median upwards."""
+        both = Shape(
+            np.concatenate([self.weights, self.weights]) / 2,
+            np.concatenate([self.widths, self.widths]),
+            np.concatenate([self.centres, -self.centres]),
+        )
+        return both.quantile(0.5 + np.asarray(levels, float) / 2)
 
     @property
     def is_gaussian(self) -> bool:
@@ -46,7 +69,7 @@ class Shape:
         logs = np.log(self.weights) - np.log(self.widths) - _LOG_ROOT_2PI
 
         def part(block: Array) -> Array:
-            terms = logs - 0.5 * (block[:, None] / self.widths) ** 2
+            terms = logs - 0.5 * self._of_components(block) ** 2
             top = terms.max(axis=1)
             return np.asarray(top + np.log(np.exp(terms - top[:, None]).sum(axis=1)))
 
@@ -54,7 +77,7 @@ class Shape:
 
     def cdf(self, z: Array) -> Array:
         """The probability of a smaller value."""
-        return _in_blocks(lambda block: np.asarray((ndtr(block[:, None] / self.widths) * self.weights).sum(axis=1)), z)
+        return _in_blocks(lambda block: np.asarray((ndtr(self._of_components(block)) * self.weights).sum(axis=1)), z)
 
     def quantile(self, levels: Array) -> Array:
         """The inverse of `cdf`: Newton's method, kept inside a shrinking bracket."""
@@ -62,7 +85,7 @@ class Shape:
         if self.is_gaussian:
             return np.asarray(ndtri(levels) * self.widths[0])
         flat = levels.ravel()
-        edges = np.outer(ndtri(flat), self.widths)  # the quantile lies between those of the components
+        edges = self.centres + np.outer(ndtri(flat), self.widths)  # the quantile lies between those of the components
         low, high = edges.min(axis=1), edges.max(axis=1)
         z = np.clip(ndtri(flat), low, high)  # as if it were Gaussian
         moving = np.ones(len(z), bool)
@@ -81,24 +104,37 @@ class Shape:
 
     def crps(self, z: Array) -> Array:
         """The continuous ranked probability score E|Z - z| - E|Z - Z'| / 2 (Gneiting & Raftery 2007, eq. 21)."""
+        return self.distance(z) - self.half_spread
+
+    def distance(self, z: Array) -> Array:
+        """E|Z - z|."""
 
         def part(block: Array) -> Array:
-            t = block[:, None] / self.widths
-            density = np.exp(-0.5 * t * t - _LOG_ROOT_2PI)
-            return np.asarray((self.weights * self.widths * (2 * density + t * (2 * ndtr(t) - 1))).sum(axis=1))
+            sizes = self.widths * _mean_size(self._of_components(block))
+            return np.asarray((self.weights * sizes).sum(axis=1))
 
-        return _in_blocks(part, z) - self._half_spread
+        return _in_blocks(part, z)
 
     @cached_property
-    def _half_spread(self) -> float:
+    def half_spread(self) -> float:
         """E|Z - Z'| / 2 for independent Z and Z'."""
         widths = np.sqrt(self.widths[:, None] ** 2 + self.widths**2)
-        return float(0.5 * np.sqrt(2 / np.pi) * (self.weights @ widths @ self.weights))
+        sizes = widths * _mean_size((self.centres[:, None] - self.centres) / widths)
+        return float(0.5 * (self.weights @ sizes @ self.weights))
+
+    def _of_components(self, z: Array) -> Array:
+        """Each number in the units of each component, (numbers, components)."""
+        return np.asarray((z[:, None] - self.centres) / self.widths)
 
     def sample(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
         """Independent draws."""
-        widths = rng.choice(self.widths, size=shape, p=self.weights / self.weights.sum())
-        return np.asarray(rng.standard_normal(shape) * widths)
+        components = rng.choice(len(self.weights), size=shape, p=self.weights / self.weights.sum())
+        return np.asarray(self.centres[components] + rng.standard_normal(shape) * self.widths[components])
+
+
+def _mean_size(t: Array) -> Array:
+    """E|U + t| for a standard Gaussian U."""
+    return np.asarray(2 * np.exp(-0.5 * t * t - _LOG_ROOT_2PI) + t * (2 * ndtr(t) - 1))
 
 
 def _in_blocks(function: Any, z: Array) -> Array:

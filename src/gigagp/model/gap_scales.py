@@ -15,7 +15,7 @@ from gigagp.arrays import Array
 from gigagp.data.sources.encoding import Encoding
 from gigagp.model.distribution import Shape
 
-_LEVELS = np.array([0.5, 0.8, 0.95])  # of central intervals that are to cover as many rows
+_LEVELS = np.array([0.5, 0.8, 0.95])  # of quantiles of absolute errors that are to be right
 _PRIOR_ROWS = 20.0  # rows that say that a group needs no factor of its own
 
 
@@ -35,7 +35,7 @@ class GapScales:
         scales = cls(tuple(places), np.ones(1 + len(places)))
         gaps = scales.gaps(X)
         groups = [~gaps.any(axis=1), *gaps.T]
-        expected = shape.quantile(0.5 + _LEVELS / 2)
+        expected = shape.size_quantile(_LEVELS)
         return cls(scales.places, np.array([_factor(np.abs(z[group]), expected) for group in groups]))
 
     def gaps(self, X: Array) -> Array:

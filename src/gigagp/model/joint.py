@@ -88,5 +88,6 @@ def _root(correlation: Array) -> Array:
 
 def _transformed(shape: Shape, z: Array) -> Array:
     """Values with the distribution of the shape that have the same ranks as standard Gaussian values."""
-    quantile = PchipInterpolator(_TABLE, shape.quantile(ndtr(_TABLE)))
-    return np.asarray(-np.sign(z) * quantile(np.maximum(-np.abs(z), _TABLE[0])))
+    at = np.maximum(-np.abs(z), _TABLE[0])  # probabilities near one would lose their digits
+    below, above = (PchipInterpolator(_TABLE, s.quantile(ndtr(_TABLE))) for s in (shape, shape.mirrored))
+    return np.asarray(np.where(z < 0, below(at), -above(at)))

@@ -19,7 +19,8 @@ from gigagp.model.trend_format import ARRAYS as TREND_ARRAYS
 from gigagp.partition import Partitioner
 
 FORMAT = "gigagp-model"
-VERSION = 10  # of the format that is written where blocks of rows have a tree of boxes with corners of one byte
+VERSION = 11  # of the format that is written where the distribution of errors is not symmetric
+BLOCKS_VERSION = 10  # of the format that is written where blocks of rows have a tree of boxes with corners of one byte
 WARPED_VERSION = 8  # of the format that is written where columns are warped
 COLUMNS_VERSION = 7  # of the format that is written for categories, averages of several kernels and mean functions
 ROW_NOISE_VERSION = 6  # of the format that is written where rows differ in noise or targets are not Gaussian

@@ -313,7 +313,7 @@ class Predictor:
             else (near.neighbours, near.inner, near.exact)
         )
         yield described((method, c.kernel, c.store.X.shape, calibration.floor, calibration.setting))
-        yield from (calibration.coefficients, calibration.shape.weights, calibration.shape.widths)
+        yield from (calibration.coefficients, *calibration.shape.arrays)
         yield described(type(c.experts).__name__)
         yield from (c.theta, c.router.metric, c.experts.sizes, self.model.cells.sizes, c.store.y)
         yield from (place for _, place in c.router.places())

@@ -34,6 +34,7 @@ from gigagp.model.model import Model
 from gigagp.model.model_format import (
     BLOCK_CODES,
     BLOCK_TREE,
+    BLOCKS_VERSION,
     COLUMNS_VERSION,
     EQUAL_NOISE_VERSION,
     FORMAT,
@@ -180,8 +181,10 @@ def _version(model: Model) -> int:
     """The oldest version of the format that has everything that this model consists of."""
     levels = model.encoding is not None and bool(model.encoding.category_places)
     averages = model.neighbourhood is not None and bool(model.neighbourhood.others)
-    if model.committee.router.blocks is not None:
+    if model.report.calibration.shape.centres.any():
         return VERSION
+    if model.committee.router.blocks is not None:
+        return BLOCKS_VERSION
     if model.inputs.warps or model.inputs.circles:
         return WARPED_VERSION
     if levels or averages or model.trend is not None:

@@ -6,7 +6,6 @@ import pytest
 from gigagp.model.calibration import Calibration, Setting
 from gigagp.model.latent import LatentPrediction
 
-RNG = np.random.default_rng(0)
 SETTING = Setting(noise=0.01, prior=2.0)
 
 
@@ -23,7 +22,8 @@ def coverage(calibration, prediction, y, level):
 @pytest.mark.parametrize("dof", [2.5, 4, 30])
 @pytest.mark.parametrize("scale", [0.03, 0.4])
 def test_scale_and_tails_are_learnt(dof, scale):
-    learn, fresh = (held_out(6000, scale * RNG.standard_t(dof, 6000)) for _ in range(2))
+    rng = np.random.default_rng(0)
+    learn, fresh = (held_out(6000, scale * rng.standard_t(dof, 6000)) for _ in range(2))
     calibration = Calibration.learnt(*learn, SETTING)
     for level in (0.5, 0.8, 0.95, 0.99):
         assert coverage(calibration, *fresh, level) == pytest.approx(level, abs=0.02)
@@ -33,8 +33,9 @@ def test_scale_and_tails_are_learnt(dof, scale):
 
 
 def test_errors_follow_the_misfit_near_the_query():
-    misfit = np.exp(RNG.standard_normal(5000))
-    prediction, y = held_out(5000, 0.1 * misfit * RNG.standard_normal(5000), misfit=misfit)
+    rng = np.random.default_rng(0)
+    misfit = np.exp(rng.standard_normal(5000))
+    prediction, y = held_out(5000, 0.1 * misfit * rng.standard_normal(5000), misfit=misfit)
     calibration = Calibration.learnt(prediction, y, SETTING)
     wide, narrow = misfit > 2, misfit < 0.5
     assert np.std(y[wide] / np.sqrt(calibration.variance(prediction))[wide]) == pytest.approx(1, abs=0.1)
@@ -45,8 +46,9 @@ def test_errors_follow_the_misfit_near_the_query():
 @pytest.mark.parametrize("scale", [1e-3, 0.1, 30.0])
 @pytest.mark.parametrize("prior", [0.3, 1.0, 200.0])
 def test_far_from_data_the_variance_is_the_targets(scale, prior):
+    rng = np.random.default_rng(0)
     setting = Setting(noise=0.01, prior=prior)
-    calibration = Calibration.learnt(*held_out(500, scale * RNG.standard_normal(500), 1e-3, 3.0), setting)
+    calibration = Calibration.learnt(*held_out(500, scale * rng.standard_normal(500), 1e-3, 3.0), setting)
     v = np.geomspace(1e-4 * prior, prior, 400)
     far = LatentPrediction(np.zeros(400), v, np.full(400, 3.0))
     variance = calibration.variance(far)
@@ -56,7 +58,8 @@ def test_far_from_data_the_variance_is_the_targets(scale, prior):
 
 
 def test_few_rows_and_perfect_predictions_teach_nothing():
-    assert Calibration.learnt(*held_out(20, RNG.standard_normal(20)), SETTING).rows == 0
+    rng = np.random.default_rng(0)
+    assert Calibration.learnt(*held_out(20, rng.standard_normal(20)), SETTING).rows == 0
     assert Calibration.learnt(*held_out(200, np.zeros(200)), SETTING).rows == 0
     assert repr(Calibration.none()) == "none"
 
@@ -71,7 +74,8 @@ def test_a_few_dozen_rows_give_a_sane_distribution():
 
 
 def test_the_score_is_the_mean_loss_and_equal_calibrations_are_equal():
-    prediction, y = held_out(300, RNG.standard_normal(300))
+    rng = np.random.default_rng(0)
+    prediction, y = held_out(300, rng.standard_normal(300))
     first, second = (Calibration.learnt(prediction, y, SETTING) for _ in range(2))
     assert first == second
     assert hash(first) == hash(second)
@@ -81,8 +85,9 @@ def test_the_score_is_the_mean_loss_and_equal_calibrations_are_equal():
 
 
 def test_the_learnt_coefficients_are_a_maximum():
-    misfit = np.exp(0.5 * RNG.standard_normal(4000))
-    prediction, y = held_out(4000, 0.3 * misfit * RNG.standard_t(6, 4000), RNG.uniform(0.001, 0.5, 4000), misfit)
+    rng = np.random.default_rng(0)
+    misfit = np.exp(0.5 * rng.standard_normal(4000))
+    prediction, y = held_out(4000, 0.3 * misfit * rng.standard_t(6, 4000), rng.uniform(0.001, 0.5, 4000), misfit)
     calibration = Calibration.learnt(prediction, y, SETTING)
     for place in range(3):
         for step in (-0.1, 0.1):

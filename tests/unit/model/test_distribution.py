@@ -12,36 +12,43 @@ from gigagp.model.distribution import PredictiveDistribution, Shape
 WIDE = Shape.of(np.array([0.6, 0.3, 0.1]), np.array([0.5, 1.0, 6.0]))
 
 
-def mixture(weights, widths):
+SKEWED = Shape.of(np.array([0.6, 0.3, 0.1]), np.array([0.5, 1.0, 3.0]), np.array([-1.0, 0.5, 4.0]))
+
+
+def mixture(weights, widths, centres):
     weights = np.array(weights) / np.sum(weights)
-    return Shape.of(weights, np.array(widths))
+    return Shape.of(weights, np.array(widths), np.array(centres))
 
 
-MIXTURES = st.lists(st.tuples(st.floats(0.01, 1), st.floats(0.05, 20)), min_size=1, max_size=6).map(
-    lambda pairs: mixture(*zip(*pairs, strict=True))
+MIXTURES = st.lists(st.tuples(st.floats(0.01, 1), st.floats(0.05, 20), st.floats(-5, 5)), min_size=1, max_size=6).map(
+    lambda components: mixture(*zip(*components, strict=True))
 )
 
 
 @given(MIXTURES)
-def test_density_integrates_to_one_and_the_variance_is_one(shape):
+def test_density_integrates_to_one_with_mean_zero_and_variance_one(shape):
     z = np.linspace(-400, 400, 800_001)
     density = np.exp(shape.log_density(z))
     assert integrate.simpson(density, x=z) == pytest.approx(1, abs=1e-5)
+    assert integrate.simpson(density * z, x=z) == pytest.approx(0, abs=1e-4)
     assert integrate.simpson(density * z**2, x=z) == pytest.approx(1, abs=1e-4)
 
 
 @given(MIXTURES, st.floats(1e-6, 1 - 1e-6))
 def test_quantiles_invert_the_cumulative_distribution(shape, level):
-    z = shape.quantile(np.array([level, 1 - level]))
-    np.testing.assert_allclose(shape.cdf(z), [level, 1 - level], atol=1e-10)
-    np.testing.assert_allclose(z[0], -z[1], atol=1e-8 * (1 + abs(z[0])))
+    z = shape.quantile(np.array([level]))
+    np.testing.assert_allclose(shape.cdf(z), [level], atol=1e-10)
+    np.testing.assert_allclose(shape.mirrored.quantile(np.array([1 - level])), -z, atol=1e-7 * (1 + abs(z[0])))
+    size = shape.size_quantile(np.array([level]))
+    np.testing.assert_allclose(shape.cdf(size) - shape.cdf(-size), [level], atol=1e-10)
 
 
+@pytest.mark.parametrize("shape", [WIDE, SKEWED], ids=["symmetric", "skewed"])
 @pytest.mark.parametrize("y", [-3.0, 0.0, 0.4, 12.0])
-def test_the_cumulative_distribution_and_the_crps_are_integrals(y):
-    predicted = PredictiveDistribution(np.array([0.2]), np.array([1.5]), WIDE)
+def test_the_cumulative_distribution_and_the_crps_are_integrals(y, shape):
+    predicted = PredictiveDistribution(np.array([0.2]), np.array([1.5]), shape)
     x = np.linspace(-300, 300, 2_000_001)
-    cdf = WIDE.cdf((x - 0.2) / 1.5)
+    cdf = shape.cdf((x - 0.2) / 1.5)
     assert predicted.cdf(y)[0] == pytest.approx(np.interp(y, x, cdf), abs=1e-6)
     assert predicted.crps(y)[0] == pytest.approx(integrate.simpson((cdf - (x >= y)) ** 2, x=x), abs=1e-3)
 
@@ -57,8 +64,9 @@ def test_the_gaussian_is_scipys():
     assert predicted.quantile([0.1, 0.5, 0.9]).shape == (2, 3)
 
 
-def test_samples_have_the_moments_and_are_reproducible():
-    predicted = PredictiveDistribution(np.array([1.0, -2.0]), np.array([0.5, 3.0]), WIDE)
+@pytest.mark.parametrize("shape", [WIDE, SKEWED], ids=["symmetric", "skewed"])
+def test_samples_have_the_moments_and_are_reproducible(shape):
+    predicted = PredictiveDistribution(np.array([1.0, -2.0]), np.array([0.5, 3.0]), shape)
     drawn = predicted.sample(200_000, random_state=0)
     assert drawn.shape == (2, 200_000)
     np.testing.assert_allclose(drawn.mean(axis=1), predicted.mean, atol=0.05)

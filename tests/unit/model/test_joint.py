@@ -13,6 +13,8 @@ from gigagp import HGPRegressor
 from gigagp.combine import RULES
 from gigagp.errors import InvalidParameter
 from gigagp.kernels import Linear, Matern32, Matern52
+from gigagp.model.distribution import Shape
+from gigagp.model.joint import JointPrediction
 from gigagp.model.sample_paths import normal_of
 
 SETTINGS = {"random_state": 0, "n_jobs": 1, "kernel": "matern52"}
@@ -108,6 +110,16 @@ def test_samples_have_the_predicted_mean_covariance_and_distribution(models):
     latent = model.sample_y(X, 40_000, random_state=1, latent=True)
     _, of_f = model.predict(X, return_cov=True, latent=True)
     np.testing.assert_allclose(np.cov(latent), of_f, atol=0.05 * of_f.max())
+
+
+def test_samples_have_a_skewed_shape():
+    shape = Shape.of(np.array([0.7, 0.3]), np.array([0.4, 1.5]), np.array([-0.6, 1.4]))
+    covariance = np.array([[1.0, 0.9], [0.9, 1.0]])
+    samples = JointPrediction(np.zeros(2), covariance, shape).sample(40_000, np.random.default_rng(0))
+    for level in (0.01, 0.1, 0.5, 0.9, 0.99):
+        share = (samples < shape.quantile(np.array([level]))).mean(axis=1)
+        np.testing.assert_allclose(share, level, atol=0.01)
+    assert np.corrcoef(samples)[0, 1] == pytest.approx(0.9, abs=0.05)
 
 
 def test_samples_are_reproducible(models):

@@ -197,6 +197,25 @@ def test_a_trusted_folder_is_only_mapped(model_of, data, tmp_path, monkeypatch):
         gigagp.load(folder, verify=1.5)
 
 
+def test_skewed_errors_are_saved_in_a_version_of_their_own(tmp_path):
+    """Earlier versions would read the shape as symmetric; and a shape whose mean is not zero is refused."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (800, 1))
+    y = np.sin(X[:, 0]) + 0.2 * rng.exponential(1.0, 800)
+    model = HGPRegressor(kernel="matern52", random_state=0).fit(X, y)
+    assert model.report_.calibration.shape.centres.any()
+    model.save(tmp_path / "model")
+    assert_same(model, gigagp.load(tmp_path / "model"), X[:50])
+    report = json.loads((tmp_path / "model" / "manifest.json").read_text())["report"]
+    assert json.loads((tmp_path / "model" / "manifest.json").read_text())["version"] == VERSION
+    centres = report["calibration"]["centres"]
+    for wrong in (centres[:-1], [each + 1 for each in centres]):
+        changed = {**report, "calibration": {**report["calibration"], "centres": wrong}}
+        rewrite(tmp_path / "model", report=changed)
+        with pytest.raises(InvalidInput, match="its calibration is not valid"):
+            gigagp.load(tmp_path / "model")
+
+
 def test_a_constant_target(data, tmp_path):
     model = HGPRegressor(leaf_size=60).fit(data[0], np.full(len(data[0]), 2.5))
     model.save(tmp_path / "model")
