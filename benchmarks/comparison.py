@@ -99,13 +99,32 @@ def bars(rows: Sequence[Result], compared: Sequence[Result]) -> list[Result]:
         for score, bound in zip(("rmse", "nlpd"), bounds, strict=True):
             mean = sum(r[score] for r in mine) / len(mine)
             here.append(judged(f"{name} {COLUMNS[score][1]}{over}", mean, bound, at_least=False))
-        for level, covered in first["coverage"].items():
-            what = f"{name} {float(level):.0%} intervals, off by"
-            here.append(judged(what, abs(covered - float(level)), COVERAGE, at_least=False))
+        here += _coverage(name, mine)
         if first.get("choosing") is not None:
             what = f"{name} share of the fit to choose"
             here.append(judged(what, first["choosing"], CHOOSING, at_least=False))
         judgements += [{"set": name, **b} for b in [*here, *_lowest(name, compared)]]
+    return judgements
+
+
+def _coverage(name: str, mine: Sequence[Result]) -> list[Result]:
+    """By how much coverage is off: at most, over the splits with rows enough to tell, and over all splits together.
+
+    Rows are enough where two standard errors of the share that they count are at most the bar.
+    """
+    judgements = []
+    for level in mine[0]["coverage"]:
+        p = float(level)
+        enough = 4 * p * (1 - p) / COVERAGE**2  # rows
+        errors = [abs(r["coverage"][level] - p) for r in mine if r["answered"] >= enough]
+        rows = sum(r["answered"] for r in mine)
+        together = abs(sum(r["coverage"][level] * r["answered"] for r in mine) / rows - p)
+        if errors:
+            what = f"{name} {p:.0%} intervals, off by at most, {len(errors)} of {len(mine)} splits"
+            judgements.append(judged(what, max(errors), COVERAGE, at_least=False))
+        if len(mine) > 1 and rows >= enough:
+            what = f"{name} {p:.0%} intervals, off by, all {len(mine)} splits together"
+            judgements.append(judged(what, together, COVERAGE, at_least=False))
     return judgements
 
 

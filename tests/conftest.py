@@ -142,6 +142,7 @@ BRIEF = {
     (held_out_scores, "_WORK"): 1e8,
     (held_out_scores, "_LEAST_CALIBRATION_ROWS"): 250,
     (committee_scores, "_COMMITTEE_ROWS"): 400,
+    (committee_scores, "_SCATTERED_ROWS"): 400,
     (selection, "NEIGHBOURS"): (32, 64),
     (selection, "_FEWEST_OUTER"): 64,
     (calibration, "_STUDENT_STEPS"): 10,

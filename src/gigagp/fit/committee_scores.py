@@ -20,7 +20,8 @@ from gigagp.model.neighbourhood import Neighbourhood
 
 SHARING = (2.0, 4.0, 8.0)  # candidates: points of an expert per point of its cell
 _COMMITTEE_WORK = 2e10  # multiplications that held-out rows of a committee may cost
-_COMMITTEE_ROWS = 2048  # held-out rows of a committee
+_COMMITTEE_ROWS = 2048  # held-out rows of a committee, at a few places
+_SCATTERED_ROWS = 4096  # held-out rows where these would need all experts anyway: coverage is then known to .8 points
 _MOST_PLACES = 64  # at which these rows lie
 _FEWEST_PLACES = 16
 _FIRST_PLACES = 8  # at which a few rows show whether a committee is worth judging by more
@@ -89,7 +90,7 @@ class CommitteeScorer:
         places = min(len(self.order), max(_FEWEST_PLACES, min(_MOST_PLACES, affordable)))
         if places * experts >= len(self.order):
             total = len(committee.store.y)
-            return np.random.default_rng(self.seed).permutation(total)[:_COMMITTEE_ROWS]
+            return np.random.default_rng(self.seed).permutation(total)[:_SCATTERED_ROWS]
         together = int(np.clip(_COMMITTEE_ROWS // places, _FEWEST_ROWS_PER_PLACE, _MOST_ROWS_PER_PLACE))
         rows = np.concatenate([self._rows_together(cell, committee, together) for cell in self.order[:places].tolist()])
         return np.random.default_rng(self.seed).permutation(rows)
