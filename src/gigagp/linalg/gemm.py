@@ -61,7 +61,7 @@ def _emit(code: VectorCode, vectors: int, numbers: list[Any]) -> None:
             totals += [code.multiply_add(a, across[v], sums[i * vectors + v]) for v in range(vectors)]
         return [b.gep(at_a, [k_step]), b.gep(at_b, [ldb]), *totals]
 
-    _, _, *totals = code.loop(k, [pa, pb, *[code.zero] * (ROWS * vectors)], step_along_k)
+    _, _, *totals = code.loop(k, [pa, pb, *[code.zero] * (ROWS * vectors)], step_along_k, unroll=False)
     alphas, betas = code.spread(alpha, code.scalar), code.spread(beta, code.scalar)
     fresh = b.fcmp_ordered("==", beta, ir.Constant(code.scalar, 0.0))  # then C may hold anything, NaN included
 

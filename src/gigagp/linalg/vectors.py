@@ -151,8 +151,14 @@ class VectorCode:
         to_read, nearest, data = (ir.Constant(I32, n) for n in (0, 3, 1))
         self._call("llvm.prefetch.p0", ir.VoidType(), [place, to_read, nearest, data])
 
-    def loop(self, count: Any, entering: list[Any], body: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
-        """A loop over step < count (at least one) that carries values; `body` makes the next from step and last."""
+    def loop(
+        self, count: Any, entering: list[Any], body: Callable[[Any, list[Any]], list[Any]], unroll: bool = True
+    ) -> list[Any]:
+        """A loop over step < count (at least one) that carries values; `body` makes the next from step and last.
+
+        unroll : whether LLVM may unroll the loop. It then keeps a pointer for each number that any of the copies reads,
+            and where these are more than there are registers it moves pointers to and from the stack at every step.
+        """
         b = self.b
         before = b.block
         again, done = b.append_basic_block("loop"), b.append_basic_block("done")
@@ -167,9 +173,19 @@ class VectorCode:
         for phi, first, value in zip(carried, entering, values, strict=True):
             phi.add_incoming(first, before)
             phi.add_incoming(value, b.block)
-        b.cbranch(b.icmp_signed("<", following, count), again, done)
+        end = b.cbranch(b.icmp_signed("<", following, count), again, done)
+        if not unroll:
+            self._forbid_unrolling(end)
         b.position_at_end(done)
         return values
+
+    def _forbid_unrolling(self, end: Any) -> None:
+        """Mark a loop, given by the branch at its end."""
+        module = self.b.module
+        rule = module.add_metadata([ir.MetaDataString(module, "llvm.loop.unroll.disable")])
+        loop = module.add_metadata([rule, self.constant(len(module.metadata))])  # a number that no other loop has
+        loop.operands = loop, rule  # LLVM requires that the rules of a loop begin with a reference to themselves
+        end.set_metadata("llvm.loop", loop)
 
     def lane(self, value: Any, index: int) -> Any:
         return self.b.extract_element(value, ir.Constant(I32, index))
