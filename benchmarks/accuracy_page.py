@@ -56,6 +56,11 @@ HOW = (
     "before they had converged, or before they had predicted every test row.",
 )
 
+COVERAGE = (
+    "Coverage is judged on each split that has rows enough to tell, where two standard errors of the share of rows "
+    "inside an interval are at most 1.5 points, and over all splits together."
+)
+
 
 def cover(scores: Result) -> str:
     return " / ".join(f"{100 * scores['coverage'][level]:.1f}" for level in ("0.5", "0.8", "0.95"))
@@ -235,7 +240,7 @@ def page(results: Result) -> str:
         conditions(rows), not_run(rows),
         "## Wins, ties and losses", "Numbers of data sets, split 0.", tally_table(results["versus"]),
         "## Where a peer is better", losses_table(results["versus"]),
-        "## Bars", bars_table(results["bars"]) if results["bars"] else "Split 0 has not been run.",
+        "## Bars", COVERAGE, bars_table(results["bars"]) if results["bars"] else "Split 0 has not been run.",
     ]  # fmt: skip
     for name in dict.fromkeys(r["set"] for r in rows):
         text.append(f"## {name}")

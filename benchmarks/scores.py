@@ -71,7 +71,8 @@ def recalibrated(prediction: Prediction, truth: Array) -> PredictiveDistribution
     if noise is None:
         noise = _SMALL_NOISE * float(np.median(prediction.held_out.std**2))
     setting = Setting(noise, prediction.prior)
-    calibration = Calibration.learnt(_latent(prediction.held_out, noise), truth, setting)
+    held_out = _latent(prediction.held_out, noise)
+    calibration = Calibration.learnt(held_out, truth, setting).refined(held_out, truth)
     if not calibration.rows:
         return PredictiveDistribution(prediction.answer.mean, prediction.answer.std, Shape.gaussian())
     std = np.sqrt(calibration.variance(_latent(prediction.answer, noise)))

@@ -154,10 +154,11 @@ def _calibrations(together: TargetNeighbourhoods, options: FitSettings, rows: in
         order = Scorer.drawn(rows, scoring, engine, np.random.default_rng(0)).for_calibration(together.models[0])
         X = np.ascontiguousarray(together.models[0].store.gather(order)[0])
         predictions = together.predict(X, engine, held_out=order)
-    return [
-        scoring.score(order, y[order], prediction, model).calibration
+    scores = (
+        scoring.score(order, y[order], prediction, model)
         for y, prediction, model in zip(together.targets, predictions, together.models, strict=True)
-    ]
+    )
+    return [score.calibration.refined(score.prediction, score.y) for score in scores]
 
 
 def read_values(source: Any, names: tuple[str, ...]) -> Array:

@@ -101,6 +101,8 @@ def fit(
         near, score = trained.choice.neighbourhood, trained.choice.held_out
         if plan.noise != "constant" and near is not None and score is not None:
             trained = _with_input_noise(trained, near, score, scorer, seeds, log, record)
+    if trained.plan.latents is None:
+        trained = replace(trained, choice=_refined(trained.choice))
     plan, choice = trained.plan, trained.choice
     committee = trained.committee_with(choice.sharing)
     if plan.rule is not None and plan.rule.needs_communication:
@@ -113,6 +115,15 @@ def fit(
         committee, choice.neighbourhood, report, cells, unusual, trained.mixture, trained.input_noise, choice.link,
         choice.held_out,
     )  # fmt: skip
+
+
+def _refined(choice: Choice) -> Choice:
+    """The choice with the shape of errors that its held-out rows have."""
+    held_out = choice.held_out
+    if held_out is None or not choice.calibration.rows:
+        return choice
+    calibration = choice.calibration.refined(held_out.prediction, held_out.y)
+    return replace(choice, calibration=calibration, held_out=replace(held_out, calibration=calibration))
 
 
 def _warnings(trained: _TrainedModel, small: bool) -> list[FitWarning]:

@@ -65,7 +65,8 @@ def trained_again(model: Model, options: FitSettings, seed: np.random.SeedSequen
         calibration, begin = Calibration.none(), time.perf_counter()
         if settings.switch("calibrate", options.calibrate):
             assert trained.neighbourhood is not None
-            calibration = scorer.calibrate(trained.neighbourhood).calibration
+            score = scorer.calibrate(trained.neighbourhood)
+            calibration = score.calibration.refined(score.prediction, score.y)
         seconds["choice of prediction"] = time.perf_counter() - begin
         tell(Event("choice of prediction", 0, None, seconds["choice of prediction"], finished=True))
     report = replace(

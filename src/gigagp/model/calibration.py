@@ -11,8 +11,9 @@ and a floor, times 1 - rho, is added. The misfit says how large the errors near 
 nearest rows, and the transition is continuous. Where rows differ in noise, s^2 is the row's own in v' + s^2, the mean
 of all rows in t - s^2, and a typical row's elsewhere, so that what rows of one noise teach holds for queries of
 another. The shape of the errors is common to all queries (`distribution`).
-Coefficients are estimated by maximum likelihood under a Student-t, then the shape by expectation maximisation
-(`shape_learning`).
+Coefficients are estimated by maximum likelihood under a Student-t, then a symmetric shape by expectation maximisation.
+Candidates of a choice are compared with this shape. That of the chosen model may then become skewed or detailed
+(`Calibration.refined`, `shape_learning`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from scipy.special import digamma, gammaln
 from gigagp.arrays import Array
 from gigagp.model.distribution import Shape
 from gigagp.model.latent import LatentPrediction
-from gigagp.model.shape_learning import bounded, learn_shape, learn_symmetric
+from gigagp.model.shape_learning import Components, bounded, learn_shape, learn_symmetric
 
 LEAST_ROWS = 50  # held-out rows from which a calibration is learnt
 _STUDENT_STEPS = 60  # of L-BFGS, at most
@@ -117,17 +118,44 @@ class Calibration:
         base, rho, F = _features(prediction, setting)
         coefficients, floor, dof = _student(errors, base, rho, F, setting, prediction.reliability(setting.typical))
         calibration = cls(coefficients, floor, Shape.gaussian(), setting, len(y))
-        for learn in (*[learn_symmetric] * _ROUNDS, learn_shape):
-            # The variance of a heavy-tailed t is uncertain: begin with that of the errors.
+        for _ in range(_ROUNDS):  # the variance of a heavy-tailed t is uncertain: begin with that of the errors
             z = bounded(errors / np.sqrt(calibration.variance(prediction)))
             calibration = calibration._scaled(float(np.mean(z**2)))
             if gaussian:
-                return replace(calibration, score=float(calibration.losses(prediction, y).mean()))
-            components = learn(errors / np.sqrt(calibration.variance(prediction)), dof)
+                return calibration._scored(prediction, y)
+            components = learn_symmetric(errors / np.sqrt(calibration.variance(prediction)), dof)
             calibration = calibration._scaled(components.variance)  # since the shape is scaled to variance one
+        return calibration._with_shape(components)._scored(prediction, y)
+
+    def refined(self, prediction: LatentPrediction, y: Array) -> Calibration:
+        """With a skewed or a detailed shape, where the errors of these held-out rows clearly have one.
+
+        Candidates of a choice are compared without it: a detailed shape rewards errors that cluster more than errors
+        that are small. On keggundirected (splits 3 and 4, trials) choices by refined calibrations led to models with
+        RMSE .1240 and .1163 instead of .1216 and .1144.
+        """
+        if not self.rows or self.shape.is_gaussian:
+            return self
+        assert self.setting is not None
+        errors = y - prediction.mean
+        base, rho, F = _features(prediction, self.setting)
+        reliability = prediction.reliability(self.setting.typical)
+        dof = _student(errors, base, rho, F, self.setting, reliability)[2]
+        z = errors / np.sqrt(self.variance(prediction))
+        z /= np.mean(bounded(z) ** 2) ** 0.5  # components and priors are those of errors with variance one
+        components = learn_shape(z, dof)
+        if not components.centres.any():
+            return self
+        # The deviation may have been learnt from other rows, so that only its ratio between the shapes is used.
+        scaled = self._scaled(components.variance / learn_symmetric(z, dof).variance)
+        return scaled._with_shape(components)._scored(prediction, y)
+
+    def _with_shape(self, components: Components) -> Calibration:
         used = components.used
-        calibration = replace(calibration, shape=Shape.of(used.weights, used.widths, used.centres))
-        return replace(calibration, score=float(calibration.losses(prediction, y).mean()))
+        return replace(self, shape=Shape.of(used.weights, used.widths, used.centres))
+
+    def _scored(self, prediction: LatentPrediction, y: Array) -> Calibration:
+        return replace(self, score=float(self.losses(prediction, y).mean()))
 
     def _scaled(self, factor: float) -> Calibration:
         """The calibration with variances near the data multiplied by a factor."""

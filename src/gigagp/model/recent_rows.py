@@ -53,12 +53,17 @@ def recalibrated(present: Calibration, recent: Array | None, gaussian: bool) -> 
     """
     if recent is None or present.setting is None or len(recent) < 4 * LEAST_ROWS:
         return None
-    half = len(recent) // 2
+    setting, half = present.setting, len(recent) // 2
     earlier, later = recent[:half], recent[half:]
-    trial = Calibration.learnt(prediction_of(earlier), earlier[:, TARGET], present.setting, gaussian)
+
+    def learnt(rows: Array) -> Calibration:
+        prediction, y = prediction_of(rows), rows[:, TARGET]
+        return Calibration.learnt(prediction, y, setting, gaussian).refined(prediction, y)
+
+    trial = learnt(earlier)
     if not trial.rows:
         return None
     losses = [each.losses(prediction_of(later), later[:, TARGET]).mean() for each in (trial, present)]
     if not losses[0] < losses[1]:
         return None
-    return Calibration.learnt(prediction_of(recent), recent[:, TARGET], present.setting, gaussian)
+    return learnt(recent)

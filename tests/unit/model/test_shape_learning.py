@@ -1,5 +1,7 @@
 """The shape of errors: skewed and clustered errors are learnt where they are clear, and the mean is always zero."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -59,7 +61,10 @@ def test_intervals_cover_errors_that_cluster():
     rng = np.random.default_rng(0)
     learn, fresh = clustered(rng, 8000), clustered(rng, 20_000)
     prediction = LatentPrediction(np.zeros(8000), np.full(8000, 0.02), np.ones(8000))
-    calibration = Calibration.learnt(prediction, learn, Setting(noise=0.01, prior=2.0))
+    symmetric = Calibration.learnt(prediction, learn, Setting(noise=0.01, prior=2.0))
+    calibration = symmetric.refined(prediction, learn)
+    assert not symmetric.shape.centres.any()
+    assert calibration.score < symmetric.score - 0.1
     deviation = np.sqrt(calibration.variance(prediction.at(slice(1))))[0]
     for level in (0.5, 0.8, 0.95):
         low, high = deviation * calibration.shape.quantile(np.array([0.5 - level / 2, 0.5 + level / 2]))
@@ -100,3 +105,45 @@ def test_balanced_weights_maximise_the_likelihood_under_the_constraints():
     )  # fmt: skip
     assert result.success
     np.testing.assert_allclose(_balanced(rows, centres, widths), result.x, atol=1e-6)
+
+
+def test_refining_keeps_deviations_that_were_learnt_from_other_rows():
+    """Where all rows have larger errors than those that the shape is learnt from, deviations stay larger."""
+    rng = np.random.default_rng(0)
+    y = 0.3 * (rng.exponential(1.0, 4000) - 1)
+    prediction = LatentPrediction(np.zeros(4000), np.full(4000, 0.02), np.ones(4000))
+    own = Calibration.learnt(prediction, y, Setting(noise=0.01, prior=2.0))
+    wider = replace(own, coefficients=own.coefficients + np.array([2 * np.log(1.5), 0.0, 0.0]), floor=0.0)
+    own = replace(own, floor=0.0)
+    ratio = wider.refined(prediction, y).variance(prediction) / own.refined(prediction, y).variance(prediction)
+    np.testing.assert_allclose(ratio, 1.5**2, rtol=0.05)
+
+
+def test_symmetric_and_gaussian_calibrations_stay_as_they_are():
+    rng = np.random.default_rng(0)
+    prediction = LatentPrediction(np.zeros(2000), np.full(2000, 0.02), np.ones(2000))
+    setting = Setting(noise=0.01, prior=2.0)
+    normal, skewed = 0.3 * rng.standard_normal(2000), 0.3 * (rng.exponential(1.0, 2000) - 1)
+    symmetric = Calibration.learnt(prediction, normal, setting)
+    assert symmetric.refined(prediction, normal) is symmetric
+    gaussian = Calibration.learnt(prediction, skewed, setting, gaussian=True)
+    assert gaussian.refined(prediction, skewed) is gaussian
+    assert Calibration.none().refined(prediction, skewed) == Calibration.none()
+
+
+def test_intervals_cover_heavy_tailed_and_skewed_errors():
+    """A few very large errors determine the deviation, in which all others are small."""
+    rng = np.random.default_rng(0)
+
+    def draw(n):
+        kind, skewed = rng.random(n), rng.gamma(2.0, size=n) - 2
+        return np.where(kind < 0.005, 10 * rng.standard_t(4, n), np.where(kind < 0.9, 0.05, 0.01) * skewed)
+
+    learn, fresh = draw(8000), draw(20_000)
+    prediction = LatentPrediction(np.zeros(8000), np.full(8000, 0.02), np.ones(8000))
+    calibration = Calibration.learnt(prediction, learn, Setting(noise=0.01, prior=2.0)).refined(prediction, learn)
+    assert calibration.shape.centres.any()
+    deviation = np.sqrt(calibration.variance(prediction.at(slice(1))))[0]
+    for level in (0.5, 0.8, 0.95):
+        low, high = deviation * calibration.shape.quantile(np.array([0.5 - level / 2, 0.5 + level / 2]))
+        assert np.mean((low <= fresh) & (fresh <= high)) == pytest.approx(level, abs=0.02)
