@@ -226,13 +226,15 @@ def test_a_bucket_that_does_not_exist(s3, table, name):
 
 
 SCRIPT = """
-import sys
+import sys, time
 import gigagp.memory, gigagp.fit.store_writer
 from gigagp import HGPRegressor
 gigagp.memory.LEAST = 1
 gigagp.fit.store_writer.bucket_rows = lambda columns: 500
 def tell(event):
     print(event.stage, flush=True)
+    if event.stage == "training":
+        time.sleep(0.3)  # otherwise a fast machine completes the fit before it is killed
 HGPRegressor(leaf_size=40, random_state=3, engine="serial", memory=1 << 14).fit(
     sys.argv[1], "y", checkpoint=sys.argv[2], progress=tell)
 """
