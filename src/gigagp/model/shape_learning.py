@@ -150,7 +150,7 @@ def learn_symmetric(z: Array, dof: float) -> Components:
 
 
 def learn_shape(z: Array, dof: float) -> Components:
-    """The shape of errors z in deviations, from the smallest set of components that a larger one does not improve.
+    """The shape of errors z in deviations. The next larger set of components is used as long as it clearly gains.
 
     Errors must be in random order: one half of them is every second one.
     """
