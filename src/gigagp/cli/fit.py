@@ -61,6 +61,7 @@ def command(
     standardize: fit_options.Standardize = True,
     sphere: fit_options.Sphere = "auto",
     warp: fit_options.Warp = "auto",
+    directions: fit_options.Directions = True,
     engine: options.Engine = "threads",
     insecure: options.Insecure = False,
     jobs: options.Jobs = None,
@@ -70,17 +71,16 @@ def command(
     checkpoint: fit_options.Checkpoint = None,
     seed: options.Seed = 0,
     test_fraction: fit_options.TestFraction = None,
-    overwrite: options.Overwrite = False,
-    as_json: options.Json = False,
-    debug: options.Debug = False,
-) -> None:
+    overwrite: options.Overwrite = False, as_json: options.Json = False, debug: options.Debug = False,
+) -> None:  # fmt: skip
     """Fit a model to a file, and save it in a folder."""
     settings = {"standardize": standardize, "likelihood": likelihood, "calibrate": calibrate, "neighbours": neighbours,
         "n_restarts": restarts, "noise_bounds": noise, "partition": partition, "branching": branching, "memory": memory,
         "sharing": sharing, "targets": targets, "experts": experts, "kernel": kernel, "method": method, "dtype": dtype,
         "levels": levels, "sphere": sphere, "engine": engine, "n_jobs": jobs, "mean": mean, "leaf": leaf, "warp": warp,
         "leaf_size": leaf_size, "combine": combine, "training": training, "inducing": inducing, "random_state": seed,
-        "experts_per_query": experts_per_query, "exact_neighbours": exact_neighbours, "noise": noise_model}  # fmt: skip
+        "experts_per_query": experts_per_query, "exact_neighbours": exact_neighbours, "noise": noise_model,
+        "directions": directions}  # fmt: skip
     reading = _reading(features, drop, categorical, missing, weight_column, noise_column, learn_noise)
     with _interruptible(checkpoint, context):
         _fit(data, target, output, task, settings, reading, store, checkpoint, test_fraction, overwrite, as_json)

@@ -103,6 +103,13 @@ Warp = Annotated[
         "for numbers in small tables if held-out rows are predicted better; no if --kernel is given."
     ),
 ]
+Directions = Annotated[
+    bool,
+    typer.Option(
+        help="Linear combinations of columns may take their places, in tables of some 2,000 to 262,144 rows, if "
+        "held-out rows are then predicted better; not if --kernel is given."
+    ),
+]
 Sphere = Annotated[
     str,
     typer.Option(

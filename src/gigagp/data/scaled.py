@@ -9,6 +9,7 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.data.copies import CountedRows
+from gigagp.data.directions import Directions
 from gigagp.data.outliers import NONE, Outliers
 from gigagp.data.scaling import BLOCK, Scaling
 from gigagp.data.sources.rows import Rows
@@ -149,6 +150,18 @@ class StoredRows(_RowsAtHand):
         """None where there are other targets, which are not sent with a store."""
         mapped = self._store.mapped and self.others == 0
         return [(file.path, file.bytes) for file in self._store.files] if mapped else None
+
+
+class CombinedRows(StoredRows):
+    """The rows of a store with directions instead of columns."""
+
+    def __init__(self, store: ExpertStore, directions: Directions) -> None:
+        super().__init__(store)
+        self._directions = directions
+
+    def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, Array, Targets]]:
+        for first, X, targets in super().blocks(start, stop):
+            yield first, self._directions.apply(X), targets
 
 
 def _slices(start: int, stop: int) -> Iterator[slice]:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.data.directions import Directions
 from gigagp.data.scaling import Moments, Scaling
 from gigagp.data.warping import Warp
 from gigagp.errors import InvalidInput, InvalidParameter
@@ -98,7 +99,7 @@ class Circle:
 
 @dataclass(frozen=True, eq=False)
 class InputScaling:
-    """From the user's columns to those of the model: normal scores, places on a sphere, and all columns scaled.
+    """From the user's columns to those of the model: normal scores, places on a sphere, all columns scaled, directions.
 
     Circles come last, two columns each, and are not scaled.
     """
@@ -107,6 +108,7 @@ class InputScaling:
     sphere: Sphere | None = None
     warps: tuple[Warp, ...] = ()  # of the user's columns that are not places on the sphere
     circles: tuple[Circle, ...] = ()
+    directions: Directions | None = None  # combinations of the scaled columns that take their places
 
     def with_circles(self, circles: Sequence[Circle]) -> InputScaling:
         """The same scaling with circles besides."""
@@ -156,10 +158,12 @@ class InputScaling:
 
     def apply(self, X: Array, dtype: np.dtype[Any]) -> Array:
         """The model's columns of rows in the user's units, in the given precision."""
-        return self.scaling.apply(self.expanded(X), dtype)
+        scaled = self.scaling.apply(self.expanded(X), dtype)
+        return scaled if self.directions is None else self.directions.apply(scaled)
 
     def pulled(self, X: Array, gradient: Array) -> Array:
         """Derivatives by the user's columns at rows X, from those by the model's columns, (n, columns)."""
+        gradient = gradient if self.directions is None else self.directions.pulled(gradient)
         scaled = gradient / self.scaling.scale
         for warp in self.warps:
             scaled[:, warp.column] *= warp.slope(X[:, warp.column])
@@ -176,7 +180,7 @@ class InputScaling:
 
     def restore(self, Z: Array) -> Array:
         """The inverse of `apply`."""
-        X = self.scaling.restore(Z)
+        X = self.scaling.restore(Z if self.directions is None else self.directions.restore(Z))
         if self.circles:
             X = np.ascontiguousarray(X[..., : -2 * len(self.circles)])
         for warp in self.warps:

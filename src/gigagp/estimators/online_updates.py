@@ -184,7 +184,11 @@ def _forgotten(
         raise InvalidParameter(f"there is no column {column!r}; the model has {', '.join(map(repr, names))}")
     rows_now = all_rows(model)
     X = model.inputs.restore(np.asarray(rows_now.X, float))
-    older = X[:, number] < _as_stored(_as_number(older_than, model, number), model, number, X[0])
+    limit, directions = _as_number(older_than, model, number), model.inputs.directions
+    if directions is not None and number in directions.combined:
+        older = directions.below(np.asarray(rows_now.X), number, _scaled(limit, model, number, X[0]))
+    else:
+        older = X[:, number] < _as_stored(limit, model, number, X[0])
     if names[number + 1 : number + 2] == [f"{names[number]} is missing"]:
         older &= X[:, number + 1] < 0.5  # elsewhere another number stands in its place
     return rows_now.arrivals[older]
@@ -202,6 +206,16 @@ def _as_stored(value: float, model: Model, column: int, row: Array) -> float:
     changed[column] = value
     scaled = model.inputs.apply(changed[None, :], model.store.X.dtype)
     return float(model.inputs.restore(np.asarray(scaled, float))[0, column])
+
+
+def _scaled(value: float, model: Model, column: int, row: Array) -> float:
+    """A value of a column after scaling, in the precision of the store.
+
+    row : any row in the user's units
+    """
+    changed = row.copy()
+    changed[column] = value
+    return float(replace(model.inputs, directions=None).apply(changed[None, :], model.store.X.dtype)[0, column])
 
 
 def _as_number(value: Any, model: Model, column: int) -> float:

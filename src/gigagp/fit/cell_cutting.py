@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from gigagp.arrays import Array
-from gigagp.data.scaled import ArrayRows, ScaledRows, StoredRows
+from gigagp.data.directions import Directions
+from gigagp.data.scaled import ArrayRows, CombinedRows, ScaledRows, StoredRows
 from gigagp.data.scan import Sample
 from gigagp.engines import Engine
 from gigagp.fit.groups import Groups
@@ -43,6 +46,12 @@ class CellCutter:
         """The rows in cells of the metric of theta; the present cells where the search through them finds enough."""
         return groups if groups.well_cut(plan.kernel, theta) else self._cut(plan, groups, theta)
 
+    def with_directions(self, plan: Plan, groups: Groups, theta: Array, directions: Directions) -> Groups:
+        """The rows with directions instead of columns, in cells of the metric of theta."""
+        sample = self.sample
+        self.sample = replace(sample, X=directions.apply(sample.X))
+        return self._cut(plan, groups, theta, directions)
+
     def cut_for_committee(self, plan: Plan, groups: Groups, theta: Array) -> Groups:
         """The rows in larger cells, if the user has left their size open and a committee can afford them.
 
@@ -55,10 +64,15 @@ class CellCutter:
             return groups
         return self._cut(replace(plan, shape=replace(plan.shape, leaf_size=size)), groups, theta)
 
-    def _cut(self, plan: Plan, groups: Groups, theta: Array) -> Groups:
+    def _cut(self, plan: Plan, groups: Groups, theta: Array, directions: Directions | None = None) -> Groups:
         store = groups.stored.store
         others = 0 if store.others is None else store.others.shape[1]
-        data = StoredRows(store) if store.mapped else ArrayRows(store.X, store.targets_of(slice(None)), others)
+        data: ScaledRows
+        if store.mapped:
+            data = StoredRows(store) if directions is None else CombinedRows(store, directions)
+        else:
+            X = np.asarray(store.X) if directions is None else directions.apply(store.X)
+            data = ArrayRows(X, store.targets_of(slice(None)), others)
         self.storage = self.storage.second()
         stored = store_rows(plan, data, theta, self.sample, self.engine, self.seeds, self.storage)
-        return replace(groups, stored=stored)
+        return replace(groups, stored=stored, search_all=False)

@@ -139,7 +139,7 @@ def _model(
     result: stages.FitResult, fit: _Prepared, rows: Rows, options: FitSettings, budget: int, encoding: Encoding | None,
     feature_names: tuple[str, ...] | None, classes: ClassModel | None,
 ) -> Model:  # fmt: skip
-    inputs, target, plan = fit.inputs, fit.target, fit.plan
+    inputs, target, plan = replace(fit.inputs, directions=result.directions), fit.target, fit.plan
     mixture, link = result.mixture, result.link
     unusual = result.unusual.source_rows(rows, inputs, target)
     return Model(

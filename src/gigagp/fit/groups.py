@@ -54,6 +54,7 @@ class Groups:
     stored: StoredPartition
     engine: Engine
     rng: np.random.Generator
+    search_all: bool = False  # whether every search is exact, because cells were cut in a very different metric
 
     @cached_property
     def extents(self) -> Extents:
@@ -193,8 +194,9 @@ class Groups:
         assert isinstance(self.stored.cells, Runs)
         router = self.extents.router(metric, True, self.plan.categories)
         return Neighbourhood(
-            kernel, theta, self.stored.store, self.stored.cells, router, neighbours, self.plan.exact_search
-        )
+            kernel, theta, self.stored.store, self.stored.cells, router, neighbours,
+            self.plan.exact_search or (self.search_all and self.exact),
+        )  # fmt: skip
 
 
 def _distinct_first(rows: Array, inputs: Array) -> Array:

@@ -71,6 +71,7 @@ class Plan:
     families: tuple[Family, ...] = ()  # kernels to choose from; () where the user chose
     method: str = "auto"  # how queries are answered: "neighbourhood", "committee" or whichever predicts better
     neighbours: int | None = None  # None: to be chosen
+    directions: bool = False  # whether combinations of columns may take their places
     exact_search: bool = False
     exact_rows: int = 0  # rows up to which exact GPs on all of them may answer queries
     target_variance: float = 1.0  # in the units of the model
@@ -94,6 +95,11 @@ class Plan:
     @property
     def bounds(self) -> Array:
         return np.vstack([self.kernel.bounds, np.log(self.noise_bounds)])
+
+    @property
+    def trainable(self) -> bool:
+        """Whether the bounds leave any part of theta to be learnt."""
+        return bool((self.bounds[:, 0] < self.bounds[:, 1]).any())
 
     @property
     def names(self) -> tuple[str, ...]:

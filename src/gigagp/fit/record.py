@@ -23,11 +23,18 @@ class Record:
     seconds: dict[str, float] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
     choices: list[Candidate] = field(default_factory=list)
+    inside: bool = False  # whether it all is part of one stage of another record
 
     def add(self, trials: Sequence[Start] | Sequence[Trial]) -> None:
         """Record the optimisations and scores of candidates."""
         self.stages.extend(stage for trial in trials for stage in trial.stages)
         self.choices.extend(trial.candidate for trial in trials)
+
+    def add_from(self, other: Record) -> None:
+        """Record what another record contains."""
+        self.seconds |= other.seconds
+        self.stages += other.stages
+        self.choices += other.choices
 
     def reject(self, what: str, name: str) -> None:
         """Mark a candidate as not chosen, because a later one has taken its place."""
@@ -38,7 +45,9 @@ class Record:
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         start = time.perf_counter()
-        self.trace.begin(name)
+        if not self.inside:
+            self.trace.begin(name)
         yield
         self.seconds[name] = time.perf_counter() - start
-        self.tell(Event(name, 0, None, self.seconds[name], finished=True))
+        if not self.inside:
+            self.tell(Event(name, 0, None, self.seconds[name], finished=True))

@@ -56,6 +56,7 @@ class FitSettings:
     verbose: Any
     likelihood: Any = "auto"
     warp: Any = "auto"
+    directions: Any = True
     targets: Any = "auto"
     updates: bool = False  # whether the model is to take updates, which committees do not
 
@@ -159,6 +160,15 @@ def warp(options: FitSettings, classes: bool) -> bool | None:
     if value and not standardize:
         raise InvalidParameter("warp=True needs standardize=True: normal scores are standardised values")
     return bool(value)
+
+
+def directions(options: FitSettings) -> bool:
+    """Whether combinations of columns may take their places.
+
+    Not if the user has chosen the kernel, whose length-scales are lengths in the user's columns, or the scaling.
+    """
+    standardize = switch("standardize", options.standardize)
+    return switch("directions", options.directions) and standardize and kernel(options.kernel) is None
 
 
 def levels(name: str, value: Any) -> Array:

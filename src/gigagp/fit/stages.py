@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.data.directions import Directions
 from gigagp.data.row_lists import RowLists
 from gigagp.data.scaled import ScaledRows
 from gigagp.data.scan import Sample
@@ -22,15 +23,15 @@ from gigagp.fit.groups import Groups
 from gigagp.fit.held_out_scores import HeldOutScore, Scorer
 from gigagp.fit.input_noise import better_noise, with_input_noise
 from gigagp.fit.kernel_averages import Train, average_kernels, promising
-from gigagp.fit.kernel_families import Trial, try_kernels
+from gigagp.fit.kernel_families import Trial
 from gigagp.fit.latent_scores import choose_prediction, plain_link, scoring_of
 from gigagp.fit.plan import Log, Plan, Seeds
 from gigagp.fit.record import Record
 from gigagp.fit.rough_theta import rough_theta
 from gigagp.fit.selection import DEFAULT_NEIGHBOURS, Choice, can_be_held_out, choose_answer
 from gigagp.fit.small_tables import fit_mixture, is_small
-from gigagp.fit.starts import find_starts
 from gigagp.fit.store_writer import Storage
+from gigagp.fit.theta_learning import ENOUGH_TO_CHOOSE, learn_theta
 from gigagp.fit.theta_search import search_theta
 from gigagp.fit.theta_training import trained_theta
 from gigagp.fit.training import (
@@ -50,8 +51,6 @@ from gigagp.model.neighbourhood import Neighbourhood
 from gigagp.partition.base import StoredPartition
 from gigagp.progress import Listener
 
-_ENOUGH_TO_CHOOSE = 100  # rows from which the kernel family and the prediction method are chosen
-
 
 @dataclass(frozen=True, eq=False)
 class FitResult:
@@ -66,6 +65,7 @@ class FitResult:
     input_noise: InputNoise | None = None  # where the noise depends on the inputs
     link: Any = None  # where targets are classes, or have a likelihood that is not Gaussian
     held_out: HeldOutScore | None = None  # the predictions that the calibration was learnt from
+    directions: Directions | None = None  # what takes the places of the columns of the data
 
 
 def fit(
@@ -113,7 +113,7 @@ def fit(
     unusual = UnusualRows.of(choice.held_out, committee.store)
     return FitResult(
         committee, choice.neighbourhood, report, cells, unusual, trained.mixture, trained.input_noise, choice.link,
-        choice.held_out,
+        choice.held_out, trained.directions,
     )  # fmt: skip
 
 
@@ -132,8 +132,8 @@ def _warnings(trained: _TrainedModel, small: bool) -> list[FitWarning]:
     bounds, known = plan.bounds.copy(), groups.stored.store.row_noise
     if known is not None and bounds[-1, 0] < bounds[-1, 1] and bool((known[:, ADDED] > 0).any()):
         bounds[-1, 0] = -np.inf  # where known noise explains all of it, none is left to be learnt
-    warnings: list[FitWarning] = [*bound_warnings(trained.theta, bounds, plan.names)]
-    if not small and plan.latents is None and _is_trainable(plan) and groups.possible:
+    warnings: list[FitWarning] = [*bound_warnings(trained.theta, bounds, trained.names)]
+    if not small and plan.latents is None and plan.trainable and groups.possible:
         near = trained.choice.neighbourhood
         missed = groups.missed(plan.kernel, trained.theta, 0.0 if near is None else near.common)
         warnings = warnings if missed is None else [missed, *warnings]
@@ -153,7 +153,7 @@ def _report(
         seconds=record.seconds,
         evidence_trace=tuple(trace.evidence),
         theta_trace=trace.thetas(len(trained.theta)),
-        names=trained.plan.names,
+        names=trained.names,
         theta=trained.theta,
         jitter=trace.jitter,
         jittered_experts=trace.jittered,
@@ -175,11 +175,12 @@ class _TrainedModel:
     choice: Choice
     mixture: Mixture | None = None
     input_noise: InputNoise | None = None
+    directions: Directions | None = None
 
-
-def _is_trainable(plan: Plan) -> bool:
-    """Whether the bounds leave any part of theta to be learnt."""
-    return bool((plan.bounds[:, 0] < plan.bounds[:, 1]).any())
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the parameters."""
+        return self.plan.names if self.directions is None else self.directions.named(self.plan.names)
 
 
 def _fit_few_rows(plan: Plan, groups: Groups, record: Record, seeds: Seeds) -> _TrainedModel:
@@ -197,33 +198,10 @@ def _fit_few_rows(plan: Plan, groups: Groups, record: Record, seeds: Seeds) -> _
 def _fit_many_rows(
     plan: Plan, groups: Groups, theta: Array, scorer: Scorer, cutter: CellCutter, log: Log, record: Record
 ) -> _TrainedModel:
-    """Choose the start of training and the kernel family, train theta, and choose how queries are answered."""
+    """Learn theta, and choose how queries are answered."""
     rows, seeds = groups.rows, cutter.seeds
-    trials: list[Trial] = []
-    replaced = False
-    if plan.train and _is_trainable(plan) and groups.possible:
-        with record.stage("start of training"):
-            starts = find_starts(plan, cutter.sample, theta, groups, scorer, log, record.trace)
-            theta = next(start for start in starts if start.candidate.chosen).theta
-            record.add(starts)
-            groups = cutter.cut(plan, groups, theta)
-    if plan.train and plan.families and rows >= _ENOUGH_TO_CHOOSE:
-        with record.stage("choice of kernel"):
-            trials = try_kernels(plan, theta, groups, scorer, log, record.trace)
-            best = next(trial for trial in trials if trial.candidate.chosen)
-            record.add(trials)
-        plan, theta = replace(plan, kernel=best.kernel), best.theta
-        groups = groups.with_plan(plan)
-    if plan.train:
-        with record.stage("training"):
-            trained = trained_theta(plan, groups, theta, scorer, log, record, seeds)
-            theta, candidates = search_theta(plan, groups, scorer, trained)
-            replaced = theta is not trained
-            record.choices.extend(candidates)
-            if groups.possible:
-                groups = cutter.cut(plan, groups, theta)
-                if rows > plan.exact_rows and any(trial.candidate.chosen and trial.smooth for trial in trials):
-                    groups = cutter.cut_for_committee(plan, groups, theta)
+    learnt = learn_theta(plan, groups, theta, scorer, cutter, log, record)
+    plan, groups, theta, trials = learnt.plan, learnt.groups, learnt.theta, learnt.trials
     committee_with = committees(plan, groups.stored, groups.extents, theta)
     near = partial(groups.model, plan.kernel, theta, plan.neighbours or DEFAULT_NEIGHBOURS)
     choice = _choose(plan, groups.stored, near, committee_with, rows, scorer, record, seeds.choice)
@@ -232,9 +210,9 @@ def _fit_many_rows(
         own = replace(plan, kernel=kernel)
         theta = trained_theta(own, groups.with_plan(own), theta, scorer, log, record, seeds)
         # Where the theta of the first family was right, that of another one is hardly wrong.
-        return search_theta(own, groups.with_plan(own), scorer, theta)[0] if replaced else theta
+        return search_theta(own, groups.with_plan(own), scorer, theta)[0] if learnt.replaced else theta
 
-    result = _TrainedModel(plan, theta, groups, committee_with, choice)
+    result = _TrainedModel(plan, theta, groups, committee_with, choice, directions=learnt.directions)
     if plan.noise != "constant" or plan.latents is not None:
         return result
     return _exact(result, trials, scorer, train, record) or _averaged(result, trials, scorer, train, record)
@@ -303,7 +281,7 @@ def _with_input_noise(
     )
     groups, theta = noisy.groups, noisy.neighbourhood.theta
     committee_with = committees(plan, groups.stored, groups.extents, theta)
-    result = _TrainedModel(plan, theta, groups, committee_with, choice, None, noisy.noise)
+    result = _TrainedModel(plan, theta, groups, committee_with, choice, None, noisy.noise, trained.directions)
     if noisy.neighbourhood.store.row_noise is None:  # the noise of queries is learnt, but not that of rows
         return result
     return _exact(result, [], scorer, lambda kernel, theta: theta, record) or result
@@ -317,7 +295,7 @@ def _choose(
     open_choice = Choice(None, plan.shape.sharing or SHARING[1], Calibration.none())
     if plan.latents is not None:
         few, plain = model() if plan.neighbours else replace(model(), neighbours=rows), plain_link(plan)
-        if rows < _ENOUGH_TO_CHOOSE:
+        if rows < ENOUGH_TO_CHOOSE:
             return replace(open_choice, neighbourhood=few, link=plain)
         with record.stage("choice of prediction"):
             best = choose_prediction(scorer, model(), plan.neighbours)
@@ -327,7 +305,7 @@ def _choose(
     if not plan.partitioner.local:
         return open_choice
     near = None if plan.method == "committee" or plan.kernel.metric(plan.kernel.theta) is None else model()
-    if not plan.train or rows < _ENOUGH_TO_CHOOSE:
+    if not plan.train or rows < ENOUGH_TO_CHOOSE:
         return replace(open_choice, neighbourhood=near if plan.method == "neighbourhood" else None)
     with record.stage("choice of prediction"):
         committees = CommitteeScorer.drawn(committee_with, stored.cells, scorer, rng)

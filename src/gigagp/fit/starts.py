@@ -66,15 +66,9 @@ def find_starts(
         thetas["single columns"] = columns
 
     def trained(name: str, theta: Array, metric: Array) -> Start:
-        stages = []
-        for _ in range(_ROUNDS):
-            evidence = groups.evidence_of(plan.kernel, *groups.around(metric, _GROUPS), log)
-            optimum = maximise(name, evidence, None, theta, plan.bounds, trace, ROUGH, _ITERATIONS)
-            theta = optimum.theta
-            stages.append(optimum.stage)
-            metric = plan.metric(theta, groups.columns)
+        theta, stages = trained_briefly(name, plan, groups, theta, metric, log, trace, _GROUPS)
         score = scorer.score(_near(plan, groups, theta)).score
-        return Start(theta, Candidate("start", name, score), tuple(stages))
+        return Start(theta, Candidate("start", name, score), stages)
 
     starts = []
     for name, start in thetas.items():
@@ -91,6 +85,20 @@ def find_starts(
             break
         best = starts[-1]
     return [replace(each, candidate=replace(each.candidate, chosen=each is best)) for each in starts]
+
+
+def trained_briefly(
+    name: str, plan: Plan, groups: Groups, theta: Array, metric: Array, log: Log, trace: Trace, count: int
+) -> tuple[Array, tuple[Stage, ...]]:
+    """Theta after some rounds of forming groups and training on them; the first groups are formed in this metric."""
+    stages = []
+    for _ in range(_ROUNDS):
+        evidence = groups.evidence_of(plan.kernel, *groups.around(metric, count), log)
+        optimum = maximise(name, evidence, None, theta, plan.bounds, trace, ROUGH, _ITERATIONS)
+        theta = optimum.theta
+        stages.append(optimum.stage)
+        metric = plan.metric(theta, groups.columns)
+    return theta, tuple(stages)
 
 
 def _near(plan: Plan, groups: Groups, theta: Array) -> Neighbourhood:
@@ -127,11 +135,8 @@ def _deviations(plan: Plan, sample: Sample) -> Array:
 
 
 def _with_lengthscales(plan: Plan, theta: Array, scales: Array) -> Array:
-    """Theta with these length-scales, one per column; their geometric mean where one serves several columns."""
-    theta = theta.copy()
-    for place, columns in plan.kernel.lengthscales(len(scales)):
-        theta[place] = np.log(scales[columns]).mean()
-    return np.clip(theta, *plan.bounds.T)
+    """Theta with these length-scales, one per column, inside the bounds."""
+    return np.clip(plan.kernel.with_lengthscales(theta, scales), *plan.bounds.T)
 
 
 def _near_rows(plan: Plan, sample: Sample, groups: Groups) -> Array:

@@ -18,6 +18,7 @@ from scipy.optimize import minimize
 
 from gigagp import expert, sparse
 from gigagp.arrays import Array
+from gigagp.data.directions import DIRECTION
 from gigagp.data.row_lists import RowLists
 from gigagp.data.store import ExpertStore
 from gigagp.engines import Engine, OverLeaves
@@ -349,7 +350,7 @@ def bound_warnings(theta: Array, bounds: Array, names: tuple[str, ...]) -> list[
     """A warning for each parameter that ended at a bound it was free to leave."""
     warnings = []
     for value, (low, high), name in zip(theta, bounds, names, strict=True):
-        if low == high:
+        if low == high or DIRECTION in name:  # a direction without influence says nothing about any column
             continue
         for bound, side in ((low, "lower"), (high, "upper")):
             if side == "upper" and name == "alpha":

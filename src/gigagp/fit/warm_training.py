@@ -69,12 +69,13 @@ def trained_again(model: Model, options: FitSettings, seed: np.random.SeedSequen
             calibration = score.calibration.refined(score.prediction, score.y)
         seconds["choice of prediction"] = time.perf_counter() - begin
         tell(Event("choice of prediction", 0, None, seconds["choice of prediction"], finished=True))
+    names = plan.names if model.inputs.directions is None else model.inputs.directions.named(plan.names)
     report = replace(
         trained.report, calibration=calibration, seconds=seconds,
         stages=tuple(stage for result in results for stage in result.stages),
         evidence_trace=tuple(trace.evidence), theta_trace=trace.thetas(len(results[0].theta)),
         jitter=trace.jitter, jittered_experts=trace.jittered,
-        warnings=tuple(bound_warnings(results[0].theta, plan.bounds, plan.names)),
+        warnings=tuple(bound_warnings(results[0].theta, plan.bounds, names)),
     )  # fmt: skip
     return replace(trained, report=report, prequential=None)
 

@@ -111,6 +111,13 @@ class Kernel(ABC):
             at += len(p.values)
         return scales
 
+    def with_lengthscales(self, theta: Array, scales: Array) -> Array:
+        """Theta with these length-scales, one per column; their geometric mean where one serves several columns."""
+        theta = theta.copy()
+        for place, columns in self.lengthscales(len(scales)):
+            theta[place] = np.log(scales[columns]).mean()
+        return theta
+
     def sees(self, n_features: int) -> Array:
         """Which columns the kernel depends on."""
         return np.full(n_features, True)

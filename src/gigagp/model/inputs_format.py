@@ -1,4 +1,4 @@
-"""The inputs of a saved model: which rows, names of columns, how tables are read, and places on a sphere."""
+"""The inputs of a saved model: which rows, names of columns, how tables are read, places on a sphere, directions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gigagp.data.array_files import ArrayFiles
+from gigagp.data.directions import Directions
 from gigagp.data.folders import damaged
 from gigagp.data.scaling import Scaling
 from gigagp.data.sources.encoding import Encoding
@@ -100,8 +101,11 @@ def read_sphere(manifest: dict[str, Any], columns: int) -> Sphere | None:
 
 
 def read_inputs(files: ArrayFiles, manifest: dict[str, Any], sphere: Sphere | None, columns: int) -> InputScaling:
-    """The scaling of the inputs, the maps of columns that are warped, and circles."""
-    scaling = InputScaling(read_scaling(files, "inputs", columns), sphere, circles=read_circles(manifest, columns))
+    """The scaling of the inputs, the maps of columns that are warped, circles and directions."""
+    scaling = InputScaling(
+        read_scaling(files, "inputs", columns), sphere, circles=read_circles(manifest, columns),
+        directions=_read_directions(files, manifest, columns),
+    )  # fmt: skip
     if "knots" not in manifest:
         return scaling
     knots = files.read("warps", (3, count(manifest, "knots", 2)), "float64")
@@ -109,6 +113,18 @@ def read_inputs(files: ArrayFiles, manifest: dict[str, Any], sphere: Sphere | No
         return replace(scaling, warps=unstacked(knots, scaling.columns))
     except ValueError as error:
         raise damaged(files.path("warps"), str(error)) from None
+
+
+def _read_directions(files: ArrayFiles, manifest: dict[str, Any], columns: int) -> Directions | None:
+    """The directions in a file; an error that names the file if columns cannot be restored from them."""
+    if "directions" not in manifest:
+        return None
+    matrix = files.read("directions", (columns, columns), "float64")
+    if not Directions.is_valid(matrix):
+        raise damaged(files.path("directions"), "its directions do not determine the columns")
+    directions = Directions(matrix)
+    require(count(manifest, "directions") == len(directions.combined), "its number of directions is wrong")
+    return directions
 
 
 def read_scaling(files: ArrayFiles, name: str, columns: int) -> Scaling:

@@ -22,13 +22,13 @@ from gigagp.arrays import Array
 from gigagp.combine import RULES
 from gigagp.data import folders
 from gigagp.data.array_files import ArrayFiles
+from gigagp.data.directions import Directions
 from gigagp.data.folders import damaged
 from gigagp.data.row_lists import RowLists, Runs
 from gigagp.data.scaling import Scaling
 from gigagp.data.store import DTYPES, ExpertStore, read_rows
 from gigagp.errors import InvalidInput, InvalidParameter
 from gigagp.kernels import Kernel
-from gigagp.likelihoods import Latents
 from gigagp.model.calibration_format import floats, read_calibration
 from gigagp.model.class_format import read_classes
 from gigagp.model.committee import Committee
@@ -38,6 +38,7 @@ from gigagp.model.fit_warnings import WARNINGS, FitWarning
 from gigagp.model.input_noise import InputNoise
 from gigagp.model.inputs_format import read_gap_scales, read_inputs, read_scaling, read_share, read_user_columns
 from gigagp.model.likelihood_format import read_likelihood
+from gigagp.model.likelihood_model import LikelihoodModel
 from gigagp.model.mixture import Member, Mixture
 from gigagp.model.model import CommitteeDefaults, Model
 from gigagp.model.model_format import (
@@ -145,6 +146,7 @@ def read_model(
         trend = read_trend(manifest.get("trend"), files, columns, own)
         if isinstance(trend, RegressorTrend):
             settings["mean"] = trend.regressor
+        inputs = read_inputs(files, manifest, sphere, columns)
         likelihood = read_likelihood(manifest.get("likelihood"), registry, store.y)
         near = read_neighbourhood(
             manifest.get("neighbourhood"), kernel, theta, store, cells, router,
@@ -161,12 +163,11 @@ def read_model(
             mixture=_mixture(manifest.get("mixture"), files, store, registry, settings),
             cells=cells,
             local=field(manifest, "local", bool),
-            inputs=read_inputs(files, manifest, sphere, columns),
+            inputs=inputs,
             gap_scales=read_gap_scales(manifest, encoding),
             target=read_scaling(files, "target", 1),
             report=_report(
-                files, manifest.get("report"), rows, kernel, theta, cells, experts,
-                None if likelihood is None else likelihood.latents,
+                files, manifest.get("report"), rows, kernel, theta, cells, experts, likelihood, inputs.directions
             ),
             encoding=encoding,
             feature_names=None if names is None else tuple(names),
@@ -301,10 +302,11 @@ def _communication(files: ArrayFiles, manifest: dict[str, Any], rows: int) -> Ar
 
 def _report(
     files: ArrayFiles, content: Any, rows: int, kernel: Kernel, theta: Array, cells: RowLists, experts: RowLists,
-    latents: Latents | None,
+    likelihood: LikelihoodModel | None, directions: Directions | None,
 ) -> FitReport:  # fmt: skip
     evaluations = count(content, "evaluations")
-    names = (*kernel.names, (latents and latents.dispersion_name) or "noise_variance")
+    names = (*kernel.names, (likelihood and likelihood.latents.dispersion_name) or "noise_variance")
+    names = names if directions is None else directions.named(names)
     return FitReport(
         rows=rows,
         leaves=len(cells),

@@ -121,6 +121,7 @@ class Model:
             levels=levels,
             sphere=None if sphere is None else (sphere.longitude, sphere.latitude),
         )
+        units = replace(units, directions=self.inputs.directions)
         return units if self.latents is None else replace(units, latent=True, noise_name=self.latents.dispersion_name)
 
     @property

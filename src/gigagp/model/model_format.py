@@ -19,7 +19,8 @@ from gigagp.model.trend_format import ARRAYS as TREND_ARRAYS
 from gigagp.partition import Partitioner
 
 FORMAT = "gigagp-model"
-VERSION = 11  # of the format that is written where the distribution of errors is not symmetric
+VERSION = 12  # of the format that is written where directions take the places of columns
+SKEWED_VERSION = 11  # of the format that is written where the distribution of errors is not symmetric
 BLOCKS_VERSION = 10  # of the format that is written where blocks of rows have a tree of boxes with corners of one byte
 WARPED_VERSION = 8  # of the format that is written where columns are warped
 COLUMNS_VERSION = 7  # of the format that is written for categories, averages of several kernels and mean functions
@@ -39,7 +40,7 @@ ARRAYS = (
     "X", "y", "cells_starts", "cells_rows", "experts_starts", "experts_rows", "outside", "tree", "centres", "lows",
     "highs", *EARLIER_BLOCKS, *BLOCK_TREE, "metric", "communication", "theta", "inputs", "target", "evidence_trace",
     "theta_trace", "held_out_errors", BLOCK_CODES, ROW_NOISE, "noise_points", "noise_weights", "noise_theta",
-    "arrivals", "prequential", "recent", *TREND_ARRAYS,
+    "arrivals", "prequential", "recent", "warps", "directions", *TREND_ARRAYS,
 )  # fmt: skip
 _OBJECTS: dict[str, type] = {  # settings that may be objects
     "kernel": Kernel, "partition": Partitioner, "combine": CombinationRule, "likelihood": Likelihood

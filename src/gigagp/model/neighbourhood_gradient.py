@@ -29,6 +29,12 @@ from gigagp.model.neighbourhood import (
 _WORK = 3.0  # how much more a gradient takes than a prediction
 
 
+def held_out_slopes(model: Neighbourhood, Z: Array, engine: Engine, rows: Array) -> Array:
+    """The gradient of the mean at rows Z of the store, each predicted without itself; NaN where there is none."""
+    many, _, _ = _derivatives(model, Z, engine, rows)
+    return np.asarray(many[0].tangent)
+
+
 def predict(model: Neighbourhood, Z: Array, engine: Engine) -> LatentPrediction:
     """Mean, variance of f and misfit at scaled queries as duals: with their derivatives by the scaled query."""
     if not model.others:
@@ -56,12 +62,18 @@ def _joined(few: list[Dual], many: list[Dual], noise: Array) -> tuple[Any, Any, 
     return many[0] + weight * difference, variance, np.sqrt(total / (variance + noise))
 
 
-def _derivatives(model: Neighbourhood, Z: Array, engine: Engine) -> tuple[list[Dual], list[Dual], Array]:
-    """What many and few neighbours predict, each as three duals; and the typical noise of each query's neighbours."""
+def _derivatives(
+    model: Neighbourhood, Z: Array, engine: Engine, held_out: Array | None = None
+) -> tuple[list[Dual], list[Dual], Array]:
+    """What many and few neighbours predict, each as three duals; and the typical noise of each query's neighbours.
+
+    held_out : for each query, a row that is ignored
+    """
+    held_out = np.full(len(Z), NO_ROW) if held_out is None else held_out
     shape = (len(Z), 2, neighbourhood.RESULTS)
     values, slopes, typical = np.zeros(shape), np.zeros((*shape, Z.shape[1])), np.empty(len(Z))
     chunks, _ = chunks_of(model, Z, _WORK * model.work)
-    parts = engine.map(_GradientOfChunk(model), (Z[chunk] for chunk in chunks if len(chunk)))
+    parts = engine.map(_GradientOfChunk(model), ((Z[chunk], held_out[chunk]) for chunk in chunks if len(chunk)))
     for chunk, part in zip([chunk for chunk in chunks if len(chunk)], parts, strict=True):
         values[chunk], slopes[chunk], typical[chunk] = part
     many, few = (
@@ -80,9 +92,9 @@ class _GradientOfChunk:
     name = "gradient"
 
     @tiny_is_zero
-    def __call__(self, Z: Array, work: Workspace) -> tuple[Array, Array, Array]:
-        model, Z = self.model, np.ascontiguousarray(Z, float)
-        squares, rows, sizes = search_many(model, Z, np.full(len(Z), NO_ROW))
+    def __call__(self, queries: tuple[Array, Array], work: Workspace) -> tuple[Array, Array, Array]:
+        model, Z, held_out = self.model, np.ascontiguousarray(queries[0], float), queries[1]
+        squares, rows, sizes = search_many(model, Z, held_out)
         shape = (len(Z), 2, neighbourhood.RESULTS)
         values, slopes, typical = np.zeros(shape), np.zeros((*shape, Z.shape[1])), np.empty(len(Z))
         profile = model.kernel.profile(model.theta[:-1], Z.shape[1])

@@ -321,6 +321,8 @@ class Predictor:
             yield from (scaling.centre, scaling.scale)
         if self.model.inputs.warps:
             yield stacked(self.model.inputs.warps)
+        if self.model.inputs.directions is not None:
+            yield self.model.inputs.directions.matrix
         if self.model.inputs.sphere is not None:
             yield described((self.model.inputs.sphere.longitude, self.model.inputs.sphere.latitude))
             yield self.model.inputs.sphere.axes

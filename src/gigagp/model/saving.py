@@ -40,6 +40,7 @@ from gigagp.model.model_format import (
     FORMAT,
     MANIFEST,
     ROW_NOISE_VERSION,
+    SKEWED_VERSION,
     VERSION,
     WARPED_VERSION,
     check_settings,
@@ -153,6 +154,7 @@ def _content(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
         **describe_circles(model.inputs.circles),
         **({} if model.gap_scales is None else {"gap_factors": model.gap_scales.factors.tolist()}),
         **({"knots": stacked(model.inputs.warps).shape[1]} if model.inputs.warps else {}),
+        **({} if model.inputs.directions is None else {"directions": len(model.inputs.directions.combined)}),
         **describe_share(model.share),
         "encoding": None if model.encoding is None else model.encoding.to_dict(),
         "feature_names": None if model.feature_names is None else list(model.feature_names),
@@ -181,8 +183,10 @@ def _version(model: Model) -> int:
     """The oldest version of the format that has everything that this model consists of."""
     levels = model.encoding is not None and bool(model.encoding.category_places)
     averages = model.neighbourhood is not None and bool(model.neighbourhood.others)
-    if model.report.calibration.shape.centres.any():
+    if model.inputs.directions is not None:
         return VERSION
+    if model.report.calibration.shape.centres.any():
+        return SKEWED_VERSION
     if model.committee.router.blocks is not None:
         return BLOCKS_VERSION
     if model.inputs.warps or model.inputs.circles:
@@ -256,6 +260,7 @@ def _write_arrays(folder: Path, model: Model) -> dict[str, Any]:
         "theta": c.theta,
         "inputs": np.stack([model.inputs.scaling.centre, model.inputs.scaling.scale]),
         **({"warps": stacked(model.inputs.warps)} if model.inputs.warps else {}),
+        **({} if model.inputs.directions is None else {"directions": model.inputs.directions.matrix}),
         "target": np.stack([model.target.centre, model.target.scale]),
         "evidence_trace": np.array(report.evidence_trace, float),
         "theta_trace": report.theta_trace,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.data.directions import Directions
 from gigagp.data.sources.times import UNITS, date_text, is_date
 from gigagp.data.sphere import KM_PER_DEGREE
 from gigagp.kernels import Kernel, OnColumns, Parameter, Product, Sum
@@ -53,6 +54,7 @@ class Units:
     levels: tuple[tuple[str, ...], ...] = ()  # of the columns that are categories, () for others; (): all are numbers
     sphere: tuple[int, int] | None = None  # longitude and latitude; the kernel then sees one column more than there are
     noise_name: str | None = "noise_variance"  # of the last entry of theta; None where it has no meaning
+    directions: Directions | None = None  # what takes the places of the kernel's columns
     latent: bool = False  # whether the kernel is that of a latent f which is not in the target's units
 
     @classmethod
@@ -134,15 +136,25 @@ class Units:
     def parameters(self, kernel: Kernel, noise_variance: float) -> list[Quantity]:
         """Each trained parameter. The noise variance is in the user's units already.
 
+        Where the kernel sees directions, length-scales are those along the columns, the other columns being fixed.
+
         Parameters without a meaning in the user's units (one length-scale for all columns) stay in standardised units,
         and their unit says so. The variance of a product is that of its first factor; those of the others are numbers.
         """
+        kernel = self.along_columns(kernel)
         values = [value for p in kernel.parameters for value in p.values]
         quantities = [
             Quantity(self.named(name), value * unit.factor, unit.name)
             for name, value, unit in zip(kernel.names, values, self._units(kernel, is_factor=False), strict=True)
         ]
         return [*quantities, *self.noise_quantity(noise_variance)]
+
+    def along_columns(self, kernel: Kernel) -> Kernel:
+        """The kernel with length-scales along the columns, where its own are those along directions."""
+        metric = kernel.metric(kernel.theta)
+        if self.directions is None or metric is None:
+            return kernel
+        return kernel.with_theta(kernel.with_lengthscales(kernel.theta, 1 / self.directions.along_columns(metric)))
 
     def noise_quantity(self, value: float) -> list[Quantity]:
         """The last entry of theta: the noise variance, the dispersion of a likelihood, or nothing where it has none."""

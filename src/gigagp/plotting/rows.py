@@ -81,7 +81,8 @@ def span(model: HGPEstimator, column: int) -> tuple[float, float]:
 
 def weights(model: HGPEstimator) -> Array | None:
     """1 / length-scale per column, in standard deviations of the column; None if the kernel has no metric."""
-    metric = model.kernel_.metric(model.theta_[:-1])
+    kernel = model.units_.along_columns(model.kernel_)
+    metric = kernel.metric(kernel.theta)
     if metric is None or not np.any(metric):
         return None
     every = np.broadcast_to(np.asarray(metric, float), model.model_.inputs.scaling.scale.shape)

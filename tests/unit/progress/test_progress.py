@@ -23,8 +23,8 @@ def heard(wave, **options):
 
 
 STAGES = [
-    "rough theta", "partition and store", "start of training", "choice of kernel", "training", "choice of prediction",
-    "average of kernels",
+    "rough theta", "partition and store", "start of training", "directions", "choice of kernel", "training",
+    "choice of prediction", "average of kernels",
 ]  # fmt: skip
 
 
@@ -40,6 +40,7 @@ def test_a_fit_tells_its_stages_in_order(wave):
     counted = (
         of(events, "rough theta")
         + of(events, "start of training")
+        + of(events, "directions")
         + of(events, "choice of kernel")
         + of(events, "training")
         + of(events, "average of kernels")

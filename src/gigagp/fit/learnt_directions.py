@@ -1,0 +1,177 @@
+"""Directions instead of columns: linear combinations of the columns, where held-out rows are then predicted better.
+
+A kernel with one length-scale per column cannot describe a target that varies with a difference or a sum of columns.
+Directions are learnt from the slopes g of held-out predictions. With C the covariance of the columns, and M the mean of
+g g^T, the directions are the columns of the matrix A for which
+
+    A^T C A = I,   A^-1 M A^-T = diagonal
+
+so that coordinates along them are uncorrelated, and so are the slopes. These directions do not depend on the units in
+which columns are measured, nor on linear combinations of columns that the user may have made. (Without C, this is the
+average gradient outer product of Radhakrishnan et al. 2024, Science 383.) A second round learns them from the better
+predictions of the first. Directions along which linearly dependent columns do not vary are kept as they are.
+
+The directions are used if held-out rows are predicted clearly better, at a theta that was trained as briefly as the one
+that it is compared with. All later stages of a fit see them in the place of columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gigagp.arrays import Array
+from gigagp.data.directions import Directions
+from gigagp.data.scan import Sample
+from gigagp.data.store import ExpertStore
+from gigagp.fit.groups import Groups
+from gigagp.fit.held_out_scores import Gain, HeldOutScore, Scorer
+from gigagp.fit.plan import Log, Plan
+from gigagp.fit.starts import trained_briefly
+from gigagp.fit.training import Trace, groups_for
+from gigagp.model.fit_report import Candidate, Stage
+from gigagp.model.neighbourhood import Neighbourhood
+from gigagp.model.neighbourhood_gradient import held_out_slopes
+
+MOST_ROWS = 1 << 18  # of tables whose directions are learnt
+_GROUPS = 16  # of neighbouring rows, at least, to train theta on
+_ROUNDS = 8  # of learning directions, at most
+_NEIGHBOURS = 64  # of the held-out predictions
+_SLOPES = 4096  # rows, at most, whose slopes are computed
+_LARGEST_SLOPE = 0.95  # quantile of the lengths of slopes to which longer ones are shortened
+_LEAST_SLOPE = 0.02  # 1 / length-scale at the start of training: beyond it, the evidence hardly changes
+_LEAST_VARIANCE = 1e-6  # of a direction that is not linearly dependent on others, as a share of the largest
+_FEWEST_COLUMNS = 2  # that can be combined
+LEAST_GAIN = 0.005  # relative gain of the score for which columns are replaced
+
+
+@dataclass(frozen=True, eq=False)
+class LearntDirections:
+    """Directions, theta along them, the rows with them, the scores with and without them, and stages of training."""
+
+    directions: Directions | None  # None where columns predict as well
+    theta: Array
+    groups: Groups
+    candidates: tuple[Candidate, ...] = ()
+    stages: tuple[Stage, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """The rows with some directions, theta after a short training, and its score."""
+
+    name: str
+    directions: Directions | None
+    groups: Groups
+    theta: Array
+    score: HeldOutScore
+    stages: tuple[Stage, ...]
+
+
+def may_have_directions(plan: Plan, groups: Groups) -> bool:
+    """Whether directions may take the places of columns: in tables of moderate size, whose targets are numbers."""
+    numbers = plan.latents is None and groups.stored.store.others is None
+    return plan.directions and bool(plan.families) and numbers and groups.rows <= MOST_ROWS
+
+
+def combinable(plan: Plan, sample: Sample) -> list[int]:
+    """The columns that may be combined: numbers that vary, each with a length-scale of its own."""
+    own = [columns[0] for _, columns in plan.kernel.lengthscales(sample.X.shape[1]) if len(columns) == 1]
+    return [d for d in own if d not in plan.categories and np.ptp(sample.X[:, d]) > 0]
+
+
+def learn_directions(
+    plan: Plan, groups: Groups, theta: Array, sample: Sample, scorer: Scorer, log: Log, trace: Trace
+) -> LearntDirections:
+    """Directions and theta along them, if they predict held-out rows better than columns; or columns and their theta.
+
+    theta : of the columns, after a short training
+    """
+    places = combinable(plan, sample)
+    if len(places) < _FEWEST_COLUMNS:
+        return LearntDirections(None, theta, groups)
+    columns = np.asarray(sample.X, float)[:, places]
+
+    def trial(name: str, start: Array, directions: Directions | None) -> _Trial:
+        there = groups if directions is None else along_directions(groups, directions)
+        metric, count = plan.metric(start, groups.columns), groups_for(len(theta), _GROUPS)
+        trained, stages = trained_briefly(name, plan, there, start, metric, log, trace, count)
+        score = scorer.score(_near(there, plan, trained))
+        return _Trial(name, directions, there, trained, score, stages)
+
+    # The columns get the same training that directions get, so that only the directions make the difference.
+    trials = [trial("columns", theta, None)]
+    best = trials[0]
+    for number in range(1, _ROUNDS + 1):
+        previous = np.eye(groups.columns) if best.directions is None else best.directions.matrix
+        slopes = _slopes(best.groups, plan, best.theta, scorer)[:, places]
+        if len(slopes) == 0:
+            break
+        step = canonical(columns @ previous[np.ix_(places, places)], slopes)
+        new = np.eye(groups.columns)
+        new[np.ix_(places, places)] = previous[np.ix_(places, places)] @ step
+        if not Directions.is_valid(new):
+            break
+        start = _start(plan, best.theta, places, slopes @ np.linalg.inv(step).T, groups.columns)
+        trials.append(trial(f"combinations, round {number}", start, Directions(new)))
+        if not Gain.of(trials[-1].score, best.score).exceeds(LEAST_GAIN):
+            break
+        best = trials[-1]
+    return LearntDirections(
+        best.directions,
+        best.theta,
+        best.groups,
+        tuple(Candidate("directions", each.name, each.score.score, each is best) for each in trials),
+        tuple(stage for each in trials for stage in each.stages),
+    )
+
+
+def canonical(columns: Array, slopes: Array) -> Array:
+    """The matrix A of directions along which neither coordinates nor slopes are correlated, steepest first."""
+    variances, axes = np.linalg.eigh(np.cov(columns.T))
+    used = variances > _LEAST_VARIANCE * variances[-1]
+    deviations, axes, unused = np.sqrt(variances[used]), axes[:, used], axes[:, ~used]
+    by_component = slopes @ (axes * deviations)
+    _, rotation = np.linalg.eigh(by_component.T @ by_component)
+    directions = np.column_stack([(axes / deviations) @ rotation[:, ::-1], unused])
+    largest = np.abs(directions).argmax(axis=0)
+    return np.asarray(directions * np.sign(directions[largest, np.arange(len(directions))]))
+
+
+def along_directions(groups: Groups, directions: Directions) -> Groups:
+    """The same rows, in the same order and cells, with directions instead of columns."""
+    store = groups.stored.store
+    X = directions.apply(np.asarray(store.gather(slice(None))[0]))
+    stored = replace(groups.stored, store=ExpertStore(X, store.y, store.row_noise))
+    return replace(groups, stored=stored, search_all=True)
+
+
+def _near(groups: Groups, plan: Plan, theta: Array) -> Neighbourhood:
+    """The model that predicts held-out rows; its search is exact, since cells were cut in another metric."""
+    return replace(groups.model(plan.kernel, theta, _NEIGHBOURS), exact=groups.exact)
+
+
+def _slopes(groups: Groups, plan: Plan, theta: Array, scorer: Scorer) -> Array:
+    """The slopes of held-out predictions of random rows.
+
+    Those longer than nearly all others are shortened, since a few rows beside jumps would outweigh all others.
+    """
+    count = min(groups.rows, _SLOPES)
+    rows = np.sort(np.random.default_rng(0).choice(groups.rows, count, replace=False))
+    X = np.ascontiguousarray(groups.stored.store.gather(rows)[0])
+    slopes = held_out_slopes(_near(groups, plan, theta), X, scorer.engine, rows)
+    slopes = slopes[np.isfinite(slopes).all(axis=1)]
+    lengths = np.linalg.norm(slopes, axis=1)
+    longest = np.quantile(lengths, _LARGEST_SLOPE) if len(lengths) else 0.0
+    return np.asarray(slopes * np.minimum(1.0, longest / np.maximum(lengths, np.finfo(float).tiny))[:, None])
+
+
+def _start(plan: Plan, theta: Array, places: list[int], slopes: Array, columns: int) -> Array:
+    """Theta where training along directions starts, from the slopes along them.
+
+    The mean square of the slope of a Gaussian process is its variance over the squared length-scale.
+    """
+    metric = plan.metric(theta, columns)
+    metric[places] = np.maximum(np.sqrt(np.mean(slopes**2, axis=0) / np.exp(theta[0])), _LEAST_SLOPE)
+    return np.asarray(np.clip(plan.kernel.with_lengthscales(theta, 1 / metric), *plan.bounds.T))
