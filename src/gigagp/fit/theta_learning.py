@@ -81,6 +81,7 @@ def _along_columns_or_directions(
     better = Gain.of(scores[1], scores[0]).exceeds(LEAST_GAIN)
     for name, score, chosen in zip(("columns", "directions"), scores, (not better, better), strict=True):
         record.choices.append(Candidate("coordinates", name, score.score, chosen))
+    record.stages += [replace(stage, name=f"{stage.name}, not chosen") for stage in own[not better].stages]
     record.add_from(own[better])
     if not better:
         record.seconds["directions"] += sum(own[1].seconds.values()) - sum(own[0].seconds.values())
