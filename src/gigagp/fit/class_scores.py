@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gigagp.arrays import Array
 from gigagp.engines import Engine
-from gigagp.fit.held_out_scores import HeldOutScore, expected_queries
+from gigagp.fit.held_out_scores import CALIBRATION_ROWS, HeldOutScore, expected_queries
 from gigagp.likelihoods import Classes
 from gigagp.model import laplace_neighbourhood
 from gigagp.model.class_calibration import ClassCalibration
@@ -32,6 +32,10 @@ class ClassScoring:
     @property
     def effort(self) -> float:
         return _EFFORT
+
+    @property
+    def calibration_rows(self) -> int:
+        return int(_EFFORT * CALIBRATION_ROWS)
 
     def work(self, model: Neighbourhood) -> float:
         return laplace_neighbourhood.work(model, self.classes) / _MORE_WORK

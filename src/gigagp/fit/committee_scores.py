@@ -21,7 +21,7 @@ from gigagp.model.neighbourhood import Neighbourhood
 SHARING = (2.0, 4.0, 8.0)  # candidates: points of an expert per point of its cell
 _COMMITTEE_WORK = 2e10  # multiplications that held-out rows of a committee may cost
 _COMMITTEE_ROWS = 2048  # held-out rows of a committee, at a few places
-_SCATTERED_ROWS = 4096  # held-out rows where these would need all experts anyway: coverage is then known to .8 points
+_SCATTERED_ROWS = 8192  # held-out rows where these would need all experts anyway: coverage is then known to .6 points
 _MOST_PLACES = 64  # at which these rows lie
 _FEWEST_PLACES = 16
 _FIRST_PLACES = 8  # at which a few rows show whether a committee is worth judging by more

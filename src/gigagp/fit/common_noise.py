@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gigagp.fit.held_out_scores import NEGLIGIBLE_GAIN, Gain, NumberScoring, Scorer
+from gigagp.fit.held_out_scores import CALIBRATION_ROWS, NEGLIGIBLE_GAIN, Gain, NumberScoring, Scorer
 from gigagp.model.fit_report import Candidate
 from gigagp.model.neighbourhood import Neighbourhood, search_many
 
@@ -26,7 +26,8 @@ def choose_common_noise(scorer: Scorer, model: Neighbourhood) -> tuple[Neighbour
     if not isinstance(scorer.scoring, NumberScoring) or not _has_equal_inputs(scorer, model):
         return model, []
     models = [replace(model, common=share) for share in _SHARES]
-    scores = [scorer.calibrate(each) for each in models]
+    rows = scorer.for_calibration(model)[:CALIBRATION_ROWS]
+    scores = [scorer.score_rows(each, rows) for each in models]
     best = int(np.argmin([score.score for score in scores]))
     best = best if Gain.of(scores[best], scores[0]).exceeds(NEGLIGIBLE_GAIN) else 0
     candidates = [

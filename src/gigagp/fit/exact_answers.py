@@ -38,7 +38,7 @@ _LITTLE_WORK = 1.25e11  # cube of the rows up to which an exact GP is always tri
 _MATRICES = 5  # of all pairs of rows, in memory together: two while a family is factored, two factors, and columns
 _MEMORY_SHARE = 0.5  # of the budget that these may take
 _COMPARED_ROWS = 1024  # held-out rows by which candidates are compared
-_HELD_OUT_ROWS = 4096  # held-out rows from which the distribution of errors is learnt
+_HELD_OUT_ROWS = 8192  # held-out rows from which the distribution of errors is learnt
 _AVERAGE_GAIN = 0.005  # nats per row for which two families are compared with one
 
 Theta = tuple[Kernel, Array]

@@ -24,7 +24,9 @@ from gigagp.model.neighbourhood import Neighbourhood
 
 NEGLIGIBLE_GAIN = 0.003  # relative gain of a committee below which neighbourhoods predict
 DOUBLING_GAIN = 0.005  # relative gain for which the number of neighbours, or sharing, is doubled
-_MOST_ROWS = 8192  # held-out rows that the model is calibrated by
+CALIBRATION_ROWS = 8192  # held-out rows, at most, that calibrate a model
+# The same, of targets that are numbers: the share of rows inside an interval is then known to within .4 points.
+_NUMBER_CALIBRATION_ROWS = 16384
 _LEAST_CALIBRATION_ROWS = 1024  # held-out rows, whatever they cost: deviations are then known to some 3%
 _TRIAL_ROWS = 2048  # held-out rows of one candidate
 _FEWEST_ROWS = 512  # held-out rows that candidates are first compared by
@@ -69,7 +71,11 @@ class Scoring(Protocol):
 
     @property
     def effort(self) -> float:
-        """How many times as many rows as for numbers calibrate the model and compare numbers of neighbours."""
+        """How many times as many rows as for numbers compare numbers of neighbours."""
+
+    @property
+    def calibration_rows(self) -> int:
+        """Held-out rows, at most, that calibrate the chosen model."""
 
     def work(self, model: Neighbourhood) -> float:
         """About how many multiplications one prediction takes."""
@@ -112,6 +118,10 @@ class NumberScoring:
     regular_gains: bool = False
     effort: float = 1.0
     gaussian: bool = False  # whether errors must be Gaussian
+
+    @property
+    def calibration_rows(self) -> int:
+        return _NUMBER_CALIBRATION_ROWS
 
     def work(self, model: Neighbourhood) -> float:
         return model.work
@@ -205,7 +215,7 @@ class Scorer:
     @classmethod
     def drawn(cls, rows: int, scoring: Scoring, engine: Engine, rng: np.random.Generator) -> Scorer:
         """With a random order of the rows, or of some of them where they are many."""
-        few = min(rows, int(scoring.effort * _MOST_ROWS))
+        few = min(rows, scoring.calibration_rows)
         order = rng.permutation(rows) if rows <= 4 * few else np.unique(rng.integers(rows, size=2 * few))
         return cls(rng.permutation(order)[:few], engine, scoring)
 
@@ -218,8 +228,7 @@ class Scorer:
 
     def for_calibration(self, model: Neighbourhood) -> Array:
         """The rows whose held-out predictions calibrate a model."""
-        effort = self.scoring.effort
-        most = min(_CALIBRATION_WORK / self.scoring.work(model), effort * _MOST_ROWS)
+        most = min(_CALIBRATION_WORK / self.scoring.work(model), self.scoring.calibration_rows)
         count = int(max(_LEAST_CALIBRATION_ROWS, most))
         return self.order[:count]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from gigagp.arrays import Array
 from gigagp.engines import Engine
-from gigagp.fit.held_out_scores import HeldOutScore
+from gigagp.fit.held_out_scores import CALIBRATION_ROWS, HeldOutScore
 from gigagp.model import laplace_neighbourhood
 from gigagp.model.laplace_neighbourhood import LatentFunctions
 from gigagp.model.likelihood_model import LikelihoodModel
@@ -26,6 +26,10 @@ class LikelihoodScoring:
     doubling_gain: float = _DOUBLING_GAIN
     regular_gains: bool = False
     effort: float = 1.0
+
+    @property
+    def calibration_rows(self) -> int:
+        return CALIBRATION_ROWS
 
     def work(self, model: Neighbourhood) -> float:
         return laplace_neighbourhood.work(model, self.model.latents) / _MORE_WORK
