@@ -29,7 +29,6 @@ from gigagp.arrays import Array
 from gigagp.model.distribution import Shape
 from gigagp.model.latent import LatentPrediction
 from gigagp.model.shape_learning import Components, bounded, learn_shape, learn_symmetric
-from gigagp.model.shape_levels import with_levels
 
 LEAST_ROWS = 50  # held-out rows from which a calibration is learnt
 _STUDENT_STEPS = 60  # of L-BFGS, at most
@@ -129,7 +128,7 @@ class Calibration:
         return calibration._with_shape(components)._scored(prediction, y)
 
     def refined(self, prediction: LatentPrediction, y: Array) -> Calibration:
-        """With a skewed or a detailed shape, where held-out errors clearly have one, and intervals that cover them.
+        """With a skewed or a detailed shape, where the errors of these held-out rows clearly have one.
 
         Candidates of a choice are compared without it: a detailed shape rewards errors that cluster more than errors
         that are small. On keggundirected (splits 3 and 4, trials) choices by refined calibrations led to models with
@@ -144,12 +143,12 @@ class Calibration:
         dof = _student(errors, base, rho, F, self.setting, reliability)[2]
         z = errors / np.sqrt(self.variance(prediction))
         z /= np.mean(bounded(z) ** 2) ** 0.5  # components and priors are those of errors with variance one
-        components, refined = learn_shape(z, dof), self
-        if components.centres.any():
-            # The deviation may have been learnt from other rows, so that only its ratio between the shapes is used.
-            refined = self._scaled(components.variance / learn_symmetric(z, dof).variance)._with_shape(components)
-        shape = with_levels(refined.shape, errors / np.sqrt(refined.variance(prediction)))
-        return replace(refined, shape=shape)._scored(prediction, y)
+        components = learn_shape(z, dof)
+        if not components.centres.any():
+            return self
+        # The deviation may have been learnt from other rows, so that only its ratio between the shapes is used.
+        scaled = self._scaled(components.variance / learn_symmetric(z, dof).variance)
+        return scaled._with_shape(components)._scored(prediction, y)
 
     def _with_shape(self, components: Components) -> Calibration:
         used = components.used

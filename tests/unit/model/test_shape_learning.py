@@ -119,18 +119,13 @@ def test_refining_keeps_deviations_that_were_learnt_from_other_rows():
     np.testing.assert_allclose(ratio, 1.5**2, rtol=0.05)
 
 
-def test_symmetric_calibrations_stay_symmetric_and_gaussian_ones_gaussian():
+def test_symmetric_and_gaussian_calibrations_stay_as_they_are():
     rng = np.random.default_rng(0)
     prediction = LatentPrediction(np.zeros(2000), np.full(2000, 0.02), np.ones(2000))
     setting = Setting(noise=0.01, prior=2.0)
     normal, skewed = 0.3 * rng.standard_normal(2000), 0.3 * (rng.exponential(1.0, 2000) - 1)
     symmetric = Calibration.learnt(prediction, normal, setting)
-    refined = symmetric.refined(prediction, normal)
-    assert not refined.shape.centres.any()
-    ratio = refined.variance(prediction) / symmetric.variance(prediction)
-    np.testing.assert_allclose(ratio, 1, atol=0.1)
-    inside = np.abs(normal) <= refined.shape.quantile(0.9) * np.sqrt(refined.variance(prediction))
-    assert abs(inside.mean() - 0.8) < 2e-3
+    assert symmetric.refined(prediction, normal) is symmetric
     gaussian = Calibration.learnt(prediction, skewed, setting, gaussian=True)
     assert gaussian.refined(prediction, skewed) is gaussian
     assert Calibration.none().refined(prediction, skewed) == Calibration.none()
