@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-from comparison import COLUMNS, OURS, Result, tally
+from comparison import COLUMNS, OURS, Result, coverage_misses, tally
 from measure import HERE, RESULTS
 from page_parts import DOCS, origin, table
 from peers import ExactGP
@@ -60,6 +60,15 @@ COVERAGE = (
     "Coverage is judged on each split that has rows enough to tell, where two standard errors of the share of rows "
     "inside an interval are at most 1.5 points, and over all splits together."
 )
+
+
+def coverage_words(rows: Sequence[Result]) -> str:
+    """What is judged, and how many misses chance alone explains."""
+    judged, missed, by_chance = coverage_misses(rows)
+    return (
+        f"{COVERAGE} Of {judged} coverages of single splits, {missed} miss the bar; if all predicted distributions "
+        f"were exact, {by_chance:.1f} would be expected to miss it by the chance of the test rows."
+    )
 
 
 def cover(scores: Result) -> str:
@@ -240,7 +249,8 @@ def page(results: Result) -> str:
         conditions(rows), not_run(rows),
         "## Wins, ties and losses", "Numbers of data sets, split 0.", tally_table(results["versus"]),
         "## Where a peer is better", losses_table(results["versus"]),
-        "## Bars", COVERAGE, bars_table(results["bars"]) if results["bars"] else "Split 0 has not been run.",
+        "## Bars", coverage_words(rows),
+        bars_table(results["bars"]) if results["bars"] else "Split 0 has not been run.",
     ]  # fmt: skip
     for name in dict.fromkeys(r["set"] for r in rows):
         text.append(f"## {name}")

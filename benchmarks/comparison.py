@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import binom
 
 from gigagp.arrays import Array
 from measure import judged
@@ -107,15 +108,17 @@ def bars(rows: Sequence[Result], compared: Sequence[Result]) -> list[Result]:
     return judgements
 
 
-def _coverage(name: str, mine: Sequence[Result]) -> list[Result]:
-    """By how much coverage is off: at most, over the splits with rows enough to tell, and over all splits together.
+def _rows_to_tell(level: float) -> float:
+    """Test rows from which two standard errors of the share inside an interval are at most the bar."""
+    return 4 * level * (1 - level) / COVERAGE**2
 
-    Rows are enough where two standard errors of the share that they count are at most the bar.
-    """
+
+def _coverage(name: str, mine: Sequence[Result]) -> list[Result]:
+    """By how much coverage is off: at most, over the splits with rows enough to tell, and over all splits together."""
     judgements = []
     for level in mine[0]["coverage"]:
         p = float(level)
-        enough = 4 * p * (1 - p) / COVERAGE**2  # rows
+        enough = _rows_to_tell(p)
         errors = [abs(r["coverage"][level] - p) for r in mine if r["answered"] >= enough]
         rows = sum(r["answered"] for r in mine)
         together = abs(sum(r["coverage"][level] * r["answered"] for r in mine) / rows - p)
@@ -126,6 +129,26 @@ def _coverage(name: str, mine: Sequence[Result]) -> list[Result]:
             what = f"{name} {p:.0%} intervals, off by, all {len(mine)} splits together"
             judgements.append(judged(what, together, COVERAGE, at_least=False))
     return judgements
+
+
+def coverage_misses(rows: Sequence[Result]) -> tuple[int, int, float]:
+    """Coverages of ours on single splits: how many are judged, how many miss the bar, and how many would by chance.
+
+    The last is the expected number if every predicted distribution were exact and only the test rows were random.
+    """
+    judged_ones = [
+        (float(level), share, r["answered"])
+        for r in rows
+        if r["who"] == OURS and "nlpd" in r
+        for level, share in r["coverage"].items()
+        if r["answered"] >= _rows_to_tell(float(level))
+    ]
+    missed = sum(abs(share - p) > COVERAGE for p, share, _ in judged_ones)
+    within = [
+        binom.cdf(np.floor((p + COVERAGE) * n), n, p) - binom.cdf(np.ceil((p - COVERAGE) * n) - 1, n, p)
+        for p, _, n in judged_ones
+    ]
+    return len(judged_ones), missed, float(len(within) - sum(within))
 
 
 def _lowest(name: str, compared: Sequence[Result]) -> list[Result]:

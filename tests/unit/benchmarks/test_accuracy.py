@@ -328,6 +328,22 @@ def test_coverage_is_judged_where_rows_are_enough_to_tell():
     assert not missed["met"]
 
 
+def test_misses_of_coverage_are_counted_and_compared_with_those_of_chance():
+    """Against intervals that cover what they claim, drawn many times."""
+    rng, n, repeats = np.random.default_rng(0), 4573, 4000
+    shares = {f"{p:g}": rng.binomial(n, p, repeats) / n for p in (0.5, 0.8, 0.95)}
+    rows = [
+        row("GigaGP", split=i, answered=n, coverage={level: share[i] for level, share in shares.items()})
+        for i in range(repeats)
+    ]
+    few, peer = row("GigaGP", answered=100, coverage={"0.5": 0.1}), row("GPBoost", answered=n, coverage={"0.5": 0.1})
+    judged, missed, by_chance = comparison.coverage_misses([*rows, few, peer])
+    assert judged == 3 * repeats
+    assert missed == sum(np.sum(abs(share - float(level)) > 0.015) for level, share in shares.items())
+    assert by_chance == pytest.approx(missed, rel=0.15)
+    assert missed > 100
+
+
 def test_the_page_shows_bars_caps_failures_and_wins():
     again = {"nlpd": 0.38, "crps": 0.19, "coverage": {"0.5": 0.5, "0.8": 0.8, "0.95": 0.94}}
     rows = [
