@@ -106,8 +106,8 @@ Warp = Annotated[
 Directions = Annotated[
     bool,
     typer.Option(
-        help="Linear combinations of columns may take their places, in tables of some 2,000 to 262,144 rows, if "
-        "held-out rows are then predicted better; not if --kernel is given."
+        help="Linear combinations of columns may take their places, in tables of at most 262,144 rows, if held-out "
+        "rows are then predicted better; not in small tables, and not if --kernel is given."
     ),
 ]
 Sphere = Annotated[

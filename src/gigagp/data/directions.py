@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from gigagp.arrays import Array
 from gigagp.linalg.compiled import compiled_strict, read_only
 
 _LARGEST_CONDITION = 1e8  # condition number of a map whose inverse restores the columns
+_LEAST_DEVIATION = 0.1  # along a direction; others have no variation that a target could follow
 DIRECTION = "[direction "  # in the names of parameters that belong to a direction
 _LENGTHSCALE = re.compile(r"(?<=lengthscale)\[(\d+)\]$")  # in the name of a parameter
 
@@ -25,12 +27,20 @@ _LENGTHSCALE = re.compile(r"(?<=lengthscale)\[(\d+)\]$")  # in the name of a par
 @compiled_strict
 def _combine(X: Array, matrix: Array, out: Array) -> None:
     """out := X @ matrix, each element summed in the order of the columns, whatever rows are beside it."""
+    row = np.empty(matrix.shape[1])
     for i in range(len(X)):
-        for k in range(matrix.shape[1]):
-            total = 0.0
-            for j in range(matrix.shape[0]):
-                total += np.float64(X[i, j]) * matrix[j, k]
-            out[i, k] = total
+        row[:] = 0.0
+        for j in range(matrix.shape[0]):
+            x = np.float64(X[i, j])
+            for k in range(matrix.shape[1]):
+                row[k] += x * matrix[j, k]
+        out[i] = row
+
+
+def _combined(X: Array, matrix: Array, dtype: np.dtype[Any]) -> Array:
+    out = np.empty(X.shape, dtype)
+    _combine(read_only(np.ascontiguousarray(X)), read_only(np.ascontiguousarray(matrix)), out)
+    return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,13 +75,18 @@ class Directions:
 
     def apply(self, X: Array) -> Array:
         """Coordinates along the directions, in the precision of X; those of a row depend on that row alone."""
-        out = np.empty(X.shape, X.dtype)
-        _combine(read_only(np.ascontiguousarray(X)), read_only(np.ascontiguousarray(self.matrix)), out)
-        return out
+        return _combined(X, self.matrix, X.dtype)
 
     def restore(self, Z: Array) -> Array:
-        """The inverse of `apply`, up to rounding."""
-        return np.asarray(np.asarray(Z, float) @ self.inverse)
+        """The inverse of `apply`, up to rounding; equal rows stay equal."""
+        return _combined(Z, self.inverse, np.dtype(float))
+
+    def lengths(self, deviations: Array) -> Array:
+        """The deviation of each coordinate, which is one along directions, and a length of one column where columns are
+        linearly dependent: coordinates along such a direction are rounding errors."""
+        small = np.zeros(len(self.matrix), bool)
+        small[list(self.combined)] = True
+        return np.where(small & (deviations < _LEAST_DEVIATION), 1.0, deviations)
 
     def below(self, Z: Array, column: int, limit: float) -> Array:
         """Which rows have a value below a limit in a column; a row of that value is not, however it was rounded."""

@@ -46,12 +46,12 @@ class FittedAttributes(BaseEstimator):  # type: ignore[misc]
 
     @property
     def theta_(self) -> Array:
-        """Log-parameters of kernel and noise, in standardised units."""
+        """Log-parameters of kernel and noise, in standardised units; of directions where these replace columns."""
         return self._of_one("theta_").theta
 
     @property
     def kernel_(self) -> Kernel:
-        """The kernel with its trained values."""
+        """The kernel with its trained values; its inputs are directions where these replace columns."""
         return self._of_one("kernel_").kernel
 
     @property

@@ -103,8 +103,9 @@ class HGPRegressor(RegressorMixin, NumberUpdates):  # type: ignore[misc]
         columns.
     directions : bool
         Allow linear combinations of the columns of numbers to take their places, so that length-scales belong to
-        directions in which the target varies. They do in tables of some 2,000 to 262,144 rows, if held-out rows are
-        then predicted clearly better; not if you choose the kernel, whose length-scales are lengths in your columns.
+        directions in which the target varies. They do if held-out rows are then predicted clearly better, in tables of
+        at most 262,144 rows; not in small tables that a mixture of exact GPs predicts (up to some 2,000 rows), and not
+        if you choose the kernel, whose length-scales are lengths in your columns.
         `report_.choices` shows the comparison. Reported length-scales are those along your columns, the others being
         fixed.
     sphere : "auto", pair of columns, or None

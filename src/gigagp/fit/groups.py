@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.data.directions import Directions
 from gigagp.data.row_digests import digests
 from gigagp.data.row_lists import Runs
 from gigagp.data.store import ExpertStore
@@ -163,18 +164,22 @@ class Groups:
         parts = [slice(i, i + step) for i in range(0, len(rows), step)]
         return np.concatenate(list(self.engine.local.map(search, parts)))
 
-    def missed(self, kernel: Kernel, theta: Array, common: float = 0.0) -> MissedStructure | None:
+    def missed(
+        self, kernel: Kernel, theta: Array, common: float = 0.0, directions: Directions | None = None
+    ) -> MissedStructure | None:
         """A warning where held-out errors exceed the differences between nearest rows, after allowing for their noise.
 
         Where the model is right, a row differs from its nearest one by at least the noise of both, so that the
         differences are about sqrt(2) times the model's errors, or more.
 
         common : share of the noise that rows with equal inputs have in common
+        directions : what takes the places of columns in the store
         """
         store = self.stored.store
         rows = np.unique(np.random.default_rng(0).integers(self.rows, size=_COMPARED_ROWS))
         X, y = store.gather(rows)
         deviations = np.sqrt(variances(X, self.plan.categories))
+        deviations = deviations if directions is None else directions.lengths(deviations)
         deviations = np.where(deviations > 0, deviations, 1.0)
         single = replace(self._model(kernel, theta, 1 / deviations, 1), exact=self.exact)
         nearest = self._nearest(single, rows, rows)[:, 0]

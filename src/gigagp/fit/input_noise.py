@@ -19,6 +19,7 @@ import numpy as np
 from gigagp import sparse
 from gigagp.arrays import Array
 from gigagp.data.array_files import ArrayFile
+from gigagp.data.directions import Directions
 from gigagp.data.row_lists import Runs
 from gigagp.data.scaling import Scaling
 from gigagp.data.scan import Sample
@@ -34,7 +35,7 @@ from gigagp.linalg.categories import variances
 from gigagp.linalg.row_noise import ADDED, COLUMNS, FACTOR
 from gigagp.model import neighbourhood
 from gigagp.model.fit_report import Candidate, Stage
-from gigagp.model.input_noise import InputNoise
+from gigagp.model.input_noise import InputNoise, scaled_columns
 from gigagp.model.neighbourhood import Neighbourhood
 from gigagp.partition import RandomPartition, Shape
 from gigagp.tree import Tree
@@ -64,16 +65,17 @@ class NoisyNeighbourhood:
 
 def with_input_noise(
     near: Neighbourhood, before: HeldOutScore, groups: Groups, scorer: Scorer, if_visible: bool,
-    train: Callable[[Groups, Array], Array], log: Log, trace: Trace,
+    directions: Directions | None, train: Callable[[Groups, Array], Array], log: Log, trace: Trace,
 ) -> list[NoisyNeighbourhood]:  # fmt: skip
     """Learn how the noise depends on the inputs, for predicted deviations alone and for the rows too.
 
     before : held-out predictions with constant noise
     if_visible : return nothing where some of the errors show no dependence
+    directions : what takes the places of columns in the store
     train : the theta that training on groups of rows reaches from another theta
     """
     engine = groups.engine
-    residuals = Residuals.of(near, scorer.order, engine)
+    residuals = Residuals.of(near, scorer.order, engine, directions)
     log_noise = LogNoise.of(residuals, groups.plan.categories, engine.local, log, trace)
     if log_noise is None or (if_visible and not log_noise.is_visible):
         return []
@@ -84,7 +86,7 @@ def with_input_noise(
     score = scorer.with_calibration(before.rows, before.y, prediction, near)
     first = NoisyNeighbourhood("inputs, deviations only", noise, near, groups, score, trained.stages)
     for number in range(_ROUNDS):
-        noise = noise if number == 0 else trained.given(Residuals.of(near, scorer.order, engine))
+        noise = noise if number == 0 else trained.given(Residuals.of(near, scorer.order, engine, directions))
         store = with_row_noise(groups.stored.store, noise, f"input_noise_{number}")
         groups = replace(groups, stored=replace(groups.stored, store=store))
         theta = train(groups, near.theta)
@@ -123,12 +125,13 @@ def _gain(candidate: HeldOutScore, before: HeldOutScore) -> Gain:
 class Residuals:
     """Held-out errors of some rows of a store."""
 
-    X: Array
+    X: Array  # scaled columns
     squares: Array  # squared errors, relative to v + noise
     rho: float  # typical ratio of v and noise
+    directions: Directions | None = None  # of the store
 
     @classmethod
-    def of(cls, model: Neighbourhood, rows: Array, engine: Engine) -> Residuals:
+    def of(cls, model: Neighbourhood, rows: Array, engine: Engine, directions: Directions | None = None) -> Residuals:
         """The errors of predicting these rows from their neighbours without themselves."""
         X, y = model.store.gather(rows)
         X = np.ascontiguousarray(X)
@@ -137,7 +140,8 @@ class Residuals:
         row_noise = model.store.noise_of(rows)
         added = 0.0 if row_noise is None else row_noise[:, ADDED].astype(float)
         squares = (y - prediction.mean) ** 2 / (prediction.variance + model.noise + added)
-        return cls(X, squares, float(np.median(prediction.variance) / model.noise))
+        rho = float(np.median(prediction.variance) / model.noise)
+        return cls(scaled_columns(X, directions), squares, rho, directions)
 
     @property
     def logarithms(self) -> Array:
@@ -200,7 +204,9 @@ class TrainedLogNoise:
         """How the noise depends on the inputs, given these errors."""
         y = residuals.targets(self.target)
         factor = sparse.factor(self.kernel, self.theta, residuals.X, y, _INDUCING, own_workspace())
-        return InputNoise(self.kernel, self.theta, factor.X, factor.alpha, self.target, residuals.rho)
+        return InputNoise(
+            self.kernel, self.theta, factor.X, factor.alpha, self.target, residuals.rho, residuals.directions
+        )
 
 
 def _plan(X: Array, categories: tuple[int, ...]) -> Plan:

@@ -41,6 +41,7 @@ MOST_ROWS = 1 << 18  # of tables whose directions are learnt
 _GROUPS = 16  # of neighbouring rows, at least, to train theta on
 _ROUNDS = 8  # of learning directions, at most
 _PATIENCE = 3  # rounds after the best one
+_COPIES = 2  # of the rows, that are in memory together: those of the best directions and of the last ones
 _NEIGHBOURS = 64  # of the held-out predictions
 _SLOPES = 4096  # rows, at most, whose slopes are computed
 _LARGEST_SLOPE = 0.95  # quantile of the lengths of slopes to which longer ones are shortened
@@ -65,20 +66,25 @@ class LearntDirections:
 
 @dataclass(frozen=True, eq=False)
 class _Trial:
-    """The rows with some directions, theta after a short training, and its score."""
+    """Some directions, theta along them after a short training, and the score; the rows with these directions."""
 
     name: str
     directions: Directions | None
     groups: Groups
     theta: Array
     score: HeldOutScore
-    stages: tuple[Stage, ...]
+
+    @property
+    def loss(self) -> float:
+        return self.score.score
 
 
 def may_have_directions(plan: Plan, groups: Groups) -> bool:
     """Whether directions may take the places of columns: in tables of moderate size, whose targets are numbers."""
-    numbers = plan.latents is None and groups.stored.store.others is None
-    return plan.directions and bool(plan.families) and numbers and groups.rows <= MOST_ROWS
+    store = groups.stored.store
+    numbers = plan.latents is None and store.others is None
+    fits = _COPIES * store.X.size * store.X.dtype.itemsize <= plan.directions_memory
+    return bool(plan.families) and numbers and groups.rows <= MOST_ROWS and fits
 
 
 def combinable(plan: Plan, sample: Sample) -> list[int]:
@@ -99,18 +105,25 @@ def learn_directions(
         return LearntDirections(None, theta, groups)
     columns = np.asarray(sample.X, float)[:, places]
 
+    candidates: list[Candidate] = []
+    stages: list[Stage] = []
+
     def trial(name: str, start: Array, directions: Directions | None) -> _Trial:
         there = groups if directions is None else along_directions(groups, directions)
         metric, count = plan.metric(start, groups.columns), groups_for(len(theta), _GROUPS)
-        trained, stages = trained_briefly(name, plan, there, start, metric, log, trace, count)
+        trained, own_stages = trained_briefly(name, plan, there, start, metric, log, trace, count)
         score = scorer.score(_near(there, plan, trained))
-        return _Trial(name, directions, there, trained, score, stages)
+        stages.extend(own_stages)
+        candidates.append(Candidate("directions", name, score.score))
+        return _Trial(name, directions, there, trained, score)
 
     # The columns get the same training that directions get, so that only the directions make the difference.
-    trials = [trial("columns", theta, None)]
-    best = 0
-    while len(trials) <= _ROUNDS and len(trials) - 1 - best < _PATIENCE:
-        last = trials[-1]
+    reference = last = trial("columns", theta, None)
+    best: _Trial | None = None
+    since_best = 0
+    for number in range(1, _ROUNDS + 1):
+        if since_best == _PATIENCE:
+            break
         slopes = _slopes(last.groups, plan, last.theta, scorer)[:, places]
         if len(slopes) == 0:
             break
@@ -121,17 +134,14 @@ def learn_directions(
         if not Directions.is_valid(new):
             break
         start = _start(plan, last.theta, places, slopes @ np.linalg.inv(step).T, groups.columns)
-        trials.append(trial(f"combinations, round {len(trials)}", start, Directions(new)))
-        best = min(range(1, len(trials)), key=lambda i: trials[i].score.score)
-    if not (best and Gain.of(trials[best].score, trials[0].score).may_exceed(LEAST_GAIN)):
-        best = 0
-    return LearntDirections(
-        trials[best].directions,
-        trials[best].theta,
-        trials[best].groups,
-        tuple(Candidate("directions", each.name, each.score.score, each is trials[best]) for each in trials),
-        tuple(stage for each in trials for stage in each.stages),
-    )
+        last = reference  # so that the rows with the last directions need not be kept
+        last = trial(f"combinations, round {number}", start, Directions(new))
+        improved = best is None or last.loss < best.loss
+        best, since_best = (last, 0) if improved else (best, since_best + 1)
+    gains = best is not None and Gain.of(best.score, reference.score).may_exceed(LEAST_GAIN)
+    chosen = best if best is not None and gains else reference
+    marked = (replace(each, chosen=each.name == chosen.name) for each in candidates)
+    return LearntDirections(chosen.directions, chosen.theta, chosen.groups, tuple(marked), tuple(stages))
 
 
 def canonical(columns: Array, slopes: Array) -> Array:
@@ -170,7 +180,7 @@ def _slopes(groups: Groups, plan: Plan, theta: Array, scorer: Scorer) -> Array:
     slopes = held_out_slopes(_near(groups, plan, theta), X, scorer.engine, rows)
     slopes = slopes[np.isfinite(slopes).all(axis=1)]
     lengths = np.linalg.norm(slopes, axis=1)
-    longest = np.quantile(lengths, _LARGEST_SLOPE) if len(lengths) else 0.0
+    longest = np.quantile(lengths[lengths > 0], _LARGEST_SLOPE) if lengths.any() else 0.0
     return np.asarray(slopes * np.minimum(1.0, longest / np.maximum(lengths, np.finfo(float).tiny))[:, None])
 
 

@@ -20,10 +20,10 @@ class Record:
 
     tell: Listener
     trace: Trace
+    inside: bool = False  # whether it all is part of one stage of another record
     seconds: dict[str, float] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
     choices: list[Candidate] = field(default_factory=list)
-    inside: bool = False  # whether it all is part of one stage of another record
 
     def add(self, trials: Sequence[Start] | Sequence[Trial]) -> None:
         """Record the optimisations and scores of candidates."""

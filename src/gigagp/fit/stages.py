@@ -135,7 +135,8 @@ def _warnings(trained: _TrainedModel, small: bool) -> list[FitWarning]:
     warnings: list[FitWarning] = [*bound_warnings(trained.theta, bounds, trained.names)]
     if not small and plan.latents is None and plan.trainable and groups.possible:
         near = trained.choice.neighbourhood
-        missed = groups.missed(plan.kernel, trained.theta, 0.0 if near is None else near.common)
+        common = 0.0 if near is None else near.common
+        missed = groups.missed(plan.kernel, trained.theta, common, trained.directions)
         warnings = warnings if missed is None else [missed, *warnings]
     return warnings
 
@@ -266,7 +267,7 @@ def _with_input_noise(
     plan, own = trained.plan, Record(record.tell, Trace(tell=record.tell))
     with record.stage("noise of the inputs"):
         candidates = with_input_noise(
-            near, before, trained.groups, scorer, plan.noise == "auto",
+            near, before, trained.groups, scorer, plan.noise == "auto", trained.directions,
             lambda groups, theta: trained_theta(plan, groups, theta, scorer, log, own, seeds), log, own.trace,
         )  # fmt: skip
         noisy, scores = better_noise(before, candidates, plan.noise == "inputs")

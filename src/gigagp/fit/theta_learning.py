@@ -22,6 +22,7 @@ from gigagp.fit.selection import DEFAULT_NEIGHBOURS
 from gigagp.fit.starts import find_starts
 from gigagp.fit.theta_search import search_theta
 from gigagp.fit.theta_training import trained_theta
+from gigagp.fit.training import Trace
 from gigagp.model.fit_report import Candidate
 
 ENOUGH_TO_CHOOSE = 100  # rows from which the kernel family and the prediction method are chosen
@@ -66,7 +67,7 @@ def _along_columns_or_directions(
 ) -> LearntTheta:
     """Theta along directions, if held-out rows are then predicted clearly better, otherwise along columns."""
     plan, groups = start.plan, start.groups
-    own = [Record(record.tell, record.trace, inside=True), Record(record.tell, record.trace)]
+    own = [Record(record.tell, Trace(tell=record.tell), inside) for inside in (True, False)]
     with record.stage("directions"):
         learnt = learn_directions(plan, groups, start.theta, cutter.sample, scorer, log, record.trace)
         record.stages.extend(learnt.stages)
@@ -81,8 +82,8 @@ def _along_columns_or_directions(
     better = Gain.of(scores[1], scores[0]).exceeds(LEAST_GAIN)
     for name, score, chosen in zip(("columns", "directions"), scores, (not better, better), strict=True):
         record.choices.append(Candidate("coordinates", name, score.score, chosen))
-    record.stages += [replace(stage, name=f"{stage.name}, not chosen") for stage in own[not better].stages]
     record.add_from(own[better])
+    record.trace.add(own[better].trace)
     if not better:
         record.seconds["directions"] += sum(own[1].seconds.values()) - sum(own[0].seconds.values())
         return _cut_again(columns, cutter)

@@ -162,9 +162,11 @@ class FitReport:
 
     def _parameters(self) -> str:
         """Names and values of all parameters: in the user's units if these are known, otherwise standardised."""
-        named = list(zip(self.names, np.exp(self.theta).tolist(), strict=True))
         if self.units is None:
+            named = zip(self.names, np.exp(self.theta).tolist(), strict=True)
             return ", ".join(f"{name} = {value:.3g}" for name, value in named)
+        names, theta = self.units.theta_along_columns(self.names, self.theta)
+        named = zip(names, np.exp(theta).tolist(), strict=True)
         return ", ".join(f"{self.units.named(name)} = {self.units.in_units(name, value)}" for name, value in named)
 
     def _repr_html_(self) -> str:

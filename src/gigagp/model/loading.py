@@ -174,7 +174,7 @@ def read_model(
             target_name=_target_name(manifest),
             defaults=_defaults(field(manifest, "auto", dict)),
             input_noise=None if "input_noise" not in manifest
-            else _input_noise(field(manifest, "input_noise", dict), files, store, registry),
+            else _input_noise(field(manifest, "input_noise", dict), files, store, registry, inputs.directions),
             classes=read_classes(manifest.get("classes"), store.y),
             trend=trend, **read_updates(files, manifest, rows),
             likelihood=likelihood, share=read_share(manifest),
@@ -235,13 +235,16 @@ def _mixture(
     return Mixture(tuple(members), store, FactorCache(memory.budget(settings.get("memory")) // 4))
 
 
-def _input_noise(content: dict[str, Any], files: ArrayFiles, store: ExpertStore, registry: Registry) -> InputNoise:
+def _input_noise(
+    content: dict[str, Any], files: ArrayFiles, store: ExpertStore, registry: Registry, directions: Directions | None
+) -> InputNoise:
     shape, dtype = (count(content, "points", 1), store.X.shape[1]), store.X.dtype
     kernel, (rho, mean, scale) = _kernel(content, shape[1], registry), floats(content, "numbers")
     require(kernel.metric(kernel.theta) is not None and rho >= 0 and scale > 0, "its noise model is not valid")
     theta = files.read("noise_theta", (len(kernel.theta) + 1,), "float64")
     u, weights = (files.read(f"noise_{n}", s, "float64") for n, s in (("points", shape), ("weights", shape[:1])))
-    return InputNoise(kernel, theta, u.astype(dtype), weights.astype(dtype), Scaling(mean[None], scale[None]), rho)
+    target = Scaling(mean[None], scale[None])
+    return InputNoise(kernel, theta, u.astype(dtype), weights.astype(dtype), target, rho, directions)
 
 
 def _theta(files: ArrayFiles, kernel: Kernel) -> Array:

@@ -156,6 +156,13 @@ class Units:
             return kernel
         return kernel.with_theta(kernel.with_lengthscales(kernel.theta, 1 / self.directions.along_columns(metric)))
 
+    def theta_along_columns(self, names: Sequence[str], theta: Array) -> tuple[Sequence[str], Array]:
+        """Names and values of theta, with length-scales along columns where its own are those along directions."""
+        if self.directions is None or self.kernel is None:
+            return names, theta
+        kernel = self.along_columns(self.kernel.with_theta(theta[:-1]))
+        return (*kernel.names, names[-1]), np.append(kernel.theta, theta[-1])
+
     def noise_quantity(self, value: float) -> list[Quantity]:
         """The last entry of theta: the noise variance, the dispersion of a likelihood, or nothing where it has none."""
         if self.noise_name is None:

@@ -81,6 +81,23 @@ def test_length_scales_along_columns_are_those_of_the_distance():
     np.testing.assert_allclose(map_.along_columns(metric), distances / 0.7, rtol=1e-12)
 
 
+@given(columns=st.integers(2, 40), copies=st.integers(2, 5), seed=st.integers(0, 2**32 - 1))
+@settings(deadline=None)
+def test_equal_rows_stay_equal_in_both_ways(columns, copies, seed):
+    rng = np.random.default_rng(seed)
+    rows = np.repeat(rng.standard_normal((37, columns)), copies, axis=0)
+    map_ = Directions(rng.standard_normal((columns, columns)) + columns * np.eye(columns))
+    for change in (map_.apply, map_.restore):
+        changed = change(rows)
+        np.testing.assert_array_equal(changed, np.repeat(changed[::copies], copies, axis=0))
+        np.testing.assert_array_equal(changed[5:9], change(rows[5:9]))
+
+
+def test_coordinates_that_are_rounding_errors_have_a_length_of_one_column():
+    map_ = directions(4, combined=[0, 1, 2])
+    np.testing.assert_array_equal(map_.lengths(np.array([1.0, 1e-16, 0.99, 1e-9])), [1.0, 1.0, 0.99, 1e-9])
+
+
 @pytest.mark.parametrize("matrix", [np.zeros((2, 2)), np.full((2, 2), np.nan), [[1.0, 1.0], [1.0, 1.0 + 1e-12]]])
 def test_columns_cannot_be_restored_from_any_matrix(matrix):
     assert not Directions.is_valid(np.array(matrix))

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 
 import gigagp
-from gigagp import HGPRegressor
+from gigagp import HGPRegressor, plotting
 from gigagp.errors import InvalidInput, InvalidParameter
+from gigagp.fit import groups
 from gigagp.fit.learnt_directions import canonical
 from gigagp.model import neighbourhood
+from gigagp.model.fit_warnings import MissedStructure
 from gigagp.model.neighbourhood_gradient import held_out_slopes
 
 N = 1500
@@ -190,6 +192,73 @@ def test_storage_does_not_change_directions(small_sizes):
     in_memory, on_disk = fitted(*difference(N)), fitted(*difference(N), memory=90 * N)
     assert on_disk.model_.store.mapped
     assert_same(on_disk, in_memory)
+
+
+def test_directions_are_not_learnt_where_copies_of_the_rows_would_exceed_the_memory(small_sizes):
+    """Two copies of three columns of 8 bytes."""
+    enough, too_little = (fitted(*difference(N), memory=count * 24 * N) for count in (2, 1))
+    assert "directions" in {each.what for each in enough.report_.choices}
+    assert not {"directions", "coordinates"} & {each.what for each in too_little.report_.choices}
+
+
+def test_the_report_counts_what_it_shows_and_names_columns(model):
+    """Whether columns or directions have been chosen."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (N, 2))
+    columns = fitted(X, np.sin(9 * X[:, 0]) * np.sin(9 * X[:, 1]) + 0.05 * rng.standard_normal(N))
+    assert columns.model_.inputs.directions is None
+    for report in (model.report_, columns.report_):
+        assert sum(stage.evaluations for stage in report.stages) == len(report.evidence_trace) == report.evaluations
+    parameters = next(line for line in str(model.report_).splitlines() if "parameters:" in line)
+    assert "lengthscale[x0]" in parameters
+    shown = dict(part.strip().split(" = ") for part in parameters.split(":", 1)[1].split(",") if " = " in part)
+    expected = {each.name: each.value for each in model.units_.parameters(model.kernel_, model.noise_variance_)}
+    for name, value in shown.items():
+        assert float(value.split()[0]) == pytest.approx(expected[name], rel=0.01)
+
+
+def with_a_sum(n, seed=0):
+    """Rows with a third column that is the sum of two others, and noise that depends on another column."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, 3))
+    noise = np.where(X[:, 2] > 0, 0.5, 0.05)
+    y = np.sin(6 * (X[:, 0] - X[:, 1])) + noise * rng.standard_normal(n)
+    return np.column_stack([X, X[:, 0] + X[:, 1]]), y, noise
+
+
+@pytest.mark.full_choices
+def test_noise_depends_on_columns_also_where_the_mean_has_directions():
+    X, y, _ = with_a_sum(N)
+    model = fitted(X, y, noise="inputs")
+    inputs, noise = model.model_.inputs, model.model_.input_noise
+    assert inputs.directions is not None
+    assert noise.metric.argmax() == 2
+    assert plotting.noise_along(model).get_xlabel() == "x2"
+    queries, _, truth = with_a_sum(300, seed=1)
+    rounded = queries.copy()
+    rounded[:, 3] = rounded[:, 3].round(3)  # no longer exactly the sum
+    for some in (queries, rounded):
+        std = model.predict(some, return_std=True)[1]
+        for level in (0.05, 0.5):
+            assert np.median(std[truth == level]) == pytest.approx(level, rel=0.5)
+    Z = inputs.apply(queries[:5], np.dtype(float))
+    slopes = noise.with_gradient(Z)[1]
+    for k, step in enumerate(1e-5 * np.eye(4)):
+        differences = (noise.factors(Z + step) - noise.factors(Z - step)) / 2e-5
+        np.testing.assert_allclose(slopes[:, k], differences, rtol=1e-3, atol=1e-6 * np.abs(slopes).max())
+
+
+def test_missed_structure_is_noticed_where_columns_depend_on_each_other(monkeypatch):
+    """A fast pattern of scattered rows is noise for the model, though near rows have it in common."""
+    monkeypatch.setattr(groups, "_MISSED", 0.0)  # so that the ratio is always reported
+    rng = np.random.default_rng(0)
+    a, b = rng.uniform(-1, 1, (2, N))
+    X = np.column_stack([a, b, a + b, 2 * a + b, a + 2 * b])
+    y = np.sin(6 * (a - b)) + 0.5 * np.sign(np.sin(40 * a) * np.sin(37 * b)) + 0.02 * rng.standard_normal(N)
+    models = [fitted(X, y, directions=directions) for directions in (True, False)]
+    assert models[0].model_.inputs.directions is not None
+    ratios = [next(each.ratio for each in m.report_.warnings if isinstance(each, MissedStructure)) for m in models]
+    assert ratios[0] == pytest.approx(ratios[1], rel=0.3)
 
 
 def assert_same(other, model):
