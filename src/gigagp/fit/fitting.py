@@ -128,8 +128,6 @@ def _prepared(
     plan = _plan(options, data, parts, columns, learn_noise, classes)
     if checkpoint is not None and plan.exact_rows:
         plan = replace(plan, exact_rows=most_rows(checkpoint.budget))
-    if checkpoint is not None and plan.directions_memory:
-        plan = replace(plan, directions_memory=checkpoint.budget)
     record = Record(tell, Trace(tell=tell))
     inputs = _warped(inputs, data, target, options, plan, rows, classes is not None, engine, record)
     sample = _scaled_sample(data.sample, inputs, target, dtype)

@@ -21,10 +21,12 @@ may seem to gain nothing: on protein (split 3, a trial) the RMSE was .475 where 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
 from gigagp.arrays import Array
+from gigagp.data.array_files import ArrayFile
 from gigagp.data.directions import Directions
 from gigagp.data.scan import Sample
 from gigagp.data.store import ExpertStore
@@ -41,7 +43,6 @@ MOST_ROWS = 1 << 18  # of tables whose directions are learnt
 _GROUPS = 16  # of neighbouring rows, at least, to train theta on
 _ROUNDS = 8  # of learning directions, at most
 _PATIENCE = 3  # rounds after the best one
-_COPIES = 2  # of the rows, that are in memory together: those of the best directions and of the last ones
 _NEIGHBOURS = 64  # of the held-out predictions
 _SLOPES = 4096  # rows, at most, whose slopes are computed
 _LARGEST_SLOPE = 0.95  # quantile of the lengths of slopes to which longer ones are shortened
@@ -81,10 +82,8 @@ class _Trial:
 
 def may_have_directions(plan: Plan, groups: Groups) -> bool:
     """Whether directions may take the places of columns: in tables of moderate size, whose targets are numbers."""
-    store = groups.stored.store
-    numbers = plan.latents is None and store.others is None
-    fits = _COPIES * store.X.size * store.X.dtype.itemsize <= plan.directions_memory
-    return bool(plan.families) and numbers and groups.rows <= MOST_ROWS and fits
+    numbers = plan.latents is None and groups.stored.store.others is None
+    return plan.directions and bool(plan.families) and numbers and groups.rows <= MOST_ROWS
 
 
 def combinable(plan: Plan, sample: Sample) -> list[int]:
@@ -109,7 +108,7 @@ def learn_directions(
     stages: list[Stage] = []
 
     def trial(name: str, start: Array, directions: Directions | None) -> _Trial:
-        there = groups if directions is None else along_directions(groups, directions)
+        there = groups if directions is None else along_directions(groups, directions, f"directions_{len(stages)}")
         metric, count = plan.metric(start, groups.columns), groups_for(len(theta), _GROUPS)
         trained, own_stages = trained_briefly(name, plan, there, start, metric, log, trace, count)
         score = scorer.score(_near(there, plan, trained))
@@ -134,12 +133,14 @@ def learn_directions(
         if not Directions.is_valid(new):
             break
         start = _start(plan, last.theta, places, slopes @ np.linalg.inv(step).T, groups.columns)
-        last = reference  # so that the rows with the last directions need not be kept
-        last = trial(f"combinations, round {number}", start, Directions(new))
-        improved = best is None or last.loss < best.loss
-        best, since_best = (last, 0) if improved else (best, since_best + 1)
+        following = trial(f"combinations, round {number}", start, Directions(new))
+        improved = best is None or following.loss < best.loss
+        previous_ones, best = (last, best), following if improved else best
+        last, since_best = following, 0 if improved else since_best + 1
+        _discard(previous_ones, but=(best, reference))
     gains = best is not None and Gain.of(best.score, reference.score).may_exceed(LEAST_GAIN)
     chosen = best if best is not None and gains else reference
+    _discard((last, best), but=(chosen, reference))
     marked = (replace(each, chosen=each.name == chosen.name) for each in candidates)
     return LearntDirections(chosen.directions, chosen.theta, chosen.groups, tuple(marked), tuple(stages))
 
@@ -156,12 +157,36 @@ def canonical(columns: Array, slopes: Array) -> Array:
     return np.asarray(directions * np.sign(directions[largest, np.arange(len(directions))]))
 
 
-def along_directions(groups: Groups, directions: Directions) -> Groups:
-    """The same rows, in the same order and cells, with directions instead of columns."""
+def along_directions(groups: Groups, directions: Directions, name: str) -> Groups:
+    """The same rows, in the same order and cells, with directions instead of columns.
+
+    name : of the file with their coordinates, where the rows are in files
+    """
     store = groups.stored.store
-    X = directions.apply(np.asarray(store.gather(slice(None))[0]))
-    stored = replace(groups.stored, store=ExpertStore(X, store.y, store.row_noise))
-    return replace(groups, stored=stored, search_all=True)
+    if store.mapped:
+        path = Path(store.files[0].path).with_name(f"{name}.npy")
+        file = ArrayFile(path, store.X.shape, store.X.dtype)
+        for X, _ in store.blocks():
+            file.append(directions.apply(X))
+        file.close()
+        _, y, *noise = (each.open() for each in store.files)
+        combined = ExpertStore(np.load(path, mmap_mode="r"), y, noise[0] if noise else None, store.keeper)
+    else:
+        combined = ExpertStore(directions.apply(store.X), store.y, store.row_noise)
+    return replace(groups, stored=replace(groups.stored, store=combined), search_all=True)
+
+
+def remove_file(groups: Groups) -> None:
+    """Remove the file that `along_directions` has written, if any; nothing must read these rows again."""
+    store = groups.stored.store
+    if store.mapped:
+        Path(store.files[0].path).unlink(missing_ok=True)
+
+
+def _discard(trials: tuple[_Trial | None, ...], but: tuple[_Trial | None, ...]) -> None:
+    for trial in trials:
+        if trial is not None and not any(trial is each for each in but):
+            remove_file(trial.groups)
 
 
 def _near(groups: Groups, plan: Plan, theta: Array) -> Neighbourhood:

@@ -71,7 +71,7 @@ class Plan:
     families: tuple[Family, ...] = ()  # kernels to choose from; () where the user chose
     method: str = "auto"  # how queries are answered: "neighbourhood", "committee" or whichever predicts better
     neighbours: int | None = None  # None: to be chosen
-    directions_memory: int = 0  # bytes for rows with combinations of columns in their places; 0 where there are none
+    directions: bool = False  # whether combinations of columns may take their places
     exact_search: bool = False
     exact_rows: int = 0  # rows up to which exact GPs on all of them may answer queries
     target_variance: float = 1.0  # in the units of the model

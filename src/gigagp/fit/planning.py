@@ -107,8 +107,7 @@ def make_plan(
 
 def _with_method(plan: Plan, options: FitSettings, rows: int) -> Plan:
     """The plan with what its other settings mean for the method of prediction."""
-    if settings.directions(options):
-        plan = replace(plan, directions_memory=memory.budget(options.memory))
+    plan = replace(plan, directions=settings.directions(options))
     if may_be_exact(plan):
         plan = replace(plan, exact_rows=most_rows(memory.budget(options.memory)))
     if plan.noise == "inputs":

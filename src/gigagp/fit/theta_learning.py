@@ -15,7 +15,7 @@ from gigagp.fit.cell_cutting import CellCutter
 from gigagp.fit.groups import Groups
 from gigagp.fit.held_out_scores import Gain, HeldOutScore, Scorer
 from gigagp.fit.kernel_families import Trial, try_kernels
-from gigagp.fit.learnt_directions import LEAST_GAIN, learn_directions, may_have_directions
+from gigagp.fit.learnt_directions import LEAST_GAIN, learn_directions, may_have_directions, remove_file
 from gigagp.fit.plan import Log, Plan
 from gigagp.fit.record import Record
 from gigagp.fit.selection import DEFAULT_NEIGHBOURS
@@ -84,6 +84,7 @@ def _along_columns_or_directions(
         record.choices.append(Candidate("coordinates", name, score.score, chosen))
     record.add_from(own[better])
     record.trace.add(own[better].trace)
+    remove_file(learnt.groups)
     if not better:
         record.seconds["directions"] += sum(own[1].seconds.values()) - sum(own[0].seconds.values())
         return _cut_again(columns, cutter)
