@@ -23,7 +23,7 @@ from gigagp.fit.plan import Family, Plan
 from gigagp.fit.theta_posterior import Laplace, Mode, Posterior
 from gigagp.fit.training import NEAR, Trace
 from gigagp.linalg.workspace import Workspace
-from gigagp.model.calibration import Calibration, Setting
+from gigagp.model.calibration import LEAST_ROWS, Calibration, Setting
 from gigagp.model.fit_report import Candidate, Stage
 from gigagp.model.leave_one_out import HeldOut, held_out, log_losses
 from gigagp.model.mixture import Member, Mixture, mixed
@@ -41,6 +41,10 @@ _LEAST_FAMILIES = 2  # that are trained on all rows, if their weight is clear
 _CLEAR_WEIGHT = 0.1  # least weight of a family that is trained on all rows, where not all of them are
 _SAMPLE_ROWS = 600  # rows times pairs of samples of theta, on average over families
 _MOST_PAIRS = 3  # pairs of samples of theta, on average over families
+# Fitted to held-out predictions: the weights of five families, three coefficients, floor, scale and tails. Without this
+# correction 95% intervals covered 91.8, 93.2 and 94.1% of other rows on 60, 100 and 150 rows of twelve tables, with it
+# 93.3, 94.0 and 94.7% (trials, means over tables).
+_CALIBRATION_PARAMETERS = 10
 _STACKING_STEPS = 300  # of expectation maximisation
 
 
@@ -200,7 +204,11 @@ def _weighted_mixture(
     calibration = Calibration.none()
     if plan.calibrate:
         setting = Setting(mixture.noise, mixture.prior, plan.target_variance).at_rows(prediction.noise)
-        calibration = Calibration.learnt(prediction, y, setting)
+        calibration = (
+            Calibration.learnt(prediction, y, setting, parameters=_CALIBRATION_PARAMETERS)
+            if len(y) >= LEAST_ROWS
+            else Calibration.assumed(prediction, y, setting)
+        )
     order = [family for i, family in enumerate(families) if i != best] + [families[best]]
     for family in order:
         trace.add(family.mode.trace)

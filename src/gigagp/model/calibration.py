@@ -13,7 +13,7 @@ of all rows in t - s^2, and a typical row's elsewhere, so that what rows of one 
 another. The shape of the errors is common to all queries (`distribution`).
 Coefficients are estimated by maximum likelihood under a Student-t, then a symmetric shape by expectation maximisation.
 Candidates of a choice are compared with this shape. That of the chosen model may then become skewed or detailed
-(`Calibration.refined`, `shape_learning`).
+(`Calibration.refined`, `shape_learning`). In tables of fewer than 50 rows tails are assumed (`Calibration.assumed`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import digamma, gammaln
+from scipy.special import digamma, gammaln, ndtri
 
 from gigagp.arrays import Array
 from gigagp.model.distribution import Shape
 from gigagp.model.latent import LatentPrediction
-from gigagp.model.shape_learning import Components, bounded, learn_shape, learn_symmetric
+from gigagp.model.shape_learning import Components, bounded, heavy_tailed, learn_shape, learn_symmetric
 
 LEAST_ROWS = 50  # held-out rows from which a calibration is learnt
 _STUDENT_STEPS = 60  # of L-BFGS, at most
@@ -110,22 +110,43 @@ class Calibration:
         return cls(_COEFFICIENTS * 0, 0.0, Shape.gaussian(), None)
 
     @classmethod
-    def learnt(cls, prediction: LatentPrediction, y: Array, setting: Setting, gaussian: bool = False) -> Calibration:
-        """From held-out predictions and the targets of these rows; the shape stays Gaussian where it must."""
-        errors = y - prediction.mean
-        if len(y) < LEAST_ROWS or not (np.isfinite(errors).all() and errors.any()):
+    def learnt(
+        cls, prediction: LatentPrediction, y: Array, setting: Setting, gaussian: bool = False, parameters: int = 0
+    ) -> Calibration:
+        """From held-out predictions and the targets of these rows; the shape stays Gaussian where it must.
+
+        parameters : how many have been fitted to these rows, so that other rows have larger errors
+        """
+        errors, n = y - prediction.mean, len(y)
+        if n < LEAST_ROWS or not (np.isfinite(errors).all() and errors.any()):
             return cls.none()
         base, rho, F = _features(prediction, setting)
         coefficients, floor, dof = _student(errors, base, rho, F, setting, prediction.reliability(setting.typical))
-        calibration = cls(coefficients, floor, Shape.gaussian(), setting, len(y))
+        calibration, unbiased = cls(coefficients, floor, Shape.gaussian(), setting, n), n / (n - parameters)
         for _ in range(_ROUNDS):  # the variance of a heavy-tailed t is uncertain: begin with that of the errors
             z = bounded(errors / np.sqrt(calibration.variance(prediction)))
             calibration = calibration._scaled(float(np.mean(z**2)))
             if gaussian:
-                return calibration._scored(prediction, y)
+                return calibration._scaled(unbiased)._scored(prediction, y)
             components = learn_symmetric(errors / np.sqrt(calibration.variance(prediction)), dof)
             calibration = calibration._scaled(components.variance)  # since the shape is scaled to variance one
-        return calibration._with_shape(components)._scored(prediction, y)
+        return calibration._with_shape(components)._scaled(unbiased)._scored(prediction, y)
+
+    @classmethod
+    def assumed(cls, prediction: LatentPrediction, y: Array, setting: Setting) -> Calibration:
+        """For held-out rows that are too few to learn from: heavy tails, with the quartiles of the predicted Gaussian.
+
+        On 18, 30 and 45 rows of twelve tables (trials, means over tables) 95% intervals of the Gaussian covered 90.0,
+        92.6 and 92.9% of other rows, and these cover 94.5, 95.6 and 97.2%; the log density increased by .07 or more.
+        """
+        errors = y - prediction.mean
+        if not (np.isfinite(errors).all() and errors.any()):
+            return cls.none()
+        components = heavy_tailed().used
+        shape = Shape.of(components.weights, components.widths)
+        factor = float(ndtri(0.75) / shape.quantile(np.array([0.75]))[0]) ** 2
+        own = replace(setting, prior=None)  # the variances of the GP, whatever the target's
+        return cls(_COEFFICIENTS * 0, 0.0, shape, own, len(y))._scaled(factor)._scored(prediction, y)
 
     def refined(self, prediction: LatentPrediction, y: Array) -> Calibration:
         """With a skewed or a detailed shape, where the errors of these held-out rows clearly have one.
@@ -134,7 +155,7 @@ class Calibration:
         that are small. On keggundirected (splits 3 and 4, trials) choices by refined calibrations led to models with
         RMSE .1240 and .1163 instead of .1216 and .1144.
         """
-        if not self.rows or self.shape.is_gaussian:
+        if self.rows < LEAST_ROWS or self.shape.is_gaussian:
             return self
         assert self.setting is not None
         errors = y - prediction.mean
@@ -198,6 +219,8 @@ class Calibration:
     def __repr__(self) -> str:
         if not self.rows:
             return "none"
+        if self.rows < LEAST_ROWS:
+            return f"heavy tails, assumed since {self.rows} held-out rows are few, NLPD {self.score:.3f}"
         c0, c1, c2 = self.coefficients
         low, high = self.shape.quantile(np.array([0.025, 0.975]))
         wide = float(high - low) / (2 * 1.96)

@@ -144,6 +144,11 @@ class _Histogram:
         return logs, logs.max(axis=1, keepdims=True)
 
 
+def heavy_tailed() -> Components:
+    """A Student-t with the heaviest tails of a prior, where there are no errors to learn from."""
+    return Components(*_SETS[0], _student_weights(_LEAST_PRIOR_DOF))
+
+
 def learn_symmetric(z: Array, dof: float) -> Components:
     """The symmetric shape of errors z in deviations; its prior is a Student-t with these degrees of freedom."""
     return _Histogram.of(bounded(z)).learnt(*_SETS[0], _prior(dof, _SETS[0][0]))

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from scipy.stats import norm
+from scipy.stats import t as student
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
@@ -17,6 +19,8 @@ from gigagp.fit.theta_prior import ThetaPrior
 from gigagp.fit.training import Trace
 from gigagp.kernels import Matern52, SquaredExponential
 from gigagp.model import mixture
+from gigagp.model.calibration import Calibration, Setting
+from gigagp.model.latent import LatentPrediction
 from gigagp.model.leave_one_out import held_out
 from gigagp.model.mixture import Member, Mixture
 
@@ -136,7 +140,45 @@ def test_any_number_of_rows_and_columns(rows, columns):
     assert np.isfinite(distribution.mean).all()
     assert (distribution.std > 0).all()
     assert (distribution.std < 5 * y.std() + 1e-9).all()
-    assert bool(model.report_.calibration.rows) == (rows >= 50)
+    calibration = model.report_.calibration
+    assert calibration.rows == rows
+    assert calibration.coefficients[1:].any() == (rows >= 50)
+    assert ("assumed" in str(model.report_)) == (rows < 50)
+
+
+@pytest.mark.parametrize("rows", [20, 60])
+def test_intervals_of_few_rows_cover_others(rows):
+    """Over many tables with heavy-tailed noise."""
+    shares = []
+    for seed in range(30):
+        rng = np.random.default_rng(10_000 + seed)
+        (X, f), (Z, g) = table(rows, noise=0.0, seed=seed), table(50, noise=0.0, seed=1000 + seed)
+        y, truth = f + 0.3 * rng.standard_t(4, rows), g + 0.3 * rng.standard_t(4, 50)
+        distribution = HGPRegressor(random_state=0, n_jobs=1).fit(X, y).predict_distribution(Z)
+        low, high = distribution.interval(0.95)
+        shares.append(np.mean((truth >= low) & (truth <= high)))
+    assert 0.925 < np.mean(shares) < 0.98
+
+
+def test_few_rows_keep_the_quartiles_of_the_gaussian_and_its_variances():
+    rng = np.random.default_rng(0)
+    prediction = LatentPrediction(rng.standard_normal(20), rng.uniform(0.1, 2.0, 20), rng.uniform(0.5, 2.0, 20))
+    y, noise = rng.standard_normal(20), 0.3
+    calibration = Calibration.assumed(prediction, y, Setting(noise, prior=1.5))
+    deviation = np.sqrt(calibration.variance(prediction)) / np.sqrt(prediction.variance + noise)
+    np.testing.assert_allclose(deviation, deviation[0])
+    quartiles, tails = calibration.shape.quantile(np.array([0.75, 0.995])) * deviation[0]
+    assert quartiles == pytest.approx(norm.ppf(0.75))
+    assert tails == pytest.approx(student.ppf(0.995, 4) * norm.ppf(0.75) / student.ppf(0.75, 4), rel=0.05)
+    assert calibration.refined(prediction, y) is calibration
+    assert Calibration.assumed(prediction, prediction.mean, Setting(noise, prior=1.5)).rows == 0
+
+
+def test_fitted_parameters_widen_the_distribution_of_errors():
+    rng = np.random.default_rng(0)
+    prediction, y = LatentPrediction(np.zeros(60), np.full(60, 1e-4), np.ones(60)), 0.2 * rng.standard_normal(60)
+    plain, wide = (Calibration.learnt(prediction, y, Setting(0.03, 2.0), parameters=p) for p in (0, 10))
+    np.testing.assert_allclose(wide.variance(prediction) / plain.variance(prediction), 60 / 50, rtol=1e-3)
 
 
 def test_a_query_does_not_depend_on_its_batch(fitted):
