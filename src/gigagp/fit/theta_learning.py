@@ -3,18 +3,25 @@
 Directions that predict better after a short training may predict worse in the end: on wind (a tenth of the training
 rows held out, a trial) the error decreased by 13% after the short training, but a further search improved theta along
 columns so much that directions were 9% worse. Both are therefore trained to the end, and held-out rows decide.
+
+In large tables, where directions are not tried, training is brief and may end in a poor local optimum, depending on the
+groups of rows that it has drawn. It is repeated on other groups until the two best trainings predict held-out rows
+equally well. On wind (four seeds, a tenth of the training rows held out, a trial) the RMSE was .056, .069, .060 and
+.064 with a single training, and .056, .058, .059 and .058 with the best of three.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from gigagp.arrays import Array
 from gigagp.data.directions import Directions
 from gigagp.fit.cell_cutting import CellCutter
 from gigagp.fit.groups import Groups
 from gigagp.fit.held_out_scores import Gain, HeldOutScore, Scorer
-from gigagp.fit.kernel_families import Trial, try_kernels
+from gigagp.fit.kernel_families import LARGE_TABLE, Trial, try_kernels
 from gigagp.fit.learnt_directions import LEAST_GAIN, learn_directions, may_have_directions, remove_file
 from gigagp.fit.plan import Log, Plan
 from gigagp.fit.record import Record
@@ -25,6 +32,8 @@ from gigagp.fit.theta_training import trained_theta
 from gigagp.fit.training import Trace
 from gigagp.model.fit_report import Candidate
 
+_MOST_TRAININGS = 4  # of large tables
+_AGREEMENT = 0.02  # relative difference of the two best scores at which training is not repeated
 ENOUGH_TO_CHOOSE = 100  # rows from which the kernel family and the prediction method are chosen
 
 
@@ -59,6 +68,8 @@ def learn_theta(
         learnt = LearntTheta(plan, theta, groups)
         if may_have_directions(plan, groups):
             return _along_columns_or_directions(learnt, scorer, cutter, log, record)
+        if groups.rows > LARGE_TABLE and plan.latents is None:
+            return _cut_again(_repeated(learnt, scorer, cutter, log, record), cutter)
     return _cut_again(_trained(learnt, scorer, cutter, log, record), cutter)
 
 
@@ -90,6 +101,29 @@ def _along_columns_or_directions(
         return _cut_again(columns, cutter)
     groups = cutter.with_directions(combined.plan, groups.with_plan(combined.plan), combined.theta, learnt.directions)
     return _cut_again(replace(combined, groups=groups), cutter)
+
+
+def _repeated(start: LearntTheta, scorer: Scorer, cutter: CellCutter, log: Log, record: Record) -> LearntTheta:
+    """The best of several trainings, which are repeated on other groups of rows until the two best agree."""
+    trained: list[tuple[float, LearntTheta, Record]] = []
+    while len(trained) < _MOST_TRAININGS and not _agree([score for score, _, _ in trained]):
+        own = Record(record.tell, Trace(tell=record.tell))
+        learnt = _trained(start, scorer, cutter, log, own)
+        trained.append((_score(learnt, scorer).score, learnt, own))
+        for stage, seconds in own.seconds.items():
+            record.seconds[stage] = record.seconds.get(stage, 0.0) + seconds
+    _, learnt, best = min(trained, key=lambda each: each[0])
+    for number, (score, _, own) in enumerate(trained, start=1):
+        record.choices.append(Candidate("training", f"{number}", score, own is best))
+    record.add_from(replace(best, seconds={}))
+    record.trace.add(best.trace)
+    return learnt
+
+
+def _agree(scores: list[float]) -> bool:
+    """Whether the two best scores differ by so little that another training is hardly better."""
+    best, *others = sorted(scores) or [np.inf]
+    return bool(others) and others[0] <= (1 + _AGREEMENT) * best
 
 
 def _score(learnt: LearntTheta, scorer: Scorer) -> HeldOutScore:
