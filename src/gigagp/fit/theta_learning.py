@@ -78,11 +78,13 @@ def _along_columns_or_directions(
 ) -> LearntTheta:
     """Theta along directions, if held-out rows are then predicted clearly better, otherwise along columns."""
     plan, groups = start.plan, start.groups
-    own = [Record(record.tell, Trace(tell=record.tell), inside) for inside in (True, False)]
     with record.stage("directions"):
         learnt = learn_directions(plan, groups, start.theta, cutter.sample, scorer, log, record.trace)
         record.stages.extend(learnt.stages)
         record.choices.extend(learnt.candidates)
+        own = [
+            Record(record.tell, record.trace.inner(), inside=True), Record(record.tell, Trace(tell=record.tell))
+        ]  # fmt: skip
         if learnt.directions is not None:
             columns = _trained(start, scorer, cutter, log, own[0])
     if learnt.directions is None:

@@ -152,6 +152,10 @@ class Trace:
         """Report the evaluations that follow as those of this stage."""
         self._stage, self._first, self._begun = stage, len(self.evidence), time.perf_counter()
 
+    def inner(self) -> Trace:
+        """An empty trace whose evaluations are reported as further ones of the present stage."""
+        return Trace(tell=self.tell, _stage=self._stage, _first=self._first - len(self.evidence), _begun=self._begun)
+
     def add(self, other: Trace) -> None:
         """The evaluations of another trace, after those of this one."""
         self.evidence += other.evidence

@@ -57,6 +57,22 @@ def test_a_fit_tells_its_stages_in_order(wave):
     pickle.dumps(model)
 
 
+def test_training_along_columns_belongs_to_the_stage_of_directions():
+    """Where directions are trained to the end, columns are too; the trace has only those of the chosen coordinates."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (1500, 3))
+    y = np.sin(8 * (X[:, 0] - X[:, 1])) + 0.3 * X[:, 2] + 0.05 * rng.standard_normal(1500)
+    model, events = heard((X, y), n_jobs=1, method="neighbourhood", neighbours=32)
+    assert model.model_.inputs.directions is not None
+    assert {event.stage for event in events} == {"scan", "store", *model.report_.seconds}
+    of_directions = of(events, "directions")
+    assert [event.done for event in of_directions] == list(range(1, len(of_directions) + 1))
+    assert np.all(np.diff([event.seconds for event in of_directions]) >= 0)
+    assert of_directions[-1].seconds <= model.report_.seconds["directions"]
+    told = sum(len(of(events, stage)) for stage in model.report_.seconds)
+    assert told > len(model.report_.evidence_trace) == model.report_.evaluations
+
+
 def test_rows_that_exceed_memory_are_counted_as_they_are_dealt_and_sorted(wave, small_sizes):
     X, y = wave
     events = []
