@@ -38,9 +38,11 @@ def _combine(X: Array, matrix: Array, out: Array) -> None:
 
 
 def _combined(X: Array, matrix: Array, dtype: np.dtype[Any]) -> Array:
-    out = np.empty(X.shape, dtype)
-    _combine(read_only(np.ascontiguousarray(X)), read_only(np.ascontiguousarray(matrix)), out)
-    return out
+    """Rows times a matrix; a single row may be one-dimensional."""
+    rows = np.ascontiguousarray(X).reshape(-1, len(matrix))
+    out = np.empty(rows.shape, dtype)
+    _combine(read_only(rows), read_only(np.ascontiguousarray(matrix)), out)
+    return out.reshape(X.shape)
 
 
 @dataclass(frozen=True, eq=False)

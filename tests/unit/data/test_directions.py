@@ -91,6 +91,7 @@ def test_equal_rows_stay_equal_in_both_ways(columns, copies, seed):
         changed = change(rows)
         np.testing.assert_array_equal(changed, np.repeat(changed[::copies], copies, axis=0))
         np.testing.assert_array_equal(changed[5:9], change(rows[5:9]))
+        np.testing.assert_array_equal(changed[5], change(rows[5]))
 
 
 def test_coordinates_that_are_rounding_errors_have_a_length_of_one_column():

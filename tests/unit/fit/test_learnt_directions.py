@@ -18,6 +18,7 @@ from gigagp.fit.learnt_directions import canonical
 from gigagp.model import neighbourhood
 from gigagp.model.fit_warnings import MissedStructure
 from gigagp.model.neighbourhood_gradient import held_out_slopes
+from gigagp.report import write_report
 
 N = 1500
 SMALL = {"leaf_size": 100, "random_state": 0, "n_jobs": 1, "method": "neighbourhood", "neighbours": 32}
@@ -211,6 +212,17 @@ def test_the_report_counts_what_it_shows_and_names_columns(model):
     expected = {each.name: each.value for each in model.units_.parameters(model.kernel_, model.noise_variance_)}
     for name, value in shown.items():
         assert float(value.split()[0]) == pytest.approx(expected[name], rel=0.01)
+
+
+def test_report_and_pictures_are_drawn_over_columns(model, tmp_path):
+    write_report(model, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "lengthscale[x1]" in page
+    assert "direction 0" not in page
+    relevances = [text.get_text() for text in plotting.relevance(model).get_yticklabels()]
+    assert set(relevances) == {"x0", "x1", "x2"}
+    ax = plotting.partition_map(model, columns=(0, 1), query=difference(1, seed=2)[0][0])
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("x0", "x1")
 
 
 def with_a_sum(n, seed=0):
