@@ -195,18 +195,21 @@ def _near(groups: Groups, plan: Plan, theta: Array) -> Neighbourhood:
 
 
 def _slopes(groups: Groups, plan: Plan, theta: Array, scorer: Scorer) -> Array:
-    """The slopes of held-out predictions of random rows.
-
-    Those longer than nearly all others are shortened, since a few rows beside jumps would outweigh all others.
-    """
+    """The slopes of held-out predictions of random rows."""
     count = min(groups.rows, _SLOPES)
     rows = np.sort(np.random.default_rng(0).choice(groups.rows, count, replace=False))
     X = np.ascontiguousarray(groups.stored.store.gather(rows)[0])
     slopes = held_out_slopes(_near(groups, plan, theta), X, scorer.engine, rows)
-    slopes = slopes[np.isfinite(slopes).all(axis=1)]
+    return shortened(slopes[np.isfinite(slopes).all(axis=1)])
+
+
+def shortened(slopes: Array) -> Array:
+    """Slopes, those longer than nearly all others shortened: a few rows beside jumps would outweigh all others."""
     lengths = np.linalg.norm(slopes, axis=1)
-    longest = np.quantile(lengths[lengths > 0], _LARGEST_SLOPE) if lengths.any() else 0.0
-    return np.asarray(slopes * np.minimum(1.0, longest / np.maximum(lengths, np.finfo(float).tiny))[:, None])
+    if not lengths.any():
+        return slopes
+    longest = np.quantile(lengths[lengths > 0], _LARGEST_SLOPE)
+    return np.asarray(slopes * (longest / np.maximum(lengths, longest))[:, None])
 
 
 def _start(plan: Plan, theta: Array, places: list[int], slopes: Array, columns: int) -> Array:

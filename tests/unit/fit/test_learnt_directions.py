@@ -14,7 +14,7 @@ import gigagp
 from gigagp import HGPRegressor, plotting
 from gigagp.errors import InvalidInput, InvalidParameter
 from gigagp.fit import groups
-from gigagp.fit.learnt_directions import canonical
+from gigagp.fit.learnt_directions import canonical, shortened
 from gigagp.model import neighbourhood
 from gigagp.model.fit_warnings import MissedStructure
 from gigagp.model.neighbourhood_gradient import held_out_slopes
@@ -78,6 +78,20 @@ def test_directions_do_not_depend_on_units_or_combinations_that_the_user_made(se
         return
     Z, other = X @ canonical(X, slopes), X @ B @ canonical(X @ B, slopes @ np.linalg.inv(B).T)
     np.testing.assert_allclose(np.abs(other), np.abs(Z), atol=1e-8)
+
+
+def test_slopes_that_are_longer_than_nearly_all_others_are_shortened():
+    rng = np.random.default_rng(0)
+    slopes = rng.standard_normal((1000, 3))
+    slopes[:10] *= 1e6
+    slopes[10:20] = 0.0  # where predictions are constant
+    short = shortened(slopes)
+    lengths, before = np.linalg.norm(short, axis=1), np.linalg.norm(slopes, axis=1)
+    limit = np.quantile(before[before > 0], 0.95)
+    np.testing.assert_allclose(lengths, np.minimum(before, limit))
+    np.testing.assert_allclose(short * before[:, None], slopes * lengths[:, None])
+    assert not shortened(np.zeros((5, 2))).any()
+    assert shortened(np.empty((0, 2))).shape == (0, 2)
 
 
 def test_directions_are_chosen_where_they_predict_better(model):
