@@ -34,6 +34,7 @@ TESTS = (
     "unit/estimators/test_online_updates.py", "unit/estimators/test_several_targets.py",
     "unit/linalg/test_row_codes.py", "unit/partition/test_partition.py", "unit/model/test_row_segments.py",
     "unit/model/test_leave_one_out.py", "unit/fit/test_exact_answers.py", "unit/fit/test_common_noise.py",
+    "unit/data/test_directions.py", "unit/fit/test_learnt_directions.py", "unit/fit/test_theta_learning.py",
 )  # fmt: skip
 QUICK_TESTS = (
     "unit/linalg/test_linalg.py", "unit/kernels/test_kernels.py", "unit/model/test_committee.py",
